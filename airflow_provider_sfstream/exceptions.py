@@ -1,0 +1,114 @@
+"""Every error this package raises, in one tree whose class attributes are the retry policy.
+
+``retriable``
+    The same call may succeed later: transport faults, an overloaded service, a lost race.
+``invalidates_token``
+    The access token was refused; log in again, once, before the next attempt.
+``replay_lost``
+    The replay ID can no longer be read (aged out, stream reset, or malformed). Continuing anyway
+    loses events, so only an explicit ``on_invalid_replay`` may do it.
+
+Messages name the stream, what happened, what was or was not lost, and what to do next. They never
+contain a credential.
+"""
+
+from __future__ import annotations
+
+
+class SalesforceStreamError(Exception):
+    """Root of all errors raised by this package."""
+
+    retriable: bool = False
+    invalidates_token: bool = False
+    replay_lost: bool = False
+
+
+class ConfigurationError(SalesforceStreamError):
+    """An argument, a connection field or a stored value is unusable; nothing was read or moved."""
+
+
+class InvalidTopicError(ConfigurationError):
+    """The topic name is not one that Salesforce has."""
+
+
+class InvalidReplayIdError(ConfigurationError):
+    """A replay ID given by a user is not valid text for one."""
+
+
+class AuthenticationError(SalesforceStreamError):
+    """Logging in failed: wrong credentials, a refused flow, or an unusable login host."""
+
+
+class SessionExpiredError(SalesforceStreamError):
+    """A token that used to work was refused (expired, revoked, or its session ended)."""
+
+    retriable = True
+    invalidates_token = True
+
+
+class AccessDeniedError(SalesforceStreamError):
+    """The user may not do this: missing permission, missing licence."""
+
+
+class TopicNotFoundError(SalesforceStreamError):
+    """Salesforce does not know the topic, or hides it from this user."""
+
+
+class QuotaExceededError(SalesforceStreamError):
+    """An allocation that refills by the day or hour is used up; retrying at once would only burn more."""
+
+
+class RequestRejectedError(SalesforceStreamError):
+    """Salesforce rejected the request as malformed; sending it again cannot help."""
+
+
+class ServiceUnavailableError(SalesforceStreamError):
+    """The service or the network failed in passing; resume from the last replay ID."""
+
+    retriable = True
+
+
+class ThrottledError(ServiceUnavailableError):
+    """The service asks for fewer or slower requests; resume after a longer pause."""
+
+
+class ReplayIdLostError(SalesforceStreamError):
+    """The replay ID is malformed, unknown, aged out, or the stream was reset: Salesforce does not say which."""
+
+    replay_lost = True
+
+
+class SchemaError(SalesforceStreamError):
+    """An Avro schema could not be used, or a payload does not match its schema."""
+
+
+class PublishError(SalesforceStreamError):
+    """At least one event was not accepted by the event bus."""
+
+
+class LandingError(SalesforceStreamError):
+    """Window files could not be written or read; the stored position was not moved."""
+
+    retriable = True
+
+
+class ManifestError(LandingError):
+    """A manifest is broken, of an unknown version, or belongs to something else."""
+
+    retriable = False
+
+
+class ReplayStoreError(SalesforceStreamError):
+    """The replay store could not be read or written; the stored position was not moved."""
+
+    retriable = True
+
+
+class ReplayStoreCorruptError(ReplayStoreError):
+    """The stored position is not what this package wrote (edited by hand, or by a newer version)."""
+
+    retriable = False
+
+
+class PositionConflictError(ReplayStoreError):
+    """Another run moved the position of this stream first; this run's window was not recorded."""

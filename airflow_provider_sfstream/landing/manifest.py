@@ -1,0 +1,184 @@
+"""The manifest: the immutable JSON document that makes a replay window exist."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import ManifestError
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
+
+VERSION = 1
+FORMAT = "sfstream-manifest"
+
+
+@dataclass(frozen=True)
+class WindowFile:
+    """One Parquet part of a window. ``name`` is relative to the manifest; ``sha256`` is hex."""
+
+    name: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything known about one landed window.
+
+    ``fence`` is the fence of the position that the drain started from, for a commit in a later task. ``payload_bytes``
+    counts payloads as received. ``schemas`` maps each schema id of the window to its file, relative to the manifest.
+    """
+
+    stream: Stream
+    window: ReplayWindow
+    fence: int
+    files: tuple[WindowFile, ...]
+    schemas: dict[str, str]
+    payload_bytes: int
+    stop_reason: str
+    started_at: datetime
+    finished_at: datetime
+    provider_version: str
+    payload_encoding: str = "avro"
+
+    def to_json(self) -> str:
+        """Return the document, one stable form for equal manifests."""
+        window, run = self.window, self.window.run
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "stream": {
+                "org_id": self.stream.org_id,
+                "api": self.stream.api,
+                "topic": self.stream.topic,
+                "subscription": self.stream.subscription,
+            },
+            "window_id": window.window_id,
+            "kind": window.kind,
+            "after": _hex(window.after),
+            "through": _hex(window.through),
+            "event_count": window.event_count,
+            "payload_bytes": self.payload_bytes,
+            "payload_encoding": self.payload_encoding,
+            "first_event_time": _iso(window.first_event_time),
+            "last_event_time": _iso(window.last_event_time),
+            "previous_window_id": window.previous_window_id,
+            "fence": self.fence,
+            "gap": _gap_to_document(window.gap),
+            "schemas": self.schemas,
+            "files": [vars(file) for file in self.files],
+            "stop_reason": self.stop_reason,
+            "run": {
+                "dag_id": run.dag_id,
+                "task_id": run.task_id,
+                "run_id": run.run_id,
+                "run_after": _iso(run.run_after),
+                "map_index": run.map_index,
+                "try_number": run.try_number,
+            },
+            "started_at": _iso(self.started_at),
+            "finished_at": _iso(self.finished_at),
+            "provider_version": self.provider_version,
+        }
+        return json.dumps(document, indent=1, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, url: str) -> Manifest:
+        """Return the manifest read from ``url``.
+
+        :raises ManifestError: if the document is broken, not a manifest, or of a version this package does not know.
+        """
+        try:
+            document = json.loads(text)
+            if not isinstance(document, dict) or document.get("format") != FORMAT:
+                raise ManifestError(
+                    f"{url} is not a manifest of this package. Point at the manifest.json that a drain wrote; nothing was read."
+                )
+            if document.get("version") != VERSION:
+                raise ManifestError(
+                    f"{url} is a manifest of version {document.get('version')!r}; this package reads version {VERSION}. "
+                    "Upgrade airflow-provider-sfstream where it is read."
+                )
+            run = document["run"]
+            window = ReplayWindow(
+                window_id=document["window_id"],
+                kind=document["kind"],
+                after=_bytes(document["after"]),
+                through=_bytes(document["through"]),
+                event_count=document["event_count"],
+                first_event_time=_time(document["first_event_time"]),
+                last_event_time=_time(document["last_event_time"]),
+                manifest_url=url,
+                run=RunIdentity(
+                    dag_id=run["dag_id"],
+                    task_id=run["task_id"],
+                    run_id=run["run_id"],
+                    run_after=datetime.fromisoformat(run["run_after"]),
+                    map_index=run["map_index"],
+                    try_number=run["try_number"],
+                ),
+                previous_window_id=document["previous_window_id"],
+                gap=_gap_from_document(document["gap"]),
+            )
+            files = tuple(WindowFile(**file) for file in document["files"])
+            if sum(file.rows for file in files) != window.event_count:
+                raise ManifestError(f"{url} counts {window.event_count} events but its files do not add up to that.")
+            return cls(
+                stream=Stream(**document["stream"]),
+                window=window,
+                fence=document["fence"],
+                files=files,
+                schemas=dict(document["schemas"]),
+                payload_bytes=document["payload_bytes"],
+                stop_reason=document["stop_reason"],
+                started_at=datetime.fromisoformat(document["started_at"]),
+                finished_at=datetime.fromisoformat(document["finished_at"]),
+                provider_version=document["provider_version"],
+                payload_encoding=document["payload_encoding"],
+            )
+        except ManifestError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ManifestError(
+                f"{url} is not a readable manifest ({type(error).__name__}: {error}). It was changed after it was written, "
+                "or it is something else. The window's data files are untouched."
+            ) from error
+
+
+def _gap_to_document(gap: Gap | None) -> dict[str, Any] | None:
+    return gap and {
+        "after": _hex(gap.after),
+        "resumed_at": _hex(gap.resumed_at),
+        "since": _iso(gap.since),
+        "detected_at": _iso(gap.detected_at),
+        "reason": gap.reason,
+    }
+
+
+def _gap_from_document(document: dict[str, Any] | None) -> Gap | None:
+    return document and Gap(  # type: ignore[return-value]
+        after=_bytes(document["after"]),
+        resumed_at=_bytes(document["resumed_at"]),
+        since=_time(document["since"]),
+        detected_at=datetime.fromisoformat(document["detected_at"]),
+        reason=document["reason"],
+    )
+
+
+def _hex(value: bytes | None) -> str | None:
+    return None if value is None else value.hex()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
+
+
+def _iso(value: datetime | None) -> str | None:
+    return None if value is None else value.isoformat()
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

@@ -1,0 +1,36 @@
+"""Replay IDs: opaque bytes, kept whole, compared only for equality.
+
+On the Pub/Sub API a replay ID is seen as ten bytes (an eight-byte big-endian counter and two zero
+bytes); some clients keep only the first eight, which Salesforce accepts too. Nothing here computes
+with them. The Streaming API shows integers; they are kept as the eight big-endian bytes.
+"""
+
+from __future__ import annotations
+
+from airflow_provider_sfstream.exceptions import InvalidReplayIdError
+
+LONGEST = 64
+"""Bytes. Far above the 10 seen in the wild; a longer one is a mistake, not a replay ID."""
+
+
+def replay_id_to_text(replay_id: bytes) -> str:
+    """Return the lower-case hex text of a replay ID, as recorded in manifests and stores."""
+    return replay_id.hex()
+
+
+def replay_id_from_text(text: str) -> bytes:
+    """Return the bytes of a replay ID given as hex text (an optional ``0x`` is accepted).
+
+    :raises InvalidReplayIdError: if ``text`` is empty, not hex, of odd length, or over 64 bytes.
+    """
+    digits = text.strip().removeprefix("0x").removeprefix("0X")
+    try:
+        replay_id = bytes.fromhex(digits)
+    except ValueError:
+        replay_id = b""
+    if not replay_id or len(replay_id) > LONGEST or any(character.isspace() for character in digits):
+        raise InvalidReplayIdError(
+            f"{text!r} is not a replay ID. Give it as hex digits, two for each byte, as manifests and the "
+            "replay store show it, for example '00000000005a94f00000'. Nothing was changed."
+        )
+    return replay_id

@@ -1,0 +1,108 @@
+"""What everything recorded is keyed by: streams, the runs that drain them, and the windows they make."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.topics import Api, slug
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One consumer's place on one topic of one org: org id + API + topic + subscription."""
+
+    org_id: str
+    api: Api
+    topic: str
+    subscription: str = "airflow"
+
+    def __post_init__(self) -> None:
+        for name in ("org_id", "topic", "subscription"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip() or len(value) > 255:
+                raise ConfigurationError(f"{name}={value!r} must be a non-empty text of at most 255 characters.")
+
+    @property
+    def path(self) -> str:
+        """The stream's folder below a landing: ``org/api/topic/subscription``, each a safe segment."""
+        return "/".join((slug(self.org_id), self.api, slug(self.topic), slug(self.subscription)))
+
+    def __str__(self) -> str:
+        return f"{self.topic} (org {self.org_id}, {self.api}, subscription {self.subscription!r})"
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """The task run that makes a window. All tries of one run share everything but ``try_number``."""
+
+    dag_id: str
+    task_id: str
+    run_id: str
+    run_after: datetime
+    map_index: int = -1
+    try_number: int = 1
+
+    @property
+    def key(self) -> str:
+        """Identifies the run over all its tries, clears and re-runs (64 hex digits)."""
+        parts = (self.dag_id, self.task_id, self.run_id, str(self.map_index))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        mapped = f"[{self.map_index}]" if self.map_index >= 0 else ""
+        return f"{self.dag_id}.{self.task_id}{mapped} run {self.run_id} try {self.try_number}"
+
+
+WindowKind = Literal["live", "backfill"]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A stretch of a stream that can no longer be read, found at ``detected_at``.
+
+    Lost is what came after ``after`` (last event time ``since``, where known) and before ``resumed_at``, the
+    first replay ID that could be read again (``None`` while no event has been read since).
+    """
+
+    after: bytes | None
+    resumed_at: bytes | None
+    since: datetime | None
+    detected_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReplayWindow:
+    """The events after one position up to and including another, ``(after, through]``, durably landed.
+
+    ``after`` is ``None`` when the window began at the beginning of the retained stream (or at a pinned
+    "latest"); ``through`` is ``None`` when nothing was there and nothing was confirmed. Event times are the
+    smallest and largest of the window's events, ``None`` for an empty window. ``manifest_url`` is where the
+    manifest can be read.
+    """
+
+    window_id: str
+    kind: WindowKind
+    after: bytes | None
+    through: bytes | None
+    event_count: int
+    first_event_time: datetime | None
+    last_event_time: datetime | None
+    manifest_url: str
+    run: RunIdentity
+    previous_window_id: str | None = None
+    gap: Gap | None = None
+
+
+def window_id_for(run: RunIdentity, kind: WindowKind, after: bytes | None) -> str:
+    """Return the id of the window that ``run`` makes from ``after``: the same on every try.
+
+    It begins with the run's UTC time, so that ids sort by time. The position is part of it: a try that finds
+    the position moved by somebody else makes another window instead of overwriting one.
+    """
+    identity = "\0".join((run.key, kind, "" if after is None else after.hex()))
+    return f"{run.run_after:%Y%m%dT%H%M%SZ}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
