@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -98,11 +98,12 @@ class ReplayWindow:
     gap: Gap | None = None
 
 
-def window_id_for(run: RunIdentity, kind: WindowKind, after: bytes | None) -> str:
-    """Return the id of the window that ``run`` makes from ``after``: the same on every try.
+def window_id_for(run: RunIdentity, kind: WindowKind, after: bytes | None, fence: int = 0) -> str:
+    """Return the id of the window that ``run`` makes from the position (``after``, ``fence``): the same on every try.
 
     It begins with the run's UTC time, so that ids sort by time. The position is part of it: a try that finds
     the position moved by somebody else makes another window instead of overwriting one.
     """
-    identity = "\0".join((run.key, kind, "" if after is None else after.hex()))
-    return f"{run.run_after:%Y%m%dT%H%M%SZ}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+    identity = "\0".join((run.key, kind, "" if after is None else after.hex(), str(fence)))
+    stamp = run.run_after.astimezone(UTC)
+    return f"{stamp:%Y%m%dT%H%M%SZ}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
