@@ -1,0 +1,228 @@
+"""The one table from what Salesforce or gRPC reports to this package's errors.
+
+The ``error-code`` trailer decides first, the gRPC status second: Salesforce sends the same fault with different
+statuses (``service.unavailable`` comes as INTERNAL). A status without a code is a transport fault, and those are
+retriable. Source: the error-code table of the Pub/Sub API guide, "Handling errors".
+
+Pure: no gRPC here, statuses are names or numbers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    AuthenticationError,
+    ConfigurationError,
+    QuotaExceededError,
+    ReplayIdLostError,
+    RequestRejectedError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    ThrottledError,
+    TopicNotFoundError,
+)
+
+CODE_PREFIX = "sfdc.platform.eventbus.grpc."
+"""What every ``error-code`` trailer begins with."""
+
+STATUS_NAMES = (
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+)
+"""gRPC status names by number."""
+
+
+class _Rule(NamedTuple):
+    error: type[SalesforceStreamError]
+    happened: str
+    remedy: str
+
+
+_RESUME = "Nothing that was received is lost: resume from the last replay ID."
+_PERMISSION = "Give the user read access to the event object or channel in Salesforce (permission set), then run again."
+_REPORT = "The request is refused as it is; check the arguments, and report it if they are right."
+_LOST = (
+    "Events after the stored position may be lost. Nothing was moved. on_invalid_replay='earliest' continues with the "
+    "oldest retained event, 'latest' with new ones; both record a gap."
+)
+
+_UNAVAILABLE = _Rule(ServiceUnavailableError, "the service is unavailable for the moment", _RESUME)
+_RESTART = _Rule(ServiceUnavailableError, "the event bus ended the stream", _RESUME)
+_REJECTED = _Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
+_SESSION = _Rule(
+    SessionExpiredError, "the session is no longer valid", "Log in again and resume from the last replay ID."
+)
+_DENIED = _Rule(AccessDeniedError, "the user may not use it", _PERMISSION)
+_THROTTLED = _Rule(ThrottledError, "the service asks for fewer or slower requests", "Resume after a pause.")
+_REPLAY_LOST = _Rule(ReplayIdLostError, "the replay ID is malformed, unknown, aged out, or the stream was reset", _LOST)
+_UNKNOWN_TOPIC = _Rule(
+    TopicNotFoundError,
+    "Salesforce does not know it, or hides it from this user",
+    "Check the name (upper and lower case matter), that the event or channel is deployed, and the user's permissions.",
+)
+_UNKNOWN_MANAGED = _Rule(
+    TopicNotFoundError,
+    "Salesforce does not know the managed subscription",
+    "Check its name; one that was just created is visible after about two minutes.",
+)
+_SCHEMA_DENIED = _Rule(AccessDeniedError, "the schema is unknown or hidden from this user", _PERMISSION)
+
+_BY_CODE: dict[str, _Rule] = {
+    "service.unavailable": _UNAVAILABLE,
+    "service.auth.error": _SESSION,
+    "service.auth.refresh.invalid": _SESSION,
+    "service.auth.headers.invalid": _Rule(
+        AuthenticationError,
+        "Salesforce refused the login headers (access token, instance URL, organization id)",
+        "Check organization_id and instance_url of the connection, and that the token belongs to that org.",
+    ),
+    "service.tenant.license": _Rule(
+        AccessDeniedError, "the org is not licensed for it", "Ask Salesforce for the Pub/Sub API on this org."
+    ),
+    "service.protection.triggered": _THROTTLED,
+    "service.protection.stream.limit.triggered": _THROTTLED,
+    "concurrent.client.limit.exceeded": _Rule(
+        ThrottledError, "too many clients are connected to the org", "Stop some subscribers, or resume after a pause."
+    ),
+    "topic.not.found": _UNKNOWN_TOPIC,
+    "topic.meta.permission": _DENIED,
+    "subscription.topic.cannot.subscribe": _DENIED,
+    "topic.api.unavailable": _UNAVAILABLE,
+    "schema.api.unavailable": _UNAVAILABLE,
+    "topic.validation.empty": _REJECTED,
+    "schema.validation.failed": _REJECTED,
+    "schema.meta.permission": _SCHEMA_DENIED,
+    "subscription.fetch.replayid.corrupted": _REPLAY_LOST,
+    "subscription.fetch.replayid.validation.failed": _Rule(
+        ReplayIdLostError, "the replay ID is empty or not a replay ID", _LOST
+    ),
+    "subscription.fetch.requested.events.invalid": _REJECTED,
+    "subscription.fetch.topic.mismatch": _REJECTED,
+    "subscription.fetch.overflow": _Rule(
+        ThrottledError, "more events were asked for than were read", "Resume from the last replay ID after a pause."
+    ),
+    "subscription.fetch.replay.repeated": _RESTART,
+    "subscription.fetch.request.invalid": _REJECTED,
+    "subscription.limit.exceeded": _Rule(
+        QuotaExceededError,
+        "the org's event delivery allocation of the last 24 hours is used up",
+        "Wait until it refills, or buy more; a retry now would not help. Retained events are still there.",
+    ),
+    "subscription.internal.error": _RESTART,
+    "publish.event.count.invalid": _REJECTED,
+    "publish.topic.mismatch": _REJECTED,
+    "publish.topic.validation.empty": _REJECTED,
+    "publish.auth.refresh.invalid": _REJECTED,
+    "publish.stream.sweeper.timeout": _Rule(
+        ServiceUnavailableError, "the publish stream was idle for too long", "Open it again and go on publishing."
+    ),
+    "managed.subscription.already.active": _Rule(
+        ThrottledError,
+        "another client uses the managed subscription",
+        "Stop that client, or wait: after a network loss Salesforce frees the place within about 15 minutes.",
+    ),
+    "managed.subscription.config.stopped": _Rule(
+        RequestRejectedError, "the managed subscription is stopped", "Set its state to RUN in Salesforce."
+    ),
+    "managed.subscription.config.deleted": _UNKNOWN_MANAGED,
+    "managed.subscription.developer.name.not.found": _UNKNOWN_MANAGED,
+    "managed.subscription.subscription.id.not.found": _UNKNOWN_MANAGED,
+    "managed.subscription.subscription.id.invalid": _REJECTED,
+    "managed.subscription.id.or.developer.name.empty": _REJECTED,
+    "managed.subscription.fetch.request.events.invalid": _REJECTED,
+    "managed.subscription.fetch.request.invalid": _REJECTED,
+    "managed.subscription.fetch.request.commit.request.restricted": _REJECTED,
+    "managed.subscription.fetch.request.auth.request.restricted": _REJECTED,
+}
+
+_TRANSPORT = _Rule(ServiceUnavailableError, "the connection failed", _RESUME)
+_BY_STATUS: dict[str, _Rule] = {
+    "OK": _Rule(ServiceUnavailableError, "the service ended the stream", _RESUME),
+    "INVALID_ARGUMENT": _REJECTED,
+    "FAILED_PRECONDITION": _REJECTED,
+    "OUT_OF_RANGE": _REJECTED,
+    "UNIMPLEMENTED": _Rule(
+        ConfigurationError, "the endpoint does not speak the Pub/Sub API", "Check pubsub_endpoint of the connection."
+    ),
+    "NOT_FOUND": _UNKNOWN_TOPIC,
+    "ALREADY_EXISTS": _BY_CODE["managed.subscription.already.active"],
+    "PERMISSION_DENIED": _DENIED,
+    "UNAUTHENTICATED": _SESSION,
+    "RESOURCE_EXHAUSTED": _THROTTLED,
+    "UNAVAILABLE": _Rule(
+        ServiceUnavailableError,
+        "the endpoint cannot be reached or dropped the connection",
+        f"{_RESUME} If it never works: check pubsub_endpoint, the network and its proxy.",
+    ),
+}
+
+_TLS = _Rule(
+    ConfigurationError,
+    "TLS with the endpoint failed",
+    "Check tls_ca (the certificate authority of the endpoint or of a proxy on the way) and that the port of "
+    "pubsub_endpoint speaks TLS. Nothing was read.",
+)
+_TOO_LARGE = _Rule(RequestRejectedError, "a message is larger than this client accepts", _REPORT)
+_BY_DETAILS: tuple[tuple[str, str, _Rule], ...] = (
+    ("UNAVAILABLE", "certificate_verify_failed", _TLS),
+    ("UNAVAILABLE", "ssl handshake failed", _TLS),
+    ("RESOURCE_EXHAUSTED", "larger than max", _TOO_LARGE),
+    ("INVALID_ARGUMENT", "replay id", _REPLAY_LOST),
+)
+"""A status whose text says more than the status: (status, part of the lower-case text, rule)."""
+
+
+def error_from(
+    code: str | None, status: str | int | None, details: str | None, *, topic: str, rpc_id: str | None = None
+) -> SalesforceStreamError:
+    """Return the error for a failed call, ready to raise.
+
+    :param code: the ``error-code`` trailer, with or without its prefix; ``None`` where there was none.
+    :param status: the gRPC status, by name or number; ``None`` where there was none.
+    :param details: the status text. The caller has taken credentials out of it.
+    :param topic: what the call was about: a topic, or another name for the message.
+    :param rpc_id: the ``rpc-id`` trailer, which Salesforce support asks for.
+    """
+    suffix = (code or "").strip().removeprefix(CODE_PREFIX)
+    name = _status_name(status)
+    rule = _rule(suffix, name, details or "")
+    reported = [text for text in (suffix or None, name) if text]
+    if details:
+        reported.append(repr(details.strip()[:500]))
+    if rpc_id and rpc_id not in (details or ""):
+        reported.append(f"rpc id {rpc_id}")
+    return rule.error(f"{topic}: {rule.happened} ({', '.join(reported)}). {rule.remedy}")
+
+
+def _status_name(status: str | int | None) -> str:
+    if isinstance(status, int):
+        return STATUS_NAMES[status] if 0 <= status < len(STATUS_NAMES) else "UNKNOWN"
+    return (status or "UNKNOWN").upper()
+
+
+def _rule(suffix: str, status: str, details: str) -> _Rule:
+    if suffix in _BY_CODE:
+        return _BY_CODE[suffix]
+    lower = details.lower()
+    for by_status, part, rule in _BY_DETAILS:
+        if status == by_status and part in lower:
+            return rule
+    return _BY_STATUS.get(status, _TRANSPORT)
