@@ -1,0 +1,54 @@
+"""The replay table behind an Airflow connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseHook
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.stores.table.store import TableReplayStore
+
+
+class ReplayStoreHook(BaseHook):
+    """Open the table replay store of a database connection (``sqlite``, ``postgres`` or ``mysql``).
+
+    The tables are the package's own; Airflow's metadata database is out of reach of tasks, so give them a
+    database or schema of their own.
+
+    :param replay_store_conn_id: the Airflow connection of the database.
+    """
+
+    conn_name_attr = "replay_store_conn_id"
+    default_conn_name = "sfstream_replay_store"
+    hook_name = "Salesforce replay store"
+
+    def __init__(self, replay_store_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.replay_store_conn_id = replay_store_conn_id
+
+    def get_conn(self) -> TableReplayStore:
+        """Return the store, its tables created or upgraded where needed.
+
+        :raises ConfigurationError: if the connection is not one of a supported database.
+        :raises ReplayStoreError: if the database cannot be reached.
+        """
+        from airflow_provider_sfstream.stores.table.store import TableReplayStore
+        from airflow_provider_sfstream.stores.table.urls import sqlalchemy_url
+
+        connection = self.get_connection(self.replay_store_conn_id)
+        try:
+            url = sqlalchemy_url(
+                connection.conn_type,
+                connection.host,
+                connection.port,
+                connection.schema,
+                connection.login,
+                connection.password,
+                connection.extra_dejson,
+            )
+        except ConfigurationError as error:
+            raise ConfigurationError(f"Airflow connection {self.replay_store_conn_id!r}: {error}") from None
+        return TableReplayStore(url)

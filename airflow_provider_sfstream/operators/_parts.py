@@ -1,0 +1,104 @@
+"""What the operators share: from arguments to landing and replay store, and from our errors to Airflow's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.protocol.streams import RunIdentity
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.stores.base import ReplayStore
+
+ReplayStoreKind = Literal["variable", "table"]
+
+
+@contextmanager
+def airflow_errors() -> Iterator[None]:
+    """Turn an error that a retry cannot mend into :class:`AirflowFailException`; let the others be retried."""
+    try:
+        yield
+    except SalesforceStreamError as error:
+        if error.retriable:
+            raise
+        raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+
+
+def run_identity(context: Context) -> RunIdentity:
+    """Return who this task run is. ``run_after`` is the one date that every kind of run has."""
+    task_instance: Any = context["ti"]
+    return RunIdentity(
+        dag_id=task_instance.dag_id,
+        task_id=task_instance.task_id,
+        run_id=task_instance.run_id,
+        run_after=context["dag_run"].run_after,
+        map_index=-1 if task_instance.map_index is None else task_instance.map_index,
+        try_number=task_instance.try_number,
+    )
+
+
+def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalog:
+    """Return the catalog of the landing at ``landing_url``, a URL or path that :class:`ObjectStoragePath` takes.
+
+    :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
+    """
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.landing.location import Landing
+
+    if not isinstance(landing_url, str) or not landing_url.strip():
+        raise ConfigurationError("landing_url is empty. Give the URL that windows are written to, e.g. s3://lake/raw.")
+    parts = urlsplit(landing_url)
+    if parts.password is not None:
+        raise ConfigurationError(
+            "landing_url carries a password. Put credentials into an Airflow connection and name it with "
+            "landing_conn_id; nothing was written."
+        )
+    try:
+        path = ObjectStoragePath(landing_url, conn_id=landing_conn_id)
+        filesystem = path.fs
+    except (ValueError, ImportError, KeyError) as error:
+        raise ConfigurationError(
+            f"landing_url {landing_url!r} cannot be used: {error}. Install the provider that serves "
+            f"{parts.scheme or 'file'}:// URLs, or correct the URL; nothing was written."
+        ) from error
+    # The connection id in s3://conn@bucket is Airflow's own notation; readers of the manifest get the plain URL.
+    url = f"{parts.scheme or 'file'}://{path.path if parts.scheme in ('', 'file') else path.path.lstrip('/')}"
+    return LandingCatalog(Landing(filesystem, path.path, url))
+
+
+def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
+    """Return the replay store an operator was told to use."""
+    if kind == "table":
+        from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
+
+        return ReplayStoreHook(conn_id).get_conn()
+    from airflow_provider_sfstream.stores.variables import VariableReplayStore
+
+    return VariableReplayStore(catalog=catalog)
+
+
+def check_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is none of the choices, before anything is read.
+
+    :raises ConfigurationError: naming the argument and the choices.
+    """
+    if value not in choices:
+        raise ConfigurationError(f"{argument}={value!r} must be one of {', '.join(map(repr, choices))}.")
+
+
+def check_replay_store_kind(kind: str) -> None:
+    """Refuse a ``replay_store`` argument that names no store, when the DAG is parsed.
+
+    :raises ConfigurationError: naming the choices.
+    """
+    check_choice("replay_store", kind, ("variable", "table"))

@@ -1,0 +1,150 @@
+"""Move a stream's position on purpose: after a DAG's own processing, or to somewhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.operators._parts import (
+    ReplayStoreKind,
+    airflow_errors,
+    check_replay_store_kind,
+    open_landing,
+    open_replay_store,
+    run_identity,
+)
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.topics import Topic
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class CommitReplayPositionOperator(BaseOperator):
+    """Record the window of a drain with ``advance="manual"`` and move the position over it.
+
+    Safe to retry and to clear: a window that is already recorded is left alone. Fails, moving nothing, when another
+    run moved the position since the drain.
+
+    :param window: the drain's result (its XCom, ``drain.output``). (templated)
+    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
+    :param replay_store: as given to the drain.
+    :param replay_store_conn_id: as given to the drain. (templated)
+    """
+
+    template_fields: Sequence[str] = ("window", "landing_conn_id", "replay_store_conn_id")
+    ui_color = "#d8ecf8"
+
+    def __init__(
+        self,
+        *,
+        window: Any,
+        landing_conn_id: str | None = None,
+        replay_store: ReplayStoreKind = "variable",
+        replay_store_conn_id: str = "sfstream_replay_store",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.window = window
+        self.landing_conn_id = landing_conn_id
+        self.replay_store = replay_store
+        self.replay_store_conn_id = replay_store_conn_id
+        check_replay_store_kind(replay_store)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Commit the window; return the stream and its position."""
+        from airflow_provider_sfstream.windows.incremental import commit_window
+
+        with airflow_errors():
+            if not isinstance(self.window, dict) or not {"manifest_url", "landing_url"} <= set(self.window):
+                raise ConfigurationError(
+                    "window is not the result of a DrainReplayWindowOperator. Pass its XCom, for example "
+                    "window=drain.output; the position was not moved."
+                )
+            catalog = open_landing(self.window["landing_url"], self.landing_conn_id)
+            store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
+            manifest = catalog.read_manifest_url(self.window["manifest_url"])
+            position = commit_window(manifest, store=store, catalog=catalog)
+        self.log.info(
+            "Window %s of %s is recorded; the position is %s.",
+            manifest.window.window_id,
+            manifest.stream,
+            _hex(position.replay_id),
+        )
+        return {"window_id": manifest.window.window_id, "replay_id": _hex(position.replay_id)}
+
+
+class ResetReplayPositionOperator(BaseOperator):
+    """Set a stream's position to a given replay ID, or forget it. An explicit act, kept in the audit record.
+
+    Setting it forward skips events for good; setting it back lands events a second time (the Spark jobs remove
+    duplicates). Nothing is checked against Salesforce until the next drain.
+
+    :param topic: the stream's topic. (templated)
+    :param replay_id: the new position as hex text, or ``None`` to forget it, after which the next drain begins at its
+        ``start_from``. (templated)
+    :param reason: why, for the audit record. (templated)
+    :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param subscription: the stream's subscription. (templated)
+    :param replay_store: as given to the drain.
+    :param replay_store_conn_id: as given to the drain. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        "topic",
+        "replay_id",
+        "reason",
+        "salesforce_conn_id",
+        "subscription",
+        "replay_store_conn_id",
+    )
+    ui_color = "#f8e5d8"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        replay_id: str | None,
+        reason: str,
+        salesforce_conn_id: str = "salesforce_default",
+        subscription: str = "airflow",
+        replay_store: ReplayStoreKind = "variable",
+        replay_store_conn_id: str = "sfstream_replay_store",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.replay_id = replay_id
+        self.reason = reason
+        self.salesforce_conn_id = salesforce_conn_id
+        self.subscription = subscription
+        self.replay_store = replay_store
+        self.replay_store_conn_id = replay_store_conn_id
+        check_replay_store_kind(replay_store)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Reset the position; return what it was and what it is."""
+        from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+        from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
+
+        with airflow_errors():
+            topic = Topic.parse(self.topic)
+            replay_id = None if self.replay_id is None else replay_id_from_text(self.replay_id)
+            if not str(self.reason).strip():
+                raise ConfigurationError("reason is empty. Say why the position is reset; it was not moved.")
+            store = open_replay_store(self.replay_store, self.replay_store_conn_id, None)
+            org_id = SalesforcePubSubHook(self.salesforce_conn_id).org_id
+            stream = Stream(org_id, topic.api, topic.name, self.subscription)
+            before = store.read(stream)
+            after = store.reset(stream, replay_id, reason=self.reason, updated_by=str(run_identity(context)))
+        self.log.warning(
+            "Position of %s reset from %s to %s: %s", stream, _hex(before.replay_id), _hex(after.replay_id), self.reason
+        )
+        return {"before": _hex(before.replay_id), "after": _hex(after.replay_id)}
+
+
+def _hex(replay_id: bytes | None) -> str | None:
+    return None if replay_id is None else replay_id.hex()

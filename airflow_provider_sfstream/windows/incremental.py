@@ -1,0 +1,175 @@
+"""The incremental run: everything after the recorded position, as one replay window, exactly once.
+
+Guarantee, for a run that is killed at any line and tried again: the committed windows end up as in an
+undisturbed run. The order of writes is data files, manifest, position. A try that finds
+
+- a window of its run in the replay store returns it (killed after the position moved, or cleared later);
+- a manifest of its run at the unmoved position adopts it (killed between manifest and position);
+- anything less starts over, beside the unlisted files of the dead try, which are removed at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+
+from airflow_provider_sfstream import __version__
+from airflow_provider_sfstream.drain.drain import DrainResult, drain
+from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.drain.source import EventSource, StartFrom
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.stores.base import Position, ReplayStore
+
+log = logging.getLogger(__name__)
+
+OnInvalidReplay = Literal["fail", "earliest", "latest"]
+
+
+@dataclass(frozen=True)
+class WindowRequest:
+    """What one run is to drain.
+
+    ``start_from`` is where a stream without a recorded position begins. With ``advance=False`` the window is
+    landed and the position left to :func:`commit_window`.
+    """
+
+    stream: Stream
+    run: RunIdentity
+    limits: DrainLimits
+    start_from: StartFrom | bytes = StartFrom.EARLIEST
+    on_invalid_replay: OnInvalidReplay = "fail"
+    advance: bool = True
+
+
+@dataclass(frozen=True)
+class WindowOutcome:
+    """A landed window. ``drained`` is false when an earlier try's window was returned; ``committed`` says
+    whether the replay store's position covers it."""
+
+    manifest: Manifest
+    drained: bool
+    committed: bool
+
+
+def drain_window(
+    request: WindowRequest,
+    *,
+    source: EventSource,
+    store: ReplayStore,
+    catalog: LandingCatalog,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> WindowOutcome:
+    """Return the window of this run, draining it unless an earlier try did.
+
+    :raises PositionConflictError: another run moved the position meanwhile; this run's files are never read.
+    :raises ReplayIdLostError: the position can no longer be read and ``on_invalid_replay`` is ``"fail"``.
+    :raises SalesforceStreamError: anything else of the tree; the position was not moved.
+    """
+    stream, run = request.stream, request.run
+    recorded = [window for window in store.windows_of_run(stream, run) if window.kind == "live"]
+    if recorded:
+        log.info("Run %s already recorded window %s; returning it.", run.run_id, recorded[-1].window_id)
+        return WindowOutcome(catalog.read_manifest_url(recorded[-1].manifest_url), drained=False, committed=True)
+
+    position = store.read(stream)
+    window_id = window_id_for(run, "live", position.replay_id, position.fence)
+    manifest = catalog.read_manifest(stream, window_id)
+    drained = manifest is None
+    if manifest is None:
+        manifest = _land(request, position, window_id, source, catalog, now)
+    else:
+        log.info("Adopting window %s, which an earlier try finished but did not record.", window_id)
+        catalog.verify(manifest)
+    if request.advance:
+        store.advance(stream, position, manifest.window)
+    catalog.remove_unlisted(manifest)
+    return WindowOutcome(manifest, drained=drained, committed=request.advance)
+
+
+def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCatalog) -> Position:
+    """Move the position over a window that was drained with ``advance=False``. Doing it again changes nothing.
+
+    :raises PositionConflictError: the position is no longer where the window began.
+    :raises LandingError: a file of the window is missing; the position was not moved.
+    """
+    stream, window = manifest.stream, manifest.window
+    current = store.read(stream)
+    if any(recorded.window_id == window.window_id for recorded in store.windows_of_run(stream, window.run)):
+        log.info("Window %s is already recorded; the position of %s stays.", window.window_id, stream)
+        return current
+    catalog.verify(manifest)
+    # The fence alone says whether this is still the position that the drain began from: it grows with every change.
+    return store.advance(stream, replace(current, fence=manifest.fence), window)
+
+
+def _land(
+    request: WindowRequest,
+    position: Position,
+    window_id: str,
+    source: EventSource,
+    catalog: LandingCatalog,
+    now: Callable[[], datetime],
+) -> Manifest:
+    stream = request.stream
+    started_at = now()
+    start = position.replay_id if position.replay_id is not None else request.start_from
+    previous = catalog.read_manifest(stream, position.window_id) if position.window_id else None
+    attempt = f"{request.run.try_number}-{secrets.token_hex(4)}"
+    with ParquetWindowWriter(catalog.landing, stream, window_id, attempt=attempt, schema=source.schema) as writer:
+        result = drain(
+            source,
+            writer,
+            stream.topic,
+            start,
+            request.limits,
+            on_invalid_replay=request.on_invalid_replay,
+            position_time=previous and previous.finished_at,
+        )
+        landed = writer.finish()
+    after = start if isinstance(start, bytes) else None
+    window = ReplayWindow(
+        window_id=window_id,
+        kind="live",
+        after=after,
+        through=result.through if result.through is not None else after,
+        event_count=result.event_count,
+        first_event_time=landed.first_event_time,
+        last_event_time=landed.last_event_time,
+        manifest_url=catalog.landing.manifest_url(stream, window_id),
+        run=request.run,
+        previous_window_id=position.window_id,
+        gap=_gap(result, previous, now()),
+    )
+    return catalog.write_manifest(
+        Manifest(
+            stream=stream,
+            window=window,
+            fence=position.fence,
+            files=landed.files,
+            schemas=landed.schemas,
+            payload_bytes=result.payload_bytes,
+            stop_reason=result.stop_reason.value,
+            started_at=started_at,
+            finished_at=now(),
+            provider_version=__version__,
+        )
+    )
+
+
+def _gap(result: DrainResult, previous: Manifest | None, detected_at: datetime) -> Gap | None:
+    if result.gap is None:
+        return None
+    return Gap(
+        after=result.gap.after,
+        resumed_at=result.gap.resumed_at,
+        since=result.gap.since or (previous.window.last_event_time if previous else None),
+        detected_at=detected_at,
+        reason=result.gap.reason,
+    )

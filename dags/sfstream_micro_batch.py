@@ -1,0 +1,32 @@
+"""Every 15 minutes: drain what is new on a platform event topic, then let Spark add it to a table.
+
+Needs the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
+below which windows and tables are written, for example s3://lake.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+
+LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+
+with DAG(
+    "sfstream_micro_batch",
+    schedule="*/15 * * * *",
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,  # a position in an Airflow Variable has one writer, and a table one job
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    tags=["salesforce"],
+    doc_md=__doc__,
+):
+    drain = DrainReplayWindowOperator(
+        task_id="drain", topic="/event/Order__e", landing_url=f"{LAKE}/landing", skip_if_empty=True
+    )
+    SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drain.output, output=f"{LAKE}/tables")

@@ -1,0 +1,220 @@
+"""A real Airflow on loopback, for the demo, for looking around, and for the system tests.
+
+Starts the API server, scheduler, DAG processor and (where asked) triggerer as processes of their own, with SQLite and
+the local executor, in a home of its own; talks to it over the public REST API only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+BIN = Path(sys.executable).parent
+T = TypeVar("T")
+
+
+def free_port() -> int:
+    """Return a loopback TCP port that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], T | None], seconds: float, what: str) -> T:
+    """Return the first truthy result of ``condition``; raise TimeoutError naming ``what`` after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"gave up after {seconds:.0f} s waiting for {what}")
+        time.sleep(0.25)
+
+
+def end_process(process: subprocess.Popen[Any], seconds: float = 15) -> None:
+    """End a process that leads its own session, and everything in it."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            continue
+        # Children that outlive their leader (a JVM, a forked worker) get no grace.
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        break
+
+
+class AirflowStack:
+    """One Airflow in ``home``, with the DAGs of ``dags_folder``.
+
+    :param environment: added to every component's environment, so also to the tasks'.
+    :param parallelism: how many tasks may run at once.
+    """
+
+    def __init__(
+        self, home: Path, dags_folder: Path, environment: dict[str, str] | None = None, parallelism: int = 2
+    ) -> None:
+        self.home = home
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.processes: dict[str, subprocess.Popen[Any]] = {}
+        self.environment = {
+            **os.environ,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "AIRFLOW_HOME": str(home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(dags_folder),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__PARALLELISM": str(parallelism),
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__API__SECRET_KEY": "local-stack-only",
+            "AIRFLOW__API_AUTH__JWT_SECRET": "local-stack-only-local-stack-only-local-stack-only-local-stack-only!",
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
+            "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+            **(environment or {}),
+        }
+        self._client: httpx.Client | None = None
+
+    def start(self, *, triggerer: bool = False) -> None:
+        """Migrate the database, start the components, and return once the API and the scheduler are healthy."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            [BIN / "airflow", "db", "migrate"],
+            env=self.environment,
+            check=True,
+            stdout=self._log("migrate"),
+            stderr=subprocess.STDOUT,
+            timeout=180,
+        )
+        for name in ("api-server", "scheduler", "dag-processor", *(["triggerer"] if triggerer else [])):
+            self.start_component(name)
+        wait_for(self._healthy, 180, f"Airflow to be healthy (logs in {self.home})")
+
+    def start_component(self, name: str) -> subprocess.Popen[Any]:
+        """Start (again) one component, for example after a test killed it."""
+        self.processes[name] = subprocess.Popen(
+            [BIN / "airflow", name],
+            env=self.environment,
+            stdout=self._log(name),
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        return self.processes[name]
+
+    def stop(self) -> None:
+        """End every component and its children."""
+        for process in reversed(self.processes.values()):
+            end_process(process)
+        self.processes.clear()
+
+    def _log(self, name: str) -> Any:
+        return (self.home / f"{name}.log").open("ab")
+
+    def _healthy(self) -> bool:
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                raise RuntimeError(f"airflow {name} ended with {process.returncode}: see {self.home / name}.log")
+        try:
+            health = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5).json()
+        except (httpx.HTTPError, json.JSONDecodeError):
+            return False
+        return bool(health.get("scheduler", {}).get("status") == "healthy")
+
+    def api(self, method: str, path: str, **kwargs: Any) -> Any:
+        """Call the public REST API and return the decoded answer; raise on an error status, with its text."""
+        if self._client is None:
+            token = httpx.get(f"{self.url}/auth/token", timeout=30).json()["access_token"]
+            self._client = httpx.Client(
+                base_url=f"{self.url}/api/v2", headers={"Authorization": f"Bearer {token}"}, timeout=60
+            )
+        response = self._client.request(method, path, **kwargs)
+        if response.is_error:
+            raise RuntimeError(f"{method} {path}: {response.status_code} {response.text}")
+        return response.json() if response.content else None
+
+    def add_connection(self, connection_id: str, **fields: Any) -> None:
+        """Create a connection; ``extra`` may be a dict."""
+        extra = fields.pop("extra", None)
+        body = {"connection_id": connection_id, **fields}
+        if extra is not None:
+            body["extra"] = extra if isinstance(extra, str) else json.dumps(extra)
+        self.api("POST", "/connections", json=body)
+
+    def wait_for_dag(self, dag_id: str, seconds: float = 90) -> None:
+        """Wait until the DAG processor has stored the DAG."""
+
+        def known() -> bool:
+            errors = self.api("GET", "/importErrors")["import_errors"]
+            if errors:
+                raise RuntimeError(errors[0]["stack_trace"])
+            return any(dag["dag_id"] == dag_id for dag in self.api("GET", "/dags?limit=100")["dags"])
+
+        wait_for(known, seconds, f"DAG {dag_id}")
+
+    def trigger(self, dag_id: str, **body: Any) -> str:
+        """Start a manual run and return its run id."""
+        return str(self.api("POST", f"/dags/{dag_id}/dagRuns", json={"logical_date": None, **body})["dag_run_id"])
+
+    def wait_for_run(self, dag_id: str, run_id: str, seconds: float = 180) -> str:
+        """Return the end state of a run: ``success`` or ``failed``."""
+
+        def ended() -> str | None:
+            state = self.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}")["state"]
+            return state if state in ("success", "failed") else None
+
+        return wait_for(ended, seconds, f"run {run_id} of {dag_id}")
+
+    def task_states(self, dag_id: str, run_id: str) -> dict[str, str]:
+        """Return the state of each task instance of a run."""
+        instances = self.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
+        return {instance["task_id"]: instance["state"] for instance in instances}
+
+    def xcom(self, dag_id: str, run_id: str, task_id: str, key: str = "return_value") -> Any:
+        """Return a task's XCom value, deserialized."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
+        return self.api("GET", path, params={"deserialize": True})["value"]
+
+    def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
+        """Return the text of a task's log."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
+        content = self.api("GET", path, params={"full_content": True})["content"]
+        return "\n".join(str(line.get("event", line)) if isinstance(line, dict) else str(line) for line in content)
+
+
+@contextmanager
+def running_airflow(stack: AirflowStack, *, triggerer: bool = False) -> Iterator[AirflowStack]:
+    """Start the stack for a ``with`` block and end it whatever happens."""
+    try:
+        stack.start(triggerer=triggerer)
+        yield stack
+    finally:
+        stack.stop()

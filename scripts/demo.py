@@ -1,0 +1,178 @@
+"""``make demo``: the micro-batch DAG on a real Airflow against a local Salesforce org, twice, and the sums.
+
+The last line printed is JSON with the keys ``published``, ``landed``, ``rows`` and ``duplicates``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow.dataset as ds
+from airflow_stack import AirflowStack, end_process, running_airflow, wait_for
+
+ROOT = Path(__file__).resolve().parents[1]
+WORK = ROOT / ".demo"
+TOPIC = "/event/Order__e"
+DAG_ID = "sfstream_micro_batch"
+FIELDS = [{"name": "Order_Number__c", "type": "string"}, {"name": "Amount__c", "type": "double"}]
+NEW_FIELD = {"name": "Currency__c", "type": "string"}
+FIRST_BATCH, SECOND_BATCH = 5000, 1500
+STARTED = time.monotonic()
+
+
+def say(text: str) -> None:
+    """Print a step with the seconds since the start."""
+    print(f"[{time.monotonic() - STARTED:6.1f} s] {text}", flush=True)
+
+
+def start_org(data_dir: Path) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+    """Start a local Salesforce org and return its process and the facts it prints."""
+    data_dir.mkdir(parents=True)
+    topics = data_dir / "topics.json"
+    topics.write_text(json.dumps({"platform_events": [{"name": "Order__e", "fields": FIELDS}]}))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "airflow_provider_sfstream.localorg", "--data-dir", data_dir, "--topics", topics],
+        stdout=subprocess.PIPE,
+        stderr=(WORK / "localorg.log").open("w"),
+        text=True,
+        start_new_session=True,
+    )
+    line = process.stdout.readline() if process.stdout else ""
+    if not line:
+        raise RuntimeError(f"the local org did not start: see {WORK / 'localorg.log'}")
+    return process, json.loads(line)
+
+
+def publish(org: dict[str, Any], first: int, count: int, **more: Any) -> None:
+    """Publish ``count`` orders, numbered from ``first``."""
+    events = [
+        {"Order_Number__c": f"O-{number:06d}", "Amount__c": number / 4, **more} for number in range(first, first + count)
+    ]
+    answer = httpx.post(f"{org['admin_url']}/events", json={"topic": TOPIC, "events": events}, timeout=60)
+    answer.raise_for_status()
+
+
+def change_schema(org: dict[str, Any]) -> None:
+    """Add a field to the event, as an administrator would: later events have another schema id."""
+    body = {"platform_events": [{"name": "Order__e", "fields": [*FIELDS, NEW_FIELD]}]}
+    httpx.put(f"{org['admin_url']}/topics", json=body, timeout=30).raise_for_status()
+
+
+def position(stack: AirflowStack) -> str:
+    """Return the recorded position: the content of the stream's Airflow Variable."""
+    for variable in stack.api("GET", "/variables")["variables"]:
+        if variable["key"].startswith("sfstream"):
+            return str(json.loads(variable["value"])["position"])
+    return "none"
+
+
+def run_dag(stack: AirflowStack) -> dict[str, Any]:
+    """Run the DAG once and return what the drain says of its window."""
+    run_id = stack.trigger(DAG_ID)
+    say(f"started run {run_id}; watch it at {stack.url}/dags/{DAG_ID}/runs/{run_id}")
+    state = stack.wait_for_run(DAG_ID, run_id)
+    states = stack.task_states(DAG_ID, run_id)
+    if state != "success":
+        for task, result in states.items():
+            if result == "failed":
+                print(stack.task_log(DAG_ID, run_id, task))
+        raise SystemExit(f"run {run_id} ended as {state}: {states}")
+    window: dict[str, Any] = stack.xcom(DAG_ID, run_id, "drain")
+    say(
+        f"run ended: {states}; window {window['window_id']} has {window['event_count']:,} events, "
+        f"position {window['after']} -> {window['through']}"
+    )
+    return window
+
+
+def sums(org: dict[str, Any], lake: Path) -> dict[str, int]:
+    """Count what was published, landed, and is in the table, each from its own record."""
+    published = httpx.get(f"{org['admin_url']}/events", params={"topic": TOPIC, "limit": 1}, timeout=30).json()["total"]
+    manifests = [json.loads(path.read_text()) for path in (lake / "landing").rglob("manifest.json")]
+    table = ds.dataset(lake / "tables" / "Order__e", partitioning="hive").to_table(columns=["_replay_id"])
+    rows = table.num_rows
+    return {
+        "published": published,
+        "landed": sum(manifest["event_count"] for manifest in manifests),
+        "rows": rows,
+        "duplicates": rows - len(table["_replay_id"].unique()),
+    }
+
+
+def demo(org: dict[str, Any]) -> dict[str, int]:
+    """Publish, run, publish more, run again, and add up."""
+    lake = WORK / "lake"
+    stack = AirflowStack(WORK / "airflow", ROOT / "dags", {"SFSTREAM_LAKE": str(lake)})
+    say("starting Airflow: API server, scheduler, DAG processor")
+    with ThreadPoolExecutor(1) as pool:
+        half = FIRST_BATCH // 2
+        publishing = pool.submit(
+            lambda: (
+                publish(org, 0, half),
+                change_schema(org),
+                publish(org, half, FIRST_BATCH - half, **{"Currency__c": "EUR"}),
+            )
+        )
+        with running_airflow(stack):
+            publishing.result()
+            say(f"published {FIRST_BATCH:,} events of two schema versions on {TOPIC}")
+            add_connections(stack, org)
+            stack.wait_for_dag(DAG_ID)
+            before = position(stack)
+            first = run_dag(stack)
+            publish(org, FIRST_BATCH, SECOND_BATCH, **{"Currency__c": "USD"})
+            say(f"published {SECOND_BATCH:,} more")
+            second = run_dag(stack)
+            if second["after"] != first["through"]:
+                raise SystemExit(f"the second run began at {second['after']}, the first ended at {first['through']}")
+            after = position(stack)
+    totals = sums(org, lake)
+    print("\n  " + "\n  ".join(f"{name:16}{value:>24,}" for name, value in totals.items()))
+    print(f"  {'position before':16}{before:>24}\n  {'position after':16}{after:>24}\n")
+    return totals
+
+
+def add_connections(stack: AirflowStack, org: dict[str, Any]) -> None:
+    """Create the two connections that the DAG names, as a user would in the UI."""
+    stack.add_connection(
+        "salesforce_default",
+        conn_type="salesforce",
+        extra={
+            "consumer_key": org["client_id"],
+            "consumer_secret": org["client_secret"],
+            "login_url": org["https_instance_url"],
+            "pubsub_endpoint": f"localhost:{org['grpc_tls_port']}",
+            "tls_ca": org["ca_file"],
+        },
+    )
+    stack.add_connection("spark_default", conn_type="spark", host="local[2]")
+
+
+def main() -> None:
+    """Run the demo in a fresh folder and end every process."""
+    shutil.rmtree(WORK, ignore_errors=True)
+    WORK.mkdir()
+    say("starting a local Salesforce org")
+    process, org = start_org(WORK / "org")
+    try:
+        wait_for(lambda: httpx.get(f"{org['admin_url']}/topics", timeout=5).is_success, 30, "the local org")
+        totals = demo(org)
+    finally:
+        end_process(process)
+    os.sync()
+    print(json.dumps(totals))
+    if not totals["published"] == totals["landed"] == totals["rows"] or totals["duplicates"]:
+        raise SystemExit("published, landed and rows differ: see the manifests and logs under .demo")
+
+
+if __name__ == "__main__":
+    main()
