@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,10 +55,8 @@ def end_process(process: subprocess.Popen[Any], seconds: float = 15) -> None:
         except subprocess.TimeoutExpired:
             continue
         # Children that outlive their leader (a JVM, a forked worker) get no grace.
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         break
 
 
@@ -179,6 +177,15 @@ class AirflowStack:
             return any(dag["dag_id"] == dag_id for dag in self.api("GET", "/dags?limit=100")["dags"])
 
         wait_for(known, seconds, f"DAG {dag_id}")
+
+    def unpause(self, dag_id: str) -> None:
+        """Let the scheduler run the DAG."""
+        self.api("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
+
+    def run_ids(self, dag_id: str) -> list[str]:
+        """Return the run ids of the DAG, oldest first."""
+        runs = self.api("GET", f"/dags/{dag_id}/dagRuns", params={"order_by": "run_after"})["dag_runs"]
+        return [run["dag_run_id"] for run in runs]
 
     def trigger(self, dag_id: str, **body: Any) -> str:
         """Start a manual run and return its run id."""

@@ -34,7 +34,7 @@ def say(text: str) -> None:
     print(f"[{time.monotonic() - STARTED:6.1f} s] {text}", flush=True)
 
 
-def start_org(data_dir: Path) -> tuple[subprocess.Popen[str], dict[str, Any]]:
+def start_org(data_dir: Path, log: Path) -> tuple[subprocess.Popen[str], dict[str, Any]]:
     """Start a local Salesforce org and return its process and the facts it prints."""
     data_dir.mkdir(parents=True)
     topics = data_dir / "topics.json"
@@ -42,20 +42,21 @@ def start_org(data_dir: Path) -> tuple[subprocess.Popen[str], dict[str, Any]]:
     process = subprocess.Popen(
         [sys.executable, "-m", "airflow_provider_sfstream.localorg", "--data-dir", data_dir, "--topics", topics],
         stdout=subprocess.PIPE,
-        stderr=(WORK / "localorg.log").open("w"),
+        stderr=log.open("w"),
         text=True,
         start_new_session=True,
     )
     line = process.stdout.readline() if process.stdout else ""
     if not line:
-        raise RuntimeError(f"the local org did not start: see {WORK / 'localorg.log'}")
+        raise RuntimeError(f"the local org did not start: see {log}")
     return process, json.loads(line)
 
 
 def publish(org: dict[str, Any], first: int, count: int, **more: Any) -> None:
     """Publish ``count`` orders, numbered from ``first``."""
     events = [
-        {"Order_Number__c": f"O-{number:06d}", "Amount__c": number / 4, **more} for number in range(first, first + count)
+        {"Order_Number__c": f"O-{number:06d}", "Amount__c": number / 4, **more}
+        for number in range(first, first + count)
     ]
     answer = httpx.post(f"{org['admin_url']}/events", json={"topic": TOPIC, "events": events}, timeout=60)
     answer.raise_for_status()
@@ -75,10 +76,9 @@ def position(stack: AirflowStack) -> str:
     return "none"
 
 
-def run_dag(stack: AirflowStack) -> dict[str, Any]:
-    """Run the DAG once and return what the drain says of its window."""
-    run_id = stack.trigger(DAG_ID)
-    say(f"started run {run_id}; watch it at {stack.url}/dags/{DAG_ID}/runs/{run_id}")
+def finish_run(stack: AirflowStack, run_id: str) -> dict[str, Any]:
+    """Wait for a run and return what its drain says of its window."""
+    say(f"running {run_id}: {stack.url}/dags/{DAG_ID}/runs/{run_id}")
     state = stack.wait_for_run(DAG_ID, run_id)
     states = stack.task_states(DAG_ID, run_id)
     if state != "success":
@@ -111,7 +111,14 @@ def sums(org: dict[str, Any], lake: Path) -> dict[str, int]:
 def demo(org: dict[str, Any]) -> dict[str, int]:
     """Publish, run, publish more, run again, and add up."""
     lake = WORK / "lake"
-    stack = AirflowStack(WORK / "airflow", ROOT / "dags", {"SFSTREAM_LAKE": str(lake)})
+    stack = AirflowStack(
+        WORK / "airflow",
+        ROOT / "dags",
+        {
+            "SFSTREAM_LAKE": str(lake),
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+        },
+    )
     say("starting Airflow: API server, scheduler, DAG processor")
     with ThreadPoolExecutor(1) as pool:
         half = FIRST_BATCH // 2
@@ -128,10 +135,11 @@ def demo(org: dict[str, Any]) -> dict[str, int]:
             add_connections(stack, org)
             stack.wait_for_dag(DAG_ID)
             before = position(stack)
-            first = run_dag(stack)
+            stack.unpause(DAG_ID)
+            first = finish_run(stack, wait_for(lambda: stack.run_ids(DAG_ID), 60, "the scheduled run")[0])
             publish(org, FIRST_BATCH, SECOND_BATCH, **{"Currency__c": "USD"})
             say(f"published {SECOND_BATCH:,} more")
-            second = run_dag(stack)
+            second = finish_run(stack, stack.trigger(DAG_ID))
             if second["after"] != first["through"]:
                 raise SystemExit(f"the second run began at {second['after']}, the first ended at {first['through']}")
             after = position(stack)
@@ -162,7 +170,7 @@ def main() -> None:
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir()
     say("starting a local Salesforce org")
-    process, org = start_org(WORK / "org")
+    process, org = start_org(WORK / "org", WORK / "localorg.log")
     try:
         wait_for(lambda: httpx.get(f"{org['admin_url']}/topics", timeout=5).is_success, 30, "the local org")
         totals = demo(org)

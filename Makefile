@@ -1,0 +1,52 @@
+# Everything a developer needs. `make demo` and `make test` do all their own set-up in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test lint format up bench proto test-pythons clean
+
+demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
+	@$(BIN)/python scripts/demo.py
+
+up: $(INSTALLED)  ## Airflow with its UI, a local org and the example DAGs, until Ctrl-C
+	@$(BIN)/python scripts/up.py
+
+test: lint  ## everything: lint, unit, integration and system tests
+	$(BIN)/python -m pytest tests
+
+lint: $(INSTALLED)  ## ruff, mypy and the import rule of the floors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)  ## each benchmark prints JSON lines with `benchmark`, `ratio` and the figures behind it
+	@for benchmark in drain drain_50ms event_log; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
+
+test-pythons:  ## the unit tests on every supported Python that is installed
+	@for version in 3.11 3.12 3.13; do \
+	  python$$version -c '' 2>/dev/null || { echo "python$$version is not installed: left out"; continue; }; \
+	  $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version .venv-$$version/.installed && \
+	  .venv-$$version/bin/python -m pytest tests/unit -q || exit 1; \
+	done
+
+proto:  ## regenerate the Pub/Sub API code; an old generator, so that protobuf 6 and 7 can both run it
+	$(PYTHON) -m venv build/protoc
+	build/protoc/bin/python -m pip install --quiet 'grpcio-tools==1.75.1' 'setuptools<81'
+	build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
+	  airflow_provider_sfstream/protocol/pubsub_api.proto
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || { echo "Java 17 or newer is needed by Spark" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .venv-3.* .demo .up build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
