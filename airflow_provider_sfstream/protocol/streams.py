@@ -27,6 +27,12 @@ class Stream:
                 raise ConfigurationError(f"{name}={value!r} must be a non-empty text of at most 255 characters.")
 
     @property
+    def key(self) -> str:
+        """Identifies the stream where a key must be short and of fixed length (64 hex digits)."""
+        parts = (self.org_id, self.api, self.topic, self.subscription)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @property
     def path(self) -> str:
         """The stream's folder below a landing: ``org/api/topic/subscription``, each a safe segment."""
         return "/".join((slug(self.org_id), self.api, slug(self.topic), slug(self.subscription)))
