@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 
 
 @dataclass(frozen=True)
@@ -14,8 +15,8 @@ class Position:
     """What a store knows of a stream's position.
 
     ``replay_id`` is ``None`` before anything was recorded. ``fence`` grows with every change of the position, also one
-    that leaves ``replay_id`` equal: together they are what compare-and-set compares. ``window_id`` is the live window that
-    ended here (``None`` at the start and after a reset). ``updated_by`` names who wrote it, for messages.
+    that leaves ``replay_id`` equal: together they are what compare-and-set compares. ``window_id`` is the live window
+    that ended here (``None`` at the start and after a reset). ``updated_by`` names who wrote it, for messages.
     """
 
     replay_id: bytes | None = None
@@ -24,12 +25,28 @@ class Position:
     updated_at: datetime | None = None
     updated_by: str | None = None
 
+    def __str__(self) -> str:
+        where = "nothing recorded" if self.replay_id is None else self.replay_id.hex()
+        return f"{where}, fence {self.fence}"
+
+
+@dataclass(frozen=True)
+class PositionReset:
+    """The audit record of one reset: who moved the position by hand, when, why, from where and to where."""
+
+    reset_at: datetime
+    reset_by: str
+    reason: str
+    from_replay_id: bytes | None
+    to_replay_id: bytes | None
+
 
 class ReplayStore(Protocol):
     """Records positions. Every method raises :class:`ReplayStoreError` (or a subclass) when it cannot do its work.
 
     Guarantee: after ``advance`` returns, the position and its window are both recorded; after it raises
-    :class:`PositionConflictError`, neither is.
+    :class:`PositionConflictError`, neither is. Lists of windows are in one order everywhere: live windows as they were
+    recorded, then backfill windows by id. All times are timezone-aware.
     """
 
     compares_and_sets: bool
@@ -42,34 +59,75 @@ class ReplayStore(Protocol):
     def advance(self, stream: Stream, expected: Position, window: ReplayWindow) -> Position:
         """Record a live ``window`` and move the position from ``expected`` to ``window.through``, in one step.
 
-        A window whose ``through`` is ``None`` is recorded and leaves the replay ID as it is (the fence grows). The window's ``gap``, if any,
-        is recorded with it. Advancing again with the window that the position already stands on
-        returns the position unchanged.
+        A window whose ``through`` is ``None`` is recorded and leaves the replay ID as it is (the fence grows).
+        The window's ``gap``, if any, is recorded with it. Advancing again with a window that is already recorded
+        changes nothing and returns the position as it is now.
 
-        :raises PositionConflictError: if (replay ID, fence) is no longer ``expected``.
+        :raises PositionConflictError: if (replay ID, fence) is no longer ``expected``, or a window of this id but
+            with another end is recorded.
+        :raises ConfigurationError: if ``window`` is a backfill window.
         """
         ...
 
     def record_backfill(self, stream: Stream, window: ReplayWindow) -> None:
-        """Record a backfill window (and its gap). Never moves the position. Recording it again changes nothing."""
+        """Record a backfill window (and its gap). Never moves the position. Recording it again changes nothing.
+
+        :raises ConfigurationError: if ``window`` is a live window.
+        """
         ...
 
     def windows_of_run(self, stream: Stream, run: RunIdentity) -> list[ReplayWindow]:
-        """Return the recorded windows that any try of ``run`` made, oldest first."""
+        """Return the recorded windows that any try of ``run`` made."""
         ...
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return recorded, non-empty windows with an event time in ``[start, end)`` by their bounds, oldest first."""
+        """Return recorded, non-empty windows with an event time in ``[start, end)`` by their bounds."""
         ...
 
     def record_gap(self, stream: Stream, gap: Gap) -> None:
-        """Record a gap outside of any window."""
+        """Record a gap outside of any window. Recording an equal gap again changes nothing."""
         ...
 
     def gaps(self, stream: Stream) -> list[Gap]:
-        """Return all recorded gaps, oldest first."""
+        """Return the recorded gaps, by the time they were detected. A store may keep only the most recent ones."""
         ...
 
     def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
-        """Set the position whatever it was (``None``: forget it), and keep an audit record of who, when, why, from and to."""
+        """Set the position whatever it was (``None``: forget it); keep an audit record of who, when, why, from and to.
+
+        The fence grows, so that a drain under way can no longer advance. Windows stay recorded.
+        """
         ...
+
+    def resets(self, stream: Stream) -> list[PositionReset]:
+        """Return the audit records of resets, oldest first. A store may keep only the most recent ones."""
+        ...
+
+    def close(self) -> None:
+        """Release what the store holds open. The store may be used again afterwards."""
+        ...
+
+
+def require_kind(stream: Stream, window: ReplayWindow, kind: WindowKind) -> None:
+    """Refuse a window of the other kind before anything is written.
+
+    :raises ConfigurationError: if ``window`` is not of ``kind``.
+    """
+    if window.kind != kind:
+        remedy = "record_backfill" if window.kind == "backfill" else "advance"
+        raise ConfigurationError(
+            f"{stream}: window {window.window_id} is a {window.kind} window; record it with {remedy}(). "
+            "Nothing was recorded or moved."
+        )
+
+
+def conflict_message(stream: Stream, expected: Position, current: Position, window: ReplayWindow) -> str:
+    """Return the text of a :class:`PositionConflictError`: who won, and what became of the loser's window."""
+    who = current.updated_by or "somebody unknown"
+    when = "" if current.updated_at is None else f" at {current.updated_at.isoformat()}"
+    return (
+        f"{stream}: {who} moved the position first{when}. It is {current}; {window.run} had drained from {expected}. "
+        f"Window {window.window_id} was not recorded and the position was not moved by this run: its files are landed "
+        "but will never be read, and none of its events is lost. Retry the task: it drains from the new position. "
+        "If this keeps happening, two DAGs share one subscription: give each its own subscription name."
+    )
