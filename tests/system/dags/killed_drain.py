@@ -1,0 +1,90 @@
+"""Drains whose first try kills its own task process (SIGKILL) at a chosen line; retries are left alone.
+
+One DAG for each replay store and line. The faults are put in from outside: the package has no switch for them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+
+LINES = ("undisturbed", "in_drain", "before_manifest", "before_position", "after_position")
+
+
+def kill_self(*_: Any) -> None:
+    """End this process as an out-of-memory killer would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def before(owner: type, method: str, fault: Callable[..., None]) -> None:
+    """Call ``fault`` first whenever ``owner.method`` is called."""
+    original = getattr(owner, method)
+
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
+        fault(self, *args)
+        return original(self, *args, **kwargs)
+
+    setattr(owner, method, wrapped)
+
+
+def arm(line: str) -> None:
+    """Make this process kill itself when it reaches ``line``."""
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
+    from airflow_provider_sfstream.stores.table.store import TableReplayStore
+    from airflow_provider_sfstream.stores.variables import VariableReplayStore
+
+    appended = []
+    if line == "in_drain":
+        before(
+            ParquetWindowWriter,
+            "append",
+            lambda _, batch: (appended.append(len(batch)), sum(appended) > 400 and kill_self())[0],
+        )
+    elif line == "before_manifest":
+        before(LandingCatalog, "write_manifest", kill_self)
+    elif line == "before_position":
+        before(VariableReplayStore, "advance", kill_self)
+        before(TableReplayStore, "advance", kill_self)
+    elif line == "after_position":
+        before(LandingCatalog, "remove_unlisted", kill_self)
+
+
+class KilledDrainReplayWindowOperator(DrainReplayWindowOperator):
+    """The drain, in a process that kills itself once."""
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Arm the fault on the first try of the first run, then drain."""
+        line = self.dag.dag_id.rsplit(".", 1)[1]
+        marker = Path(os.environ["SFSTREAM_TEST_MARKERS"]) / self.dag.dag_id
+        if not marker.exists():
+            marker.touch()
+            arm(line)
+        return super().execute(context)
+
+
+for store in ("variable", "table"):
+    for line in LINES:
+        with DAG(
+            f"killed.{store}.{line}", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), max_active_runs=1
+        ) as dag:
+            KilledDrainReplayWindowOperator(
+                task_id="drain",
+                topic="/event/Order__e",
+                landing_url=os.environ["SFSTREAM_LAKE"],
+                subscription=f"{store}-{line}",
+                replay_store=store,
+                max_events=1000,
+                idle_timeout=2,
+                retries=1,
+                retry_delay=timedelta(seconds=1),
+            )
+        globals()[dag.dag_id] = dag
