@@ -1,0 +1,119 @@
+"""The bitmaps of change events: which fields ``changedFields``, ``nulledFields`` and ``diffFields`` name.
+
+Each of these header fields is an array of texts. ``0x<HEX>``, at most one and first, names fields of the event
+itself; ``<parent>-0x<HEX>`` names fields inside the compound field at position ``parent``. Bit *i*, counted from the
+least significant end, stands for position *i* in the Avro record, so ``0x14`` is positions 2 and 4, and the header is
+position 0. An array may hold nested entries alone. (Salesforce's own decoders, and values captured from orgs.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import SchemaError
+
+_ENTRY = re.compile(r"(?:(?P<parent>[0-9]{1,5})-)?0[xX](?P<bits>[0-9A-Fa-f]+)")
+
+
+@dataclass(frozen=True)
+class FieldPositions:
+    """Positions of fields in an event's Avro record, and inside the compound fields at some of them."""
+
+    top: frozenset[int] = frozenset()
+    nested: Mapping[int, frozenset[int]] = field(default_factory=dict)
+
+
+def encode_bitmap(top: Iterable[int], nested: Mapping[int, Iterable[int]] | None = None) -> list[str]:
+    """Return the array of texts for these positions, as Salesforce writes it: upper-case hex, whole bytes.
+
+    :param top: positions in the event's record.
+    :param nested: for the position of a compound field, positions inside it; empty ones leave no entry.
+    :raises ValueError: if a position is negative.
+    """
+    entries = [_hex(top)]
+    entries += [f"{parent}-{bits}" for parent, inside in sorted((nested or {}).items()) if (bits := _hex(inside))]
+    return [entry for entry in entries if entry]
+
+
+def decode_bitmap(entries: Sequence[str]) -> FieldPositions:
+    """Return the positions that an array of bitmap texts names; hex digits may be in either case.
+
+    :raises SchemaError: if a text is not a bitmap entry.
+    """
+    top: frozenset[int] = frozenset()
+    nested: dict[int, frozenset[int]] = {}
+    for entry in entries:
+        match = _ENTRY.fullmatch(entry)
+        if match is None:
+            raise SchemaError(
+                f"{entry!r} is not an entry of a change event's field bitmap (like '0x14' or '4-0x10'). The event "
+                "was not applied; keep its payload and report it."
+            )
+        positions = _positions(int(match["bits"], 16))
+        if match["parent"] is None:
+            top |= positions
+        else:
+            parent = int(match["parent"])
+            nested[parent] = nested.get(parent, frozenset()) | positions
+    return FieldPositions(top, nested)
+
+
+def field_names(entries: Sequence[str], schema: Mapping[str, Any]) -> list[str]:
+    """Return the names that an array of bitmap texts stands for, in the order of the schema.
+
+    A field inside a compound field is ``Parent.Child``, each one listed even when all are set. Bits beyond the last
+    field are ignored, as Salesforce's decoders do: the bitmap may be padded.
+
+    :param schema: the parsed JSON of the Avro schema that the event was written with.
+    :raises SchemaError: if a text is not a bitmap entry, or names fields inside one that is not compound.
+    """
+    positions = decode_bitmap(entries)
+    fields = schema["fields"]
+    names: list[str] = []
+    for position, one in enumerate(fields):
+        if position in positions.top:
+            names.append(one["name"])
+        inside = positions.nested.get(position)
+        if inside:
+            children = _record_fields(one["type"], schema)
+            if children is None:
+                raise SchemaError(
+                    f"The bitmap of a {schema.get('name')} names fields inside {one['name']}, which is not compound "
+                    "in the schema used. Decode the event with the schema of its own schema id."
+                )
+            names += [f"{one['name']}.{child['name']}" for i, child in enumerate(children) if i in inside]
+    return names
+
+
+def _hex(positions: Iterable[int]) -> str:
+    bits = 0
+    for position in positions:
+        bits |= 1 << position
+    digits = f"{bits:X}"
+    return f"0x{digits:0>{len(digits) + len(digits) % 2}}" if bits else ""
+
+
+def _positions(bits: int) -> frozenset[int]:
+    return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
+
+
+def _record_fields(avro_type: Any, schema: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
+    """Return the fields of the record among the branches of a type, following a reference to a named one."""
+    for branch in avro_type if isinstance(avro_type, list) else [avro_type]:
+        record = _named_record(branch, schema) if isinstance(branch, str) else branch
+        if record is not None and record.get("type") == "record":
+            fields: Sequence[Mapping[str, Any]] = record["fields"]
+            return fields
+    return None
+
+
+def _named_record(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the definition of a named type, which Avro puts where the schema uses it first."""
+    for one in schema["fields"]:
+        for branch in one["type"] if isinstance(one["type"], list) else [one["type"]]:
+            if isinstance(branch, Mapping) and branch.get("name") == name.rpartition(".")[2]:
+                return branch
+    return None
