@@ -71,8 +71,8 @@ def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalo
             f"landing_url {landing_url!r} cannot be used: {error}. Install the provider that serves "
             f"{parts.scheme or 'file'}:// URLs, or correct the URL; nothing was written."
         ) from error
-    # The connection id in s3://conn@bucket is Airflow's own notation; readers of the manifest get the plain URL.
-    url = f"{parts.scheme or 'file'}://{path.path if parts.scheme in ('', 'file') else path.path.lstrip('/')}"
+    # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
+    url = filesystem.unstrip_protocol(path.path)
     return LandingCatalog(Landing(filesystem, path.path, url))
 
 

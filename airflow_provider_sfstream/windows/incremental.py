@@ -18,13 +18,13 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from airflow_provider_sfstream import __version__
-from airflow_provider_sfstream.drain.drain import DrainResult, drain
+from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.source import EventSource, StartFrom
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
-from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
 
 log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ def _land(
             start,
             request.limits,
             on_invalid_replay=request.on_invalid_replay,
-            position_time=previous and previous.finished_at,
+            position_time=previous and (previous.window.last_event_time or previous.finished_at),
         )
         landed = writer.finish()
     after = start if isinstance(start, bytes) else None
@@ -145,7 +145,7 @@ def _land(
         manifest_url=catalog.landing.manifest_url(stream, window_id),
         run=request.run,
         previous_window_id=position.window_id,
-        gap=_gap(result, previous, now()),
+        gap=result.gap,
     )
     return catalog.write_manifest(
         Manifest(
@@ -162,14 +162,3 @@ def _land(
         )
     )
 
-
-def _gap(result: DrainResult, previous: Manifest | None, detected_at: datetime) -> Gap | None:
-    if result.gap is None:
-        return None
-    return Gap(
-        after=result.gap.after,
-        resumed_at=result.gap.resumed_at,
-        since=result.gap.since or (previous.window.last_event_time if previous else None),
-        detected_at=detected_at,
-        reason=result.gap.reason,
-    )
