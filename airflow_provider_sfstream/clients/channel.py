@@ -1,0 +1,112 @@
+"""What every gRPC call to the Pub/Sub API shares, blocking or asyncio: endpoint, channel, metadata, faults."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+
+from airflow_provider_sfstream import __version__
+from airflow_provider_sfstream.clients.tls import is_loopback
+from airflow_provider_sfstream.clients.tokens import AccessToken
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.protocol.errors import error_from
+
+DEFAULT_ENDPOINT = "api.pubsub.salesforce.com:7443"
+"""The global endpoint. Europe (Germany) has ``api.deu.pubsub.salesforce.com``; both listen on 443 and 7443."""
+
+_MIB = 1024 * 1024
+CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
+    ("grpc.primary_user_agent", f"airflow-provider-sfstream/{__version__}"),
+    # A FetchResponse is at most 3 MB, a PublishRequest at most 4 MB.
+    ("grpc.max_receive_message_length", 16 * _MIB),
+    ("grpc.max_send_message_length", 4 * _MIB),
+    # gRPC servers may drop a client that pings more often than every five minutes.
+    ("grpc.keepalive_time_ms", 300_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    # How long to wait between attempts is the caller's decision, who knows what is at stake.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+"""Proxies are left to gRPC's own environment variables (``https_proxy``, ``no_grpc_proxy``)."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the Pub/Sub API listens, and whether the way there is encrypted."""
+
+    target: str
+    plaintext: bool = False
+
+    @classmethod
+    def parse(cls, text: str, *, allow_insecure: bool = False) -> Endpoint:
+        """Return the endpoint written as ``host:port``, ``https://host:port`` or ``http://host:port`` (plaintext).
+
+        :param allow_insecure: accept plaintext to another machine too. Access tokens then cross the network readable.
+        :raises ConfigurationError: if it is none of these, or plaintext to an address that is not loopback.
+        """
+        parts = urlsplit(text if "://" in text else f"https://{text}")
+        try:
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host, port = None, None
+        extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
+        if parts.scheme not in ("http", "https") or not host or extra:
+            raise ConfigurationError(
+                f"pubsub_endpoint must be host:port, for example {DEFAULT_ENDPOINT}, or http://host:port for plaintext "
+                "to this machine. Nothing was contacted."
+            )
+        plaintext = parts.scheme == "http"
+        if plaintext and not allow_insecure and not is_loopback(host):
+            raise ConfigurationError(
+                f"pubsub_endpoint {host} would be reached without TLS, and the access token with it. Use TLS (no "
+                "http://), or set allow_insecure on the connection if you accept that. Nothing was contacted."
+            )
+        bracketed = f"[{host}]" if ":" in host else host
+        return cls(f"{bracketed}:{port or (80 if plaintext else 443)}", plaintext)
+
+
+def channel_credentials(ca_pem: str | None) -> grpc.ChannelCredentials:
+    """Return TLS credentials that trust ``ca_pem``, or gRPC's default roots for ``None``."""
+    return grpc.ssl_channel_credentials(root_certificates=None if ca_pem is None else ca_pem.encode("ascii"))
+
+
+def open_channel(endpoint: Endpoint, ca_pem: str | None) -> grpc.Channel:
+    """Return a blocking channel. It connects with the first call."""
+    if endpoint.plaintext:
+        return grpc.insecure_channel(endpoint.target, options=CHANNEL_OPTIONS)
+    return grpc.secure_channel(endpoint.target, channel_credentials(ca_pem), options=CHANNEL_OPTIONS)
+
+
+def call_metadata(token: AccessToken) -> tuple[tuple[str, str], ...]:
+    """Return the headers that every RPC needs (Pub/Sub API guide, "RPC method headers"), and a trace id for support."""
+    return (
+        ("accesstoken", token.value),
+        ("instanceurl", token.instance_url),
+        ("tenantid", token.org_id),
+        ("x-client-trace-id", str(uuid.uuid4())),
+    )
+
+
+def error_from_call(call: Any, topic: str, token: AccessToken | None) -> SalesforceStreamError:
+    """Return the error for a failed ``call`` (a :class:`grpc.RpcError` that is also a :class:`grpc.Call`)."""
+    trailers: dict[str, Any] = dict(call.trailing_metadata() or ())
+    details = call.details() or ""
+    if token is not None:
+        details = details.replace(token.value, "***")
+    status = call.code()
+    return error_from(
+        _text(trailers.get("error-code")),
+        None if status is None else status.name,
+        details,
+        topic=topic,
+        rpc_id=_text(trailers.get("rpc-id")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

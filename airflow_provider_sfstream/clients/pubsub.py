@@ -1,0 +1,218 @@
+"""The blocking client of the Pub/Sub API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import grpc
+
+from airflow_provider_sfstream.clients import publishing
+from airflow_provider_sfstream.clients.channel import (
+    DEFAULT_ENDPOINT,
+    Endpoint,
+    call_metadata,
+    error_from_call,
+    open_channel,
+)
+from airflow_provider_sfstream.clients.publishing import OutgoingEvent, PublishedEvent
+from airflow_provider_sfstream.clients.subscription import Subscription, sized_response
+from airflow_provider_sfstream.clients.tls import load_ca
+from airflow_provider_sfstream.clients.tokens import AccessToken, TokenProvider
+from airflow_provider_sfstream.exceptions import (
+    ConfigurationError,
+    InvalidReplayIdError,
+    InvalidTopicError,
+    SalesforceStreamError,
+    SessionExpiredError,
+)
+from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
+from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
+from airflow_provider_sfstream.protocol.replay_ids import LONGEST
+from airflow_provider_sfstream.protocol.schemas import SchemaCache
+from airflow_provider_sfstream.protocol.topics import Topic
+
+CALL_TIMEOUT = 30.0
+"""Seconds that a call other than Subscribe may take."""
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """What Salesforce says of a topic. ``schema_id`` is only its newest schema; events name their own."""
+
+    name: str
+    can_publish: bool
+    can_subscribe: bool
+    schema_id: str
+    tenant_guid: str
+
+
+class PubSubClient:
+    """Reads and writes one org's event bus. Safe for several threads; also a context manager that closes it.
+
+    An :class:`~airflow_provider_sfstream.drain.source.EventSource`. All methods raise errors of
+    :mod:`airflow_provider_sfstream.exceptions`, never one of gRPC. Calls other than ``subscribe`` log in again once
+    when the token is refused; ``subscribe`` leaves that to its caller, who knows where to resume.
+
+    :param token_provider: gives the access token, at the time of each call.
+    :param endpoint: see :meth:`Endpoint.parse`.
+    :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
+    :param allow_insecure: accept plaintext to an address that is not loopback.
+    :param call_timeout: seconds that a call other than ``subscribe`` may take.
+    :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
+    """
+
+    def __init__(
+        self,
+        token_provider: TokenProvider,
+        *,
+        endpoint: str = DEFAULT_ENDPOINT,
+        tls_ca: str | None = None,
+        allow_insecure: bool = False,
+        call_timeout: float = CALL_TIMEOUT,
+    ) -> None:
+        self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
+        self._token_provider = token_provider
+        self._call_timeout = call_timeout
+        self._channel = open_channel(self.endpoint, load_ca(tls_ca))
+        self._stub = PubSubStub(self._channel)  # type: ignore[no-untyped-call]
+        self._subscribe = self._channel.stream_stream(
+            "/eventbus.v1.PubSub/Subscribe",
+            request_serializer=messages.FetchRequest.SerializeToString,
+            response_deserializer=sized_response,
+        )
+        self._schemas = SchemaCache(self._load_schema)
+        self._refused: AccessToken | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; open subscriptions end."""
+        self._channel.close()
+
+    def get_topic(self, topic: str) -> TopicInfo:
+        """Return what Salesforce knows of ``topic``.
+
+        :raises TopicNotFoundError: if it does not exist, or is hidden from the user.
+        """
+        info = self._unary(self._stub.GetTopic, messages.TopicRequest(topic_name=_checked(topic)), topic)
+        return TopicInfo(info.topic_name, info.can_publish, info.can_subscribe, info.schema_id, info.tenant_guid)
+
+    def get_schema(self, schema_id: str) -> str:
+        """Return the Avro schema JSON of ``schema_id``. Asks Salesforce once for each id."""
+        return self._schemas.get(schema_id)
+
+    def schema(self, schema_id: str) -> str:
+        """Return the Avro schema JSON of ``schema_id``; the drain's name for :meth:`get_schema`."""
+        return self._schemas.get(schema_id)
+
+    def encode(self, topic: str, values: Iterable[Mapping[str, Any]]) -> list[OutgoingEvent]:
+        """Return events with these values by field name, written with the newest schema of ``topic``.
+
+        :raises SchemaError: if values do not fit the schema. Nothing was published.
+        """
+        schema_id = self.get_topic(topic).schema_id
+        schema_json = self.get_schema(schema_id)
+        created_by = self._token_provider.token().user_id
+        return [publishing.encode(schema_json, schema_id, each, created_by=created_by) for each in values]
+
+    def publish(self, topic: str, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]:
+        """Publish ``events`` in order and return a result for each, in the same order.
+
+        Sends several requests where one would be too large. Where a request fails after an earlier one succeeded, its
+        events carry the error, and so do those that were then not sent. An event whose error is retriable may
+        have been published all the same.
+
+        :raises PublishError: if an event is over 1 MB. Nothing was published.
+        :raises SalesforceStreamError: if the first request fails. Nothing was published, unless the error is retriable.
+        """
+        outgoing = publishing.requests(_checked(topic), events)
+        published: list[PublishedEvent] = []
+        for index, request in enumerate(outgoing):
+            try:
+                response = self._unary(self._stub.Publish, request, topic)
+                published += publishing.results(topic, request, response)
+            except SalesforceStreamError as error:
+                if not published:
+                    raise
+                for rest in outgoing[index:]:
+                    published += publishing.not_published(rest, error)
+                break
+        return published
+
+    def subscribe(
+        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None, idle_timeout: float
+    ) -> Iterator[EventBatch | None]:
+        """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
+
+        Asks for more events as soon as a response arrives, beside whoever consumes the batches, and for no more than
+        ``limit`` in total. Memory is bounded: a slow consumer stops the asking. The first batch, and any
+        fault, come with the first ``next``.
+
+        :param limit: events to ask for over the whole subscription; the iteration ends when they have been yielded.
+        :param idle_timeout: seconds without a response after which ``None`` is yielded, each time anew.
+        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
+        """
+        _checked(topic)
+        if isinstance(start, bytes) and not 0 < len(start) <= LONGEST:
+            raise InvalidReplayIdError(f"{topic}: a replay ID of {len(start)} bytes is none. Nothing was read.")
+        if limit is not None and limit < 1:
+            raise ConfigurationError(f"{topic}: limit={limit} must be at least 1, or None. Nothing was read.")
+        if idle_timeout <= 0:
+            raise ConfigurationError(f"{topic}: idle_timeout={idle_timeout} must be over 0 seconds. Nothing was read.")
+        return self._batches(topic, start, limit, idle_timeout)
+
+    def _batches(
+        self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float
+    ) -> Iterator[EventBatch | None]:
+        token = self._token_provider.token()
+        subscription = Subscription(self._subscribe, token, topic, start, limit)
+        try:
+            yield from subscription.batches(idle_timeout)
+        except SessionExpiredError:
+            self._refused = token
+            raise
+        finally:
+            subscription.close()
+
+    def renew_session(self) -> None:
+        """Forget the access token that was refused last, so that the next call logs in again."""
+        if self._refused is not None:
+            self._token_provider.invalidate(self._refused)
+
+    def _load_schema(self, schema_id: str) -> str:
+        what = f"schema {schema_id}"
+        return str(self._unary(self._stub.GetSchema, messages.SchemaRequest(schema_id=schema_id), what).schema_json)
+
+    def _unary(self, method: Callable[..., Any], request: Any, what: str) -> Any:
+        try:
+            return self._call(method, request, what)
+        except SessionExpiredError:
+            # Salesforce refuses a call without a session before doing any of it, so that it is safe to repeat.
+            self.renew_session()
+            return self._call(method, request, what)
+
+    def _call(self, method: Callable[..., Any], request: Any, what: str) -> Any:
+        token = self._token_provider.token()
+        try:
+            return method(request, metadata=call_metadata(token), timeout=self._call_timeout)
+        except grpc.RpcError as fault:
+            error = error_from_call(fault, what, token)
+            if isinstance(error, SessionExpiredError):
+                self._refused = token
+            # The cause is left out: it repeats the details, which may repeat what was sent.
+            raise error from None
+
+
+def _checked(topic: str) -> str:
+    parsed = Topic.parse(topic)
+    if parsed.api != "pubsub":
+        raise InvalidTopicError(f"{topic} is on the Streaming API, not on the Pub/Sub API. Nothing was read or moved.")
+    return topic

@@ -1,0 +1,54 @@
+"""The certificate authority that a connection trusts, and which addresses may do without TLS."""
+
+from __future__ import annotations
+
+import ssl
+from ipaddress import ip_address
+from pathlib import Path
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+
+_PEM = "-----BEGIN "
+
+
+def load_ca(tls_ca: str | None) -> str | None:
+    """Return the PEM text of a custom certificate authority, given as PEM or as the path of a file.
+
+    ``None`` and the empty text mean the usual public ones.
+
+    :raises ConfigurationError: if the file cannot be read, or holds no certificate.
+    """
+    if not tls_ca or not tls_ca.strip():
+        return None
+    pem = tls_ca
+    if _PEM not in tls_ca:
+        try:
+            pem = Path(tls_ca.strip()).expanduser().read_text(encoding="ascii")
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"tls_ca {tls_ca.strip()!r} cannot be read ({type(error).__name__}). Give the path of a PEM file that "
+                "exists where the task runs, or the PEM text itself."
+            ) from error
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=pem)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigurationError(
+            "tls_ca holds no readable certificate. It must be PEM, beginning with -----BEGIN CERTIFICATE-----."
+        ) from error
+    return pem
+
+
+def ssl_context(ca_pem: str | None) -> ssl.SSLContext:
+    """Return a verifying TLS context that trusts ``ca_pem``, or the usual public authorities for ``None``."""
+    return ssl.create_default_context(cadata=ca_pem)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether ``host`` is this very machine: ``localhost`` or an address of the loopback interface."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
