@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidReplayIdError
+from airflow_provider_sfstream.protocol.replay_ids import LONGEST
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 
 
@@ -96,6 +97,8 @@ class ReplayStore(Protocol):
         """Set the position whatever it was (``None``: forget it); keep an audit record of who, when, why, from and to.
 
         The fence grows, so that a drain under way can no longer advance. Windows stay recorded.
+
+        :raises ConfigurationError: if ``replay_id`` cannot be one, or ``reason`` or ``updated_by`` is empty.
         """
         ...
 
@@ -131,3 +134,20 @@ def conflict_message(stream: Stream, expected: Position, current: Position, wind
         "but will never be read, and none of its events is lost. Retry the task: it drains from the new position. "
         "If this keeps happening, two DAGs share one subscription: give each its own subscription name."
     )
+
+
+def require_reset(stream: Stream, replay_id: bytes | None, reason: str, updated_by: str) -> None:
+    """Refuse a reset that its audit record could not explain, or to something that is no replay ID.
+
+    :raises InvalidReplayIdError: if ``replay_id`` is empty or too long.
+    :raises ConfigurationError: if ``reason`` or ``updated_by`` is empty.
+    """
+    if replay_id is not None and not 0 < len(replay_id) <= LONGEST:
+        raise InvalidReplayIdError(
+            f"{stream}: cannot reset to a replay ID of {len(replay_id)} bytes; one has 1 to {LONGEST}. "
+            "Nothing was changed."
+        )
+    if not reason.strip() or not updated_by.strip():
+        raise ConfigurationError(
+            f"{stream}: a reset is recorded with a reason and with who did it; give both. Nothing was changed."
+        )

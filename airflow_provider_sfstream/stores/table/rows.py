@@ -1,0 +1,106 @@
+"""Between rows and the values that the contract speaks of. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
+from airflow_provider_sfstream.stores.base import Position, PositionReset
+from airflow_provider_sfstream.stores.table.models import GapRow, PositionRow, ResetRow, WindowRow
+
+
+def stream_columns(stream: Stream) -> dict[str, str]:
+    """Return the columns that every table begins with."""
+    return {
+        "stream_key": stream.key,
+        "org_id": stream.org_id,
+        "api": stream.api,
+        "topic": stream.topic,
+        "subscription": stream.subscription,
+    }
+
+
+def position_from_row(row: PositionRow | None) -> Position:
+    """Return the position of a row; of no row, the position that nothing was recorded for."""
+    if row is None:
+        return Position()
+    return Position(row.replay_id, row.fence, row.window_id, row.updated_at, row.updated_by)
+
+
+def window_to_row(stream: Stream, window: ReplayWindow, *, fence: int | None, recorded_at: datetime) -> WindowRow:
+    """Return the row of ``window``, with the position's ``fence`` after it (``None`` for a backfill window)."""
+    run = window.run
+    return WindowRow(
+        **stream_columns(stream),
+        window_id=window.window_id,
+        kind=window.kind,
+        after_replay_id=window.after,
+        through_replay_id=window.through,
+        event_count=window.event_count,
+        first_event_time=window.first_event_time,
+        last_event_time=window.last_event_time,
+        manifest_url=window.manifest_url,
+        previous_window_id=window.previous_window_id,
+        gap_key=None if window.gap is None else gap_key(window.gap),
+        fence=fence,
+        run_key=run.key,
+        dag_id=run.dag_id,
+        task_id=run.task_id,
+        run_id=run.run_id,
+        run_after=run.run_after,
+        map_index=run.map_index,
+        try_number=run.try_number,
+        recorded_at=recorded_at,
+    )
+
+
+def window_from_row(row: WindowRow, gap: GapRow | None) -> ReplayWindow:
+    """Return the window of a row and of the gap row that it names."""
+    return ReplayWindow(
+        window_id=row.window_id,
+        kind=cast(WindowKind, row.kind),
+        after=row.after_replay_id,
+        through=row.through_replay_id,
+        event_count=row.event_count,
+        first_event_time=row.first_event_time,
+        last_event_time=row.last_event_time,
+        manifest_url=row.manifest_url,
+        run=RunIdentity(row.dag_id, row.task_id, row.run_id, row.run_after, row.map_index, row.try_number),
+        previous_window_id=row.previous_window_id,
+        gap=None if gap is None else gap_from_row(gap),
+    )
+
+
+def gap_key(gap: Gap) -> str:
+    """Return a digest of the whole gap (64 hex digits): equal gaps have equal keys."""
+    parts: tuple[Any, ...] = (gap.after, gap.resumed_at, _utc(gap.since), _utc(gap.detected_at), gap.reason)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def gap_to_row(stream: Stream, gap: Gap) -> GapRow:
+    """Return the row of ``gap``."""
+    return GapRow(
+        **stream_columns(stream),
+        gap_key=gap_key(gap),
+        after_replay_id=gap.after,
+        resumed_at_replay_id=gap.resumed_at,
+        since=gap.since,
+        detected_at=gap.detected_at,
+        reason=gap.reason,
+    )
+
+
+def gap_from_row(row: GapRow) -> Gap:
+    """Return the gap of a row."""
+    return Gap(row.after_replay_id, row.resumed_at_replay_id, row.since, row.detected_at, row.reason)
+
+
+def reset_from_row(row: ResetRow) -> PositionReset:
+    """Return the audit record of a row."""
+    return PositionReset(row.reset_at, row.reset_by, row.reason, row.from_replay_id, row.to_replay_id)
+
+
+def _utc(time: datetime | None) -> str | None:
+    return None if time is None else time.astimezone(UTC).isoformat()

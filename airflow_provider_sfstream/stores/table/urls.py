@@ -1,0 +1,89 @@
+"""From the fields of a connection to the URL of a database. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from sqlalchemy import URL
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+
+_DRIVERS = {
+    "postgres": "postgresql+psycopg2",
+    "postgresql": "postgresql+psycopg2",
+    "mysql": "mysql+pymysql",
+    "sqlite": "sqlite",
+}
+# What of a connection's extra means something to the driver. Airflow's hooks keep settings of their own there.
+_OPTIONS = {
+    "postgresql+psycopg2": (
+        "application_name",
+        "channel_binding",
+        "connect_timeout",
+        "gssencmode",
+        "keepalives",
+        "keepalives_count",
+        "keepalives_idle",
+        "keepalives_interval",
+        "options",
+        "passfile",
+        "service",
+        "sslcert",
+        "sslcrl",
+        "sslkey",
+        "sslmode",
+        "sslrootcert",
+        "target_session_attrs",
+    ),
+    "mysql+pymysql": ("charset", "connect_timeout", "ssl_ca", "ssl_cert", "ssl_key", "unix_socket"),
+}
+
+
+def sqlalchemy_url(
+    conn_type: str,
+    host: str | None,
+    port: int | None,
+    schema: str | None,
+    login: str | None,
+    password: str | None,
+    extra: Mapping[str, Any],
+) -> URL:
+    """Return the URL of the database that an Airflow connection with these fields means.
+
+    Printing the URL hides the password.
+
+    :param conn_type: ``postgres``, ``mysql`` or ``sqlite``.
+    :param host: the server; for ``sqlite`` the absolute path of the file (``schema`` is taken where it is empty).
+    :param schema: the database on the server.
+    :param extra: the connection's extra; options of the driver (``sslmode``, ``sslrootcert``...) are kept.
+    :raises ConfigurationError: if the type is another one, or a needed field is missing. Nothing was contacted.
+    """
+    driver = _DRIVERS.get(conn_type.lower())
+    if driver is None:
+        raise ConfigurationError(
+            f"A connection of type {conn_type!r} cannot hold replay positions. "
+            "Use one of type postgres, mysql or sqlite. Nothing was read or moved."
+        )
+    if driver == "sqlite":
+        return URL.create(driver, database=_sqlite_file(host, schema))
+    if not schema:
+        raise ConfigurationError(
+            f"The {conn_type} connection of the replay store names no database: fill in its schema field. "
+            "Nothing was read or moved."
+        )
+    options = {name: str(extra[name]) for name in _OPTIONS[driver] if extra.get(name) not in (None, "")}
+    if driver == "mysql+pymysql":
+        options.setdefault("charset", "utf8mb4")
+    return URL.create(driver, login or None, password or None, host or None, port, schema, options)
+
+
+def _sqlite_file(host: str | None, schema: str | None) -> str:
+    path = host or schema or ""
+    if (host and schema) or not PurePath(path).is_absolute():
+        raise ConfigurationError(
+            "The sqlite connection of the replay store must give the absolute path of its file, in the host field "
+            "alone: a relative one would be another file on another worker. Nothing was read or moved."
+        )
+    return path
