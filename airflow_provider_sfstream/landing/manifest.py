@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import posixpath
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -29,7 +31,9 @@ class Manifest:
     """Everything known about one landed window.
 
     ``fence`` is the fence of the position that the drain started from, for a commit in a later task. ``payload_bytes``
-    counts payloads as received. ``schemas`` maps each schema id of the window to its file, relative to the manifest.
+    counts payloads as received. ``schemas`` maps each schema id of the window to its Avro schema file. That file and
+    the ``files`` are named relative to the manifest: join with the folder of the manifest's URL and resolve ``..``
+    (schemas are shared by all windows of a stream, ``../../../../../schemas/<id>.avsc``); :meth:`url_of` does it.
     """
 
     stream: Stream
@@ -43,6 +47,11 @@ class Manifest:
     finished_at: datetime
     provider_version: str
     payload_encoding: str = "avro"
+
+    def url_of(self, name: str) -> str:
+        """Return the URL of a file of ``files`` or ``schemas``."""
+        scheme, separator, path = self.window.manifest_url.rpartition("://")
+        return f"{scheme}{separator}{posixpath.normpath(posixpath.join(posixpath.dirname(path), name))}"
 
     def to_json(self) -> str:
         """Return the document, one stable form for equal manifests."""
@@ -95,12 +104,12 @@ class Manifest:
             document = json.loads(text)
             if not isinstance(document, dict) or document.get("format") != FORMAT:
                 raise ManifestError(
-                    f"{url} is not a manifest of this package. Point at the manifest.json that a drain wrote; nothing was read."
+                    f"{url} is not a manifest of this package. Point at the manifest.json that a drain wrote."
                 )
             if document.get("version") != VERSION:
                 raise ManifestError(
-                    f"{url} is a manifest of version {document.get('version')!r}; this package reads version {VERSION}. "
-                    "Upgrade airflow-provider-sfstream where it is read."
+                    f"{url} is a manifest of version {document.get('version')!r}; this package reads version "
+                    f"{VERSION}. Upgrade airflow-provider-sfstream where it is read."
                 )
             run = document["run"]
             window = ReplayWindow(
@@ -124,6 +133,8 @@ class Manifest:
                 gap=_gap_from_document(document["gap"]),
             )
             files = tuple(WindowFile(**file) for file in document["files"])
+            if not all(re.fullmatch(r"part-[A-Za-z0-9_-]+\.parquet", file.name) for file in files):
+                raise ManifestError(f"{url} names files that no drain writes. It was changed after it was written.")
             if sum(file.rows for file in files) != window.event_count:
                 raise ManifestError(f"{url} counts {window.event_count} events but its files do not add up to that.")
             return cls(
@@ -143,13 +154,15 @@ class Manifest:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ManifestError(
-                f"{url} is not a readable manifest ({type(error).__name__}: {error}). It was changed after it was written, "
-                "or it is something else. The window's data files are untouched."
+                f"{url} is not a readable manifest ({type(error).__name__}: {error}). It was changed after it was "
+                "written, or it is something else. The window's data files are untouched."
             ) from error
 
 
 def _gap_to_document(gap: Gap | None) -> dict[str, Any] | None:
-    return gap and {
+    if gap is None:
+        return None
+    return {
         "after": _hex(gap.after),
         "resumed_at": _hex(gap.resumed_at),
         "since": _iso(gap.since),
@@ -159,7 +172,9 @@ def _gap_to_document(gap: Gap | None) -> dict[str, Any] | None:
 
 
 def _gap_from_document(document: dict[str, Any] | None) -> Gap | None:
-    return document and Gap(  # type: ignore[return-value]
+    if document is None:
+        return None
+    return Gap(
         after=_bytes(document["after"]),
         resumed_at=_bytes(document["resumed_at"]),
         since=_time(document["since"]),

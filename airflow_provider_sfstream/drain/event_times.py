@@ -1,0 +1,53 @@
+"""Event times over a stream that mixes schemas: each payload is read with the schema that its event names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from airflow_provider_sfstream.protocol.event_time import EventTimeReader
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class StreamEventTimes:
+    """Gives the event times of events of any schema ids.
+
+    :param schema: Returns the Avro schema JSON of a schema id, usually :meth:`EventSource.schema`.
+    """
+
+    def __init__(self, schema: Callable[[str], str]) -> None:
+        self._schema = schema
+        self._readers: dict[str, EventTimeReader] = {}
+
+    def __call__(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> list[int | None]:
+        """Return the event times of the payloads in milliseconds since the epoch; ``None`` where one tells none.
+
+        :raises SchemaError: if a schema is not usable; and what the schema lookup raises.
+        """
+        distinct = set(schema_ids)
+        if len(distinct) == 1:
+            return self._read(schema_ids[0], payloads)
+        times: list[int | None] = [None] * len(payloads)
+        for schema_id in distinct:
+            places = [place for place, id_ in enumerate(schema_ids) if id_ == schema_id]
+            for place, time in zip(places, self._read(schema_id, [payloads[at] for at in places]), strict=True):
+                times[place] = time
+        return times
+
+    def _read(self, schema_id: str, payloads: Sequence[bytes]) -> list[int | None]:
+        reader = self._readers.get(schema_id)
+        if reader is None:
+            reader = self._readers[schema_id] = EventTimeReader(self._schema(schema_id))
+        times: list[int | None] = reader.read_many(payloads).to_pylist()
+        return times
+
+
+def to_datetime(milliseconds: int | None) -> datetime | None:
+    """Return the UTC time of ``milliseconds`` since the epoch; ``None`` for none, or one outside the calendar."""
+    if milliseconds is None:
+        return None
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None

@@ -1,0 +1,179 @@
+"""The windows of a landing: their manifests, written once, read by path, checked against their files."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import LandingError, ManifestError
+from airflow_provider_sfstream.landing.location import MANIFEST, Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.storage import storage_errors, write_once
+from airflow_provider_sfstream.protocol.streams import Stream
+
+log = logging.getLogger(__name__)
+
+_CLOCK_SKEW = timedelta(hours=1)
+"""How far Salesforce's clock, which sets event times, may be ahead of the one that sets ``finished_at``."""
+
+
+class LandingCatalog:
+    """Reads and writes the manifests of one landing.
+
+    Guarantee: a window has one manifest, whoever writes it and however often; what its first writer wrote stays.
+    """
+
+    def __init__(self, landing: Landing) -> None:
+        self.landing = landing
+        self._filesystem: Any = landing.filesystem
+
+    def write_manifest(self, manifest: Manifest) -> Manifest:
+        """Make the window exist, and return its manifest: ``manifest``, or the one that an earlier try had written.
+
+        :raises LandingError: if it could not be written. The window does not exist then.
+        :raises ManifestError: if the window has a manifest that cannot be read.
+        """
+        window_id = manifest.window.window_id
+        path = self.landing.manifest_path(manifest.stream, window_id)
+        with storage_errors(f"The manifest of window {window_id} of {manifest.stream} could not be written"):
+            written = write_once(self._filesystem, path, manifest.to_json().encode())
+        if written:
+            return manifest
+        earlier = self.read_manifest(manifest.stream, window_id)
+        if earlier is None:
+            raise LandingError(
+                f"The manifest of window {window_id} of {manifest.stream} was removed while this run wanted to write "
+                "it. Run the task again; the stored position was not moved."
+            )
+        log.info("Window %s was already finished by %s; its manifest stands.", window_id, earlier.window.run)
+        return earlier
+
+    def read_manifest(self, stream: Stream, window_id: str) -> Manifest | None:
+        """Return the manifest of a window, ``None`` if the window does not exist. Never lists a folder.
+
+        :raises ManifestError: if the manifest is broken, or that of another stream or window.
+        :raises LandingError: if the storage could not be read.
+        """
+        path = self.landing.manifest_path(stream, window_id)
+        url = self.landing.manifest_url(stream, window_id)
+        manifest = self._read(path, url)
+        if manifest is not None and (manifest.stream, manifest.window.window_id) != (stream, window_id):
+            raise ManifestError(
+                f"{url} says that it is window {manifest.window.window_id} of {manifest.stream}. It was copied or "
+                "moved; manifests stay where the drain wrote them. The stored position was not moved."
+            )
+        return manifest
+
+    def read_manifest_url(self, url: str) -> Manifest:
+        """Return the manifest at ``url``, which is below this landing.
+
+        :raises ManifestError: if there is none, or it is broken.
+        :raises LandingError: if the URL is elsewhere, or the storage could not be read.
+        """
+        manifest = self._read(self.landing.path_of(url), url)
+        if manifest is None:
+            raise ManifestError(f"{url} does not exist: the window was never finished, or its manifest was removed.")
+        return manifest
+
+    def verify(self, manifest: Manifest, *, sha256: bool = False) -> None:
+        """Check that every file of the window is there with its size and, if asked, its SHA-256 (reads all of it).
+
+        :raises LandingError: naming the first file that is not as the manifest says.
+        """
+        folder = self._folder_of(manifest)
+        for file in manifest.files:
+            path = f"{folder}/{file.name}"
+            with storage_errors(f"{manifest.url_of(file.name)} could not be read", "Restore it, or check the storage"):
+                size = self._filesystem.size(path)
+                right = size == file.bytes and (not sha256 or self._sha256(path) == file.sha256)
+            if not right:
+                raise LandingError(
+                    f"{manifest.url_of(file.name)} has changed since it was written ({size} bytes now, {file.bytes} in "
+                    "the manifest). Restore it, or drain the window again from a replay ID before it."
+                )
+
+    def remove_unlisted(self, manifest: Manifest) -> int:
+        """Remove what dead tries left in the window's folder, and return how many files that were.
+
+        :raises LandingError: if the folder cannot be read, or a file not removed.
+        """
+        listed = {MANIFEST, *(file.name for file in manifest.files)}
+        folder = self._folder_of(manifest)
+        with storage_errors(f"What dead tries left beside {manifest.window.manifest_url} could not be removed"):
+            debris = [path for path in self._list(folder) if path.rpartition("/")[2] not in listed]
+            for path in debris:
+                with suppress(FileNotFoundError):  # its own try was removing it too
+                    self._filesystem.rm_file(path)
+        return len(debris)
+
+    def windows_between(self, stream: Stream, start_day: date, end_day: date) -> list[Manifest]:
+        """Return the finished windows of runs that were due from ``start_day`` to ``end_day`` (UTC, both included).
+
+        In the order of their ids, which is that of their runs. Lists folders, so a storage whose listings lag may
+        hide the newest; :meth:`chain` never misses one.
+
+        :raises ManifestError: if a manifest is broken.
+        :raises LandingError: if the storage could not be read.
+        """
+        manifests = []
+        for offset in range((end_day - start_day).days + 1):
+            folder = self.landing.day_folder(stream, start_day + timedelta(days=offset))
+            with storage_errors(f"The windows of {stream} could not be listed"):
+                ids = sorted(path.rpartition("/")[2] for path in self._list(folder))
+            for window_id in ids:
+                manifest = self.read_manifest(stream, window_id)
+                if manifest is not None:
+                    manifests.append(manifest)
+        return manifests
+
+    def chain(self, stream: Stream, head_window_id: str, back_to: datetime | None = None) -> Iterator[Manifest]:
+        """Yield the window ``head_window_id`` and the live windows before it, newest first.
+
+        Follows ``previous_window_id`` by path, without listing a folder. Ends at the first window of the stream, at one
+        whose manifest is gone (logged), or before one that was finished so long before ``back_to`` that neither it nor
+        an earlier one can hold an event from then on.
+
+        :raises ManifestError: if a manifest is broken, or the links run in a circle.
+        :raises LandingError: if the storage could not be read.
+        """
+        seen: set[str] = set()
+        window_id: str | None = head_window_id
+        while window_id is not None:
+            if window_id in seen:
+                raise ManifestError(f"The windows of {stream} name each other in a circle at {window_id}.")
+            seen.add(window_id)
+            manifest = self.read_manifest(stream, window_id)
+            if manifest is None:
+                log.warning("Window %s of %s is gone; older windows cannot be found from it.", window_id, stream)
+                return
+            if back_to is not None and manifest.finished_at + _CLOCK_SKEW < back_to:
+                return
+            yield manifest
+            window_id = manifest.window.previous_window_id
+
+    def _folder_of(self, manifest: Manifest) -> str:
+        return self.landing.window_folder(manifest.stream, manifest.window.window_id)
+
+    def _read(self, path: str, url: str) -> Manifest | None:
+        with storage_errors(f"{url} could not be read", "Check the storage connection"):
+            try:
+                text = self._filesystem.cat_file(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return Manifest.from_json(text, url)
+
+    def _list(self, folder: str) -> list[str]:
+        """Return the paths in ``folder`` as the storage has them now, not as an earlier listing remembered them."""
+        self._filesystem.invalidate_cache()
+        try:
+            return [str(path).rstrip("/") for path in self._filesystem.ls(folder, detail=False)]
+        except FileNotFoundError:
+            return []
+
+    def _sha256(self, path: str) -> str:
+        with self._filesystem.open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,124 @@
+"""Where a landing keeps what: folders of streams, windows and schemas below one base URL.
+
+``{base}/{org}/{api}/{topic}/{subscription}/schemas/{schema_id}.avsc`` and
+``.../windows/{yyyy}/{mm}/{dd}/{window_id}/manifest.json``. Every segment is a slug, so that no name from outside can
+leave its folder.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from datetime import date, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import fsspec
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
+from airflow_provider_sfstream.landing.storage import storage_errors
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.topics import slug
+
+MANIFEST = "manifest.json"
+_WINDOW_ID = re.compile(r"(\d{8})[A-Za-z0-9_-]{0,100}")
+
+
+class Landing:
+    """The storage that windows are written to.
+
+    :param filesystem: An fsspec filesystem, with whatever credentials it needs.
+    :param base: The folder below which everything is written, as the filesystem names it.
+    :param url: The same folder as a URL, for readers of manifests. Never with a credential in it.
+    :raises ConfigurationError: if ``base`` or ``url`` is empty, or ``url`` carries a password.
+    """
+
+    def __init__(self, filesystem: Any, base: str, url: str) -> None:
+        if not base.strip() or not url.strip():
+            raise ConfigurationError("The landing URL is empty. Give a folder, for example s3://lake/salesforce.")
+        if urlsplit(url).password is not None:
+            raise ConfigurationError(
+                "The landing URL carries a password, which would be written into manifests. Leave it out and give the "
+                "credentials to the storage connection."
+            )
+        self.filesystem = filesystem
+        self.base = base.rstrip("/")
+        self.url = url.rstrip("/")
+
+    @classmethod
+    def from_url(cls, url: str, **storage_options: Any) -> Landing:
+        """Return the landing at ``url``, a local path or any URL that an installed fsspec filesystem serves.
+
+        :raises ConfigurationError: if no installed filesystem serves it.
+        """
+        try:
+            filesystem, base = fsspec.core.url_to_fs(url, **storage_options)
+        except (ValueError, ImportError) as error:
+            raise ConfigurationError(
+                f"The landing URL cannot be used: {error}. Install the fsspec filesystem for it, or correct the URL."
+            ) from error
+        return cls(filesystem, base, filesystem.unstrip_protocol(base))
+
+    def stream_folder(self, stream: Stream) -> str:
+        return f"{self.base}/{stream.path}"
+
+    def day_folder(self, stream: Stream, day: date) -> str:
+        """Return the folder of the windows whose run was due on ``day`` (UTC)."""
+        return f"{self.stream_folder(stream)}/windows/{day:%Y/%m/%d}"
+
+    def window_folder(self, stream: Stream, window_id: str) -> str:
+        """Return the folder of one window.
+
+        :raises ConfigurationError: if ``window_id`` does not begin with a date, or has other than safe characters.
+        """
+        match = _WINDOW_ID.fullmatch(window_id)
+        try:
+            day = datetime.strptime(match[1] if match else "", "%Y%m%d").date()  # noqa: DTZ007 (a day, not a time)
+        except ValueError:
+            raise ConfigurationError(
+                f"{window_id!r} is not a window id. It begins with a date, as in 20260131T120000Z-0123456789abcdef; "
+                "take it from a manifest or from the replay store."
+            ) from None
+        return f"{self.day_folder(stream, day)}/{window_id}"
+
+    def manifest_path(self, stream: Stream, window_id: str) -> str:
+        return f"{self.window_folder(stream, window_id)}/{MANIFEST}"
+
+    def manifest_url(self, stream: Stream, window_id: str) -> str:
+        """Return the URL that names the window to everybody else."""
+        return self.url + self.manifest_path(stream, window_id).removeprefix(self.base)
+
+    def schema_path(self, stream: Stream, schema_id: str) -> str:
+        return f"{self.stream_folder(stream)}/schemas/{_schema_file(schema_id)}"
+
+    @staticmethod
+    def schema_reference(schema_id: str) -> str:
+        """Return the schema's file as a manifest names it: relative to the folder of the manifest."""
+        return f"../../../../../schemas/{_schema_file(schema_id)}"
+
+    def path_of(self, url: str) -> str:
+        """Return the path of a URL below this landing.
+
+        :raises LandingError: if it is elsewhere.
+        """
+        if not url.startswith(self.url + "/") or "/../" in url:
+            raise LandingError(
+                f"{url} is not below the landing {self.url}. Use the landing that the window was written to."
+            )
+        return self.base + url.removeprefix(self.url)
+
+    def check_writable(self) -> None:
+        """Write, read and remove a small file, so that a landing that cannot be used fails before anything is drained.
+
+        :raises LandingError: naming the remedy.
+        """
+        path = f"{self.base}/.writable-{secrets.token_hex(8)}"
+        remedy = "Check that the folder exists or may be created, and that the storage connection may write there"
+        with storage_errors(f"The landing {self.url} cannot be written", remedy):
+            self.filesystem.makedirs(self.base, exist_ok=True)
+            self.filesystem.pipe_file(path, b"writable")
+            self.filesystem.rm_file(path)
+
+
+def _schema_file(schema_id: str) -> str:
+    return f"{slug(schema_id)}.avsc"

@@ -1,0 +1,192 @@
+"""Write the events of one window as Parquet parts, beside the stream: one thread encodes while the next events arrive.
+
+Payloads land as received. Columns: ``ordinal`` (place in the window, from 0), ``replay_id``, ``event_id`` (null on most
+change events), ``schema_id``, ``payload``, ``received_at``. Memory is bounded by a few row groups, whatever the window.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import re
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from airflow_provider_sfstream.drain.event_times import StreamEventTimes, to_datetime
+from airflow_provider_sfstream.drain.source import EventBatch
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import WindowFile
+from airflow_provider_sfstream.landing.parts import PartWriter, RowGroup
+from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder, write_once
+from airflow_provider_sfstream.protocol.streams import Stream
+
+log = logging.getLogger(__name__)
+
+ROW_GROUP_ROWS = 16_384
+ROW_GROUP_BYTES = 8 * 2**20
+PART_BYTES = 256 * 2**20
+_WAITING = 2
+"""Row groups that may wait for the writing thread; the stream stops being read when it is behind by more."""
+
+
+@dataclass(frozen=True)
+class LandedWindow:
+    """What a writer landed: the files for the manifest, the schemas' files by schema id (named relative to the
+    manifest), and the smallest and largest event time (``None`` where no event tells one)."""
+
+    files: tuple[WindowFile, ...]
+    schemas: dict[str, str]
+    event_count: int
+    payload_bytes: int
+    first_event_time: datetime | None
+    last_event_time: datetime | None
+
+
+class ParquetWindowWriter:
+    """Lands the batches it is given, in order. A context manager: leaving it without :meth:`finish` removes its files.
+
+    Guarantee: the files that :meth:`finish` returns are complete, and on local storage they survive a power cut.
+    File names carry the attempt, so that a task that was declared dead but still runs cannot overwrite the files
+    of its successor; the manifest says which ones count.
+
+    :param attempt: Names this try, unique among all tries of the window: letters, digits, ``-`` and ``_``.
+    :param schema: Returns the Avro schema JSON of a schema id. Called once for each, by the thread that appends.
+    :param row_group_rows: Rows, and ``row_group_bytes`` payload bytes, after which a row group is written.
+    :param part_bytes: Size in bytes from which on the next row group begins another part.
+    :raises ConfigurationError: if ``attempt`` or ``window_id`` is not usable in a path.
+    """
+
+    def __init__(
+        self,
+        landing: Landing,
+        stream: Stream,
+        window_id: str,
+        *,
+        attempt: str,
+        schema: Callable[[str], str],
+        row_group_rows: int = ROW_GROUP_ROWS,
+        row_group_bytes: int = ROW_GROUP_BYTES,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", attempt):
+            raise ConfigurationError(f"attempt={attempt!r} must be 1 to 64 letters, digits, '-' or '_'.")
+        self._landing = landing
+        self._stream = stream
+        self._folder = landing.window_folder(stream, window_id)
+        self._url = landing.manifest_url(stream, window_id).rpartition("/")[0]
+        self._schema = schema
+        self._schemas: dict[str, str] = {}
+        self._row_group_rows = row_group_rows
+        self._row_group_bytes = row_group_bytes
+        self._parts = PartWriter(landing.filesystem, self._folder, attempt, part_bytes)
+        self._event_times = StreamEventTimes(self._schemas.__getitem__)
+        self._first: int | None = None
+        self._last: int | None = None
+        self._event_count = 0
+        self._payload_bytes = 0
+        self._gathered: list[EventBatch] = []
+        self._gathered_rows = 0
+        self._gathered_bytes = 0
+        self._queue: queue.Queue[RowGroup | None] = queue.Queue(_WAITING)
+        self._failure: Exception | None = None
+        self._discard = False
+        self._thread: threading.Thread | None = None
+
+    def append(self, batch: EventBatch) -> None:
+        """Take a batch. It is stored when :meth:`finish` has returned; a fault of the storage shows here or there.
+
+        :raises LandingError: if writing failed. Nothing of the window is published.
+        """
+        self._raise_failure()
+        for schema_id in set(batch.schema_ids):
+            if schema_id not in self._schemas:
+                self._schemas[schema_id] = self._schema(schema_id)
+        self._gathered.append(batch)
+        self._gathered_rows += len(batch)
+        self._gathered_bytes += sum(map(len, batch.payloads))
+        if self._gathered_rows >= self._row_group_rows or self._gathered_bytes >= self._row_group_bytes:
+            self._hand_over()
+
+    def finish(self) -> LandedWindow:
+        """Write what is left, and the schemas, and return what landed. The manifest may be written next.
+
+        :raises LandingError: if writing failed. Nothing of the window is published.
+        """
+        if self._gathered:
+            self._hand_over()
+        self._stop_thread()
+        self._raise_failure()
+        with storage_errors(f"The window at {self._url} could not be written"):
+            files = self._parts.finish()
+            references = self._write_schemas(self._schemas.items())
+            if files and is_local(self._landing.filesystem):
+                sync_folder(self._folder)
+        return LandedWindow(
+            files=files,
+            schemas=references,
+            event_count=self._event_count,
+            payload_bytes=self._payload_bytes,
+            first_event_time=to_datetime(self._first),
+            last_event_time=to_datetime(self._last),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._discard = True
+        self._stop_thread()
+        if not self._parts.finished:
+            self._parts.abandon()
+
+    def _hand_over(self) -> None:
+        group = RowGroup(self._gathered, first_ordinal=self._event_count)
+        self._event_count += self._gathered_rows
+        self._payload_bytes += self._gathered_bytes
+        self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_groups, name="sfstream-landing", daemon=True)
+            self._thread.start()
+        self._queue.put(group)
+
+    def _write_groups(self) -> None:
+        """Write row groups until told to stop. After a fault the rest is taken and dropped, so that nobody waits."""
+        while (group := self._queue.get()) is not None:
+            if self._discard or self._failure is not None:
+                continue
+            try:
+                self._note_times(self._parts.write(group))
+            except Exception as error:  # it belongs to the appending thread, which raises it
+                self._failure = error
+
+    def _note_times(self, columns: tuple[list[str], list[bytes]]) -> None:
+        times = [time for time in (*self._event_times(*columns), self._first, self._last) if time is not None]
+        if times:
+            self._first, self._last = min(times), max(times)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            with storage_errors(f"The window at {self._url} could not be written"):
+                raise self._failure
+
+    def _stop_thread(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._queue.put(None)
+            thread.join()
+
+    def _write_schemas(self, schemas: Iterable[tuple[str, str]]) -> dict[str, str]:
+        references = {}
+        for schema_id, schema in sorted(schemas):
+            path = self._landing.schema_path(self._stream, schema_id)
+            if not self._landing.filesystem.exists(path):
+                write_once(self._landing.filesystem, path, schema.encode())
+            references[schema_id] = self._landing.schema_reference(schema_id)
+        return references
