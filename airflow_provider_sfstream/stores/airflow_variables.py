@@ -1,0 +1,68 @@
+"""Airflow Variables as a replay store needs them: a value, or certainly none, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from airflow_provider_sfstream.exceptions import ReplayStoreError
+
+
+class Variables(Protocol):
+    """Where a Variable store keeps its text. A dict with these two methods does for tests."""
+
+    def get(self, key: str) -> str | None:
+        """Return the value, ``None`` only if there certainly is no such Variable."""
+        ...
+
+    def set(self, key: str, value: str, description: str) -> None:
+        """Create or replace the Variable."""
+        ...
+
+
+class AirflowVariables:
+    """The Variables of the running Airflow, by the task SDK: usable inside a task only.
+
+    The SDK answers "not found" as well when the API server or a secrets backend merely failed. Believing that would
+    start a stream anew, so a Variable counts as absent only if the list of keys, which does report failures, lacks it.
+    """
+
+    def get(self, key: str) -> str | None:
+        """Return the value, ``None`` only if there certainly is no such Variable.
+
+        :raises ReplayStoreError: if it cannot be read, or reads as absent although it exists.
+        """
+        from airflow.sdk import Variable
+
+        with _variable_errors("read", key):
+            value: str | None = Variable.get(key, default=None)
+            exists = value is not None or key in Variable.keys(prefix=key)
+        if value is None and exists:
+            raise ReplayStoreError(
+                f"The Variable {key!r} exists but could not be read just now (Airflow logs why). Nothing was read from "
+                "Salesforce or moved. Try again; if it persists, check the API server and the secrets backends."
+            )
+        return value
+
+    def set(self, key: str, value: str, description: str) -> None:
+        """Create or replace the Variable.
+
+        :raises ReplayStoreError: if it cannot be written.
+        """
+        from airflow.sdk import Variable
+
+        with _variable_errors("write", key):
+            Variable.set(key, value, description=description)
+
+
+@contextmanager
+def _variable_errors(verb: str, key: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # the SDK raises what its transport, its backends and its models happen to raise
+        raise ReplayStoreError(
+            f"Could not {verb} the Variable {key!r} ({type(error).__name__}: {error}). The next try finds out whether "
+            "the position moved, and goes on from where it is. The store works inside a task only: check that this is "
+            "one, and that it may use Variables."
+        ) from error

@@ -1,0 +1,316 @@
+"""The replay store in Airflow Variables: nothing to set up, for streams that have one writer."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from typing import Protocol, TypeVar
+
+from airflow_provider_sfstream.exceptions import (
+    ConfigurationError,
+    PositionConflictError,
+    ReplayStoreCorruptError,
+    ReplayStoreError,
+)
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.protocol.topics import slug
+from airflow_provider_sfstream.stores.airflow_variables import AirflowVariables, Variables
+from airflow_provider_sfstream.stores.base import (
+    Position,
+    PositionReset,
+    conflict_message,
+    require_kind,
+    require_reset,
+)
+from airflow_provider_sfstream.stores.variable_document import (
+    PositionDocument,
+    RecordedReset,
+    gaps_from_json,
+    gaps_to_json,
+)
+
+log = logging.getLogger(__name__)
+
+GAPS_KEPT = 50
+"""How many gaps each Variable keeps; a window's manifest keeps its gap for good."""
+RESETS_KEPT = 20
+"""How many audit records of resets the Variable keeps."""
+
+_LONGEST_KEY = 250
+_GAPS_SUFFIX = ".gaps"
+_DESCRIPTION = "Written by airflow-provider-sfstream. To move a position, run ResetReplayPositionOperator."
+_Entry = TypeVar("_Entry")
+
+
+class WindowCatalog(Protocol):
+    """What the store asks of a landing: :class:`~airflow_provider_sfstream.landing.catalog.LandingCatalog` does it."""
+
+    def read_manifest(self, stream: Stream, window_id: str) -> Manifest | None: ...
+
+    def chain(self, stream: Stream, head_window_id: str, back_to: datetime | None = None) -> Iterator[Manifest]: ...
+
+    def windows_between(self, stream: Stream, start_day: date, end_day: date) -> list[Manifest]: ...
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class VariableReplayStore:
+    """Records each stream's position in one JSON Variable; its windows are the manifests of the landing.
+
+    **One writer.** Variables have no compare-and-set: ``advance`` reads again right before it writes and reads back
+    right after, which catches a second writer nearly always but not between those two steps. When two do slip through,
+    the later write stands, the other's window stays landed and is never returned, and no event is skipped; use
+    the table store where two runs can meet. A live window counts as recorded if the links of the manifests reach it
+    from the window that the Variable names; a backfill window if its manifest exists.
+
+    Gaps that no live window found are in a second Variable, so that a backfill never rewrites the position of a live
+    run beside it.
+
+    :param catalog: the landing's manifests; without it (``None``) only positions, gaps and resets can be used.
+    :param variables: where Variables are; the running Airflow's by default.
+    :param prefix: what the keys of the Variables begin with: letters, digits, ``_``, ``-`` and ``.``, at most 100.
+    :param clock: returns the present as an aware time.
+    :raises ConfigurationError: if ``prefix`` is not that.
+    """
+
+    compares_and_sets = False
+
+    def __init__(
+        self,
+        catalog: WindowCatalog | None = None,
+        variables: Variables | None = None,
+        *,
+        prefix: str = "sfstream_position",
+        clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", prefix):
+            raise ConfigurationError(
+                f"prefix={prefix!r} cannot begin the key of a Variable here: use 1 to 100 letters, digits, '_', '-' "
+                "and '.'. Nothing was read or moved."
+            )
+        self._catalog = catalog
+        self._variables = AirflowVariables() if variables is None else variables
+        self._prefix = prefix
+        self._clock = clock
+
+    def key(self, stream: Stream) -> str:
+        """Return the key of the stream's Variable: prefix, topic and subscription to read, and a hash of the stream."""
+        ending = f".{stream.key[:12]}"
+        readable = f"{self._prefix}.{slug(stream.topic)}.{slug(stream.subscription)}"
+        return readable[: _LONGEST_KEY - len(ending) - len(_GAPS_SUFFIX)] + ending
+
+    def read(self, stream: Stream) -> Position:
+        """Return the recorded position; one with ``fence`` 0 and no replay ID when there is none.
+
+        :raises ReplayStoreCorruptError: if the Variable holds something else; the message says what and the remedy.
+        """
+        return self._load(stream).position
+
+    def advance(self, stream: Stream, expected: Position, window: ReplayWindow) -> Position:
+        """Record a live ``window`` and move the position from ``expected`` to its end, in one write.
+
+        :raises PositionConflictError: if the position is no longer ``expected``, or another writer was seen.
+        """
+        require_kind(stream, window, "live")
+        document = self._load(stream)
+        current = document.position
+        is_expected = (current.replay_id, current.fence) == (expected.replay_id, expected.fence)
+        follows = window.previous_window_id == current.window_id
+        if not (is_expected and follows):
+            if self._is_recorded(stream, document, window):
+                return current
+            if not is_expected:
+                raise PositionConflictError(conflict_message(stream, expected, current, window))
+            raise ConfigurationError(
+                f"{stream}: window {window.window_id} names {window.previous_window_id} as the window before it, but "
+                f"the position stands on {current.window_id}. It was not recorded and the position was not moved: "
+                "drain again from the stored position."
+            )
+        moved = Position(
+            replay_id=current.replay_id if window.through is None else window.through,
+            fence=current.fence + 1,
+            window_id=window.window_id,
+            updated_at=self._clock(),
+            updated_by=str(window.run),
+        )
+        gaps = document.gaps
+        if window.gap is not None and window.gap not in gaps:
+            gaps = _bounded((*gaps, window.gap), GAPS_KEPT, "gap", self.key(stream))
+        written = replace(document, position=moved, run=window.run, gaps=gaps)
+        self._store(self.key(stream), written.to_json())
+        after = self._load(stream).position
+        if after != moved:
+            raise PositionConflictError(conflict_message(stream, expected, after, window))
+        return moved
+
+    def record_backfill(self, stream: Stream, window: ReplayWindow) -> None:
+        """Check that the window's manifest, which is its record, is in the landing; record its gap.
+
+        :raises ReplayStoreError: if the manifest is not there.
+        """
+        require_kind(stream, window, "backfill")
+        if self._required_catalog(stream).read_manifest(stream, window.window_id) is None:
+            raise ReplayStoreError(
+                f"{stream}: backfill window {window.window_id} has no manifest in the landing, so it cannot be "
+                "recorded. The position was not moved. Drain it again, to the landing that this store was given."
+            )
+        if window.gap is not None:
+            self.record_gap(stream, window.gap)
+
+    def windows_of_run(self, stream: Stream, run: RunIdentity) -> list[ReplayWindow]:
+        """Return the recorded windows that any try of ``run`` made."""
+        day = run.run_after.astimezone(UTC).date()
+        live = self._live(stream, self._load(stream), self._earliest_end(run))
+        windows = [*live, *self._backfills(stream, day, day)]
+        return [window for window in windows if window.run.key == run.key]
+
+    def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
+        """Return recorded, non-empty windows with an event time in ``[start, end)`` by their bounds."""
+        # A backfill run is due when its interval ends or later, and up to now when somebody asks for an old interval.
+        first_day = (start - timedelta(days=1)).astimezone(UTC).date()
+        last_day = (max(end, self._clock()) + timedelta(days=1)).astimezone(UTC).date()
+        windows = [*self._live(stream, self._load(stream), start), *self._backfills(stream, first_day, last_day)]
+        return [window for window in windows if _overlaps(window, start, end)]
+
+    def record_gap(self, stream: Stream, gap: Gap) -> None:
+        """Record a gap outside of any live window. Recording an equal gap again changes nothing."""
+        key = self.key(stream) + _GAPS_SUFFIX
+        gaps = self._other_gaps(stream)
+        if gap not in gaps:
+            self._store(key, gaps_to_json(stream, _bounded((*gaps, gap), GAPS_KEPT, "gap", key)))
+
+    def gaps(self, stream: Stream) -> list[Gap]:
+        """Return the most recent gaps (see :data:`GAPS_KEPT`), by the time they were detected."""
+        gaps = dict.fromkeys((*self._load(stream).gaps, *self._other_gaps(stream)))
+        return sorted(gaps, key=lambda gap: gap.detected_at)
+
+    def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
+        """Set the position whatever it was (``None``: forget it), also where the Variable is corrupt.
+
+        An audit record is kept with it: the most recent ones (see :data:`RESETS_KEPT`); dropping one is logged.
+        """
+        require_reset(stream, replay_id, reason, updated_by)
+        now = self._clock()
+        try:
+            document = self._load(stream)
+        except ReplayStoreCorruptError as error:
+            log.warning("%s: replacing a Variable that could not be read. %s", stream, error)
+            reason = f"{reason} (the value before was unreadable: {error.__cause__})"
+            # The fence is lost with the rest: begin above any that was counted up to.
+            document = PositionDocument(stream, Position(fence=int(now.timestamp())))
+        before = document.position
+        moved = Position(replay_id, before.fence + 1, None, now, updated_by)
+        record = RecordedReset(PositionReset(now, updated_by, reason, before.replay_id, replay_id), before.window_id)
+        resets = _bounded((*document.resets, record), RESETS_KEPT, "audit record of a reset", self.key(stream))
+        self._store(self.key(stream), replace(document, position=moved, run=None, resets=resets).to_json())
+        return moved
+
+    def resets(self, stream: Stream) -> list[PositionReset]:
+        """Return the most recent audit records of resets (see :data:`RESETS_KEPT`), oldest first."""
+        return [recorded.reset for recorded in self._load(stream).resets]
+
+    def close(self) -> None:
+        """Do nothing: Variables hold nothing open."""
+
+    def _load(self, stream: Stream) -> PositionDocument:
+        key = self.key(stream)
+        text = self._variables.get(key)
+        if text is None:
+            return PositionDocument(stream)
+        try:
+            return PositionDocument.from_json(text, stream)
+        except ValueError as error:
+            remedy = (
+                "Restore the Variable's value, or set the position with ResetReplayPositionOperator; the manifests of "
+                "landed windows show each window's replay IDs."
+            )
+            raise _corrupt(stream, key, error, remedy) from error
+
+    def _other_gaps(self, stream: Stream) -> tuple[Gap, ...]:
+        key = self.key(stream) + _GAPS_SUFFIX
+        text = self._variables.get(key)
+        try:
+            return () if text is None else gaps_from_json(text, stream)
+        except ValueError as error:
+            raise _corrupt(
+                stream, key, error, "Restore the Variable's value, or delete it: it holds no position."
+            ) from error
+
+    def _store(self, key: str, text: str) -> None:
+        """Write, and make sure that what was there before is not what is read from now on."""
+        before = self._variables.get(key)
+        self._variables.set(key, text, _DESCRIPTION)
+        if self._variables.get(key) == before:
+            raise ReplayStoreError(
+                f"The Variable {key!r} was written, but the old value is still what is read. An environment variable "
+                "or a secrets backend that comes before Airflow's database defines it too: remove it there, then try "
+                "again. No event is lost."
+            )
+
+    def _live(self, stream: Stream, document: PositionDocument, back_to: datetime | None) -> list[ReplayWindow]:
+        """Return the live windows that are recorded, oldest first; none that were finished long before ``back_to``."""
+        catalog = self._required_catalog(stream)
+        heads = [document.position.window_id]
+        heads += [
+            recorded.from_window_id
+            for recorded in reversed(document.resets)
+            if back_to is None or recorded.reset.reset_at >= back_to
+        ]
+        found: dict[str, ReplayWindow] = {}
+        for head in heads:
+            if head is not None:
+                found |= {item.window.window_id: item.window for item in catalog.chain(stream, head, back_to)}
+        return list(reversed(found.values()))
+
+    def _earliest_end(self, run: RunIdentity) -> datetime | None:
+        """Return a time before which no try of ``run`` can have finished a window, ``None`` if there is no such."""
+        # Nothing runs before it is due, unless it was triggered with a date in the future.
+        return run.run_after if run.run_after <= self._clock() else None
+
+    def _backfills(self, stream: Stream, first_day: date, last_day: date) -> list[ReplayWindow]:
+        manifests = self._required_catalog(stream).windows_between(stream, first_day, last_day)
+        windows = [manifest.window for manifest in manifests if manifest.window.kind == "backfill"]
+        return sorted(windows, key=lambda window: window.window_id)
+
+    def _is_recorded(self, stream: Stream, document: PositionDocument, window: ReplayWindow) -> bool:
+        current = document.position
+        if current.window_id == window.window_id:
+            return window.through in (None, current.replay_id)
+        if self._catalog is None:
+            return False
+        return any(
+            recorded.window_id == window.window_id and recorded.through == window.through
+            for recorded in self._live(stream, document, self._earliest_end(window.run))
+        )
+
+    def _required_catalog(self, stream: Stream) -> WindowCatalog:
+        if self._catalog is None:
+            raise ConfigurationError(
+                f"{stream}: the Variable store finds windows in the landing, and was not given one. "
+                "Give it the landing that the stream is drained to. Nothing was read or moved."
+            )
+        return self._catalog
+
+
+def _bounded(entries: tuple[_Entry, ...], kept: int, what: str, key: str) -> tuple[_Entry, ...]:
+    for dropped in entries[:-kept]:
+        log.warning("Variable %s keeps %d; dropping the oldest %s: %s", key, kept, what, dropped)
+    return entries[-kept:]
+
+
+def _overlaps(window: ReplayWindow, start: datetime, end: datetime) -> bool:
+    first, last = window.first_event_time, window.last_event_time
+    return window.event_count > 0 and first is not None and last is not None and first < end and last >= start
+
+
+def _corrupt(stream: Stream, key: str, error: ValueError, remedy: str) -> ReplayStoreCorruptError:
+    return ReplayStoreCorruptError(
+        f"{stream}: the Variable {key!r} does not hold what this package wrote: {error}. Nothing was read from "
+        f"Salesforce and nothing was moved. {remedy}"
+    )
