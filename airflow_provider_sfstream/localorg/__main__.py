@@ -1,0 +1,125 @@
+"""Run a local Salesforce org: ``python -m airflow_provider_sfstream.localorg --data-dir DIR``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+from aiohttp import web
+
+from airflow_provider_sfstream.localorg.app import make_app
+from airflow_provider_sfstream.localorg.org import DataDirectoryInUseError, Org
+from airflow_provider_sfstream.localorg.pubsub_service import OPTIONS, PubSubService
+from airflow_provider_sfstream.localorg.topics import read_topics_file
+
+_GRACE_SECONDS = 0.5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        org = Org(options.data_dir)
+    except (DataDirectoryInUseError, OSError, ValueError) as error:
+        return _complain(error)
+    try:
+        if options.topics is not None:
+            org.topics.load(read_topics_file(options.topics))
+        asyncio.run(_run(org, options))
+    except (OSError, RuntimeError, ValueError) as error:
+        return _complain(error)
+    finally:
+        org.close()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m airflow_provider_sfstream.localorg",
+        description="A Salesforce org for your laptop. Prints one JSON line with its ports and credentials when ready.",
+    )
+    parser.add_argument("--data-dir", type=Path, required=True, help="where the org lives; made if missing")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
+    for name in ("http", "https", "grpc", "grpc-tls"):
+        parser.add_argument(f"--{name}-port", type=int, default=0, help="0 (default) takes a free one")
+    parser.add_argument("--topics", type=Path, help="JSON or YAML file of platform events and channels to define")
+    return parser
+
+
+def _complain(error: Exception) -> int:
+    sys.stderr.write(f"local org: {error}\n")
+    return 1
+
+
+async def _run(org: Org, options: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with _http_servers(org, options) as (http_port, https_port), _grpc_server(org, options) as grpc_ports:
+        org.listening(f"http://127.0.0.1:{http_port}", f"https://127.0.0.1:{https_port}")
+        sys.stdout.write(json.dumps(_ready_line(org, http_port, https_port, *grpc_ports)) + "\n")
+        sys.stdout.flush()
+        await stop.wait()
+
+
+def _ready_line(org: Org, http_port: int, https_port: int, grpc_port: int, grpc_tls_port: int) -> dict[str, Any]:
+    return {
+        "http_port": http_port,
+        "https_port": https_port,
+        "grpc_port": grpc_port,
+        "grpc_tls_port": grpc_tls_port,
+        "instance_url": org.instance_url,
+        "https_instance_url": org.https_instance_url,
+        "login_url": org.login_url,
+        "org_id": org.org_id,
+        "client_id": org.client_id,
+        "client_secret": org.client_secret,
+        "username": org.username,
+        "password": org.password,
+        "security_token": org.security_token,
+        "jwt_private_key_file": str(org.jwt_private_key_file.absolute()),
+        "ca_file": str(org.tls.ca.absolute()),
+        "admin_url": f"{org.instance_url}/admin",
+    }
+
+
+@asynccontextmanager
+async def _http_servers(org: Org, options: argparse.Namespace) -> AsyncIterator[tuple[int, int]]:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(org.tls.certificate, org.tls.key)
+    runner = web.AppRunner(make_app(org), access_log=None, shutdown_timeout=_GRACE_SECONDS)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, options.host, options.http_port).start()
+        await web.TCPSite(runner, options.host, options.https_port, ssl_context=context).start()
+        http, https = runner.addresses
+        yield http[1], https[1]
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def _grpc_server(org: Org, options: argparse.Namespace) -> AsyncIterator[tuple[int, int]]:
+    server = grpc.aio.server(options=OPTIONS)
+    server.add_generic_rpc_handlers((PubSubService(org).handler(),))
+    credentials = grpc.ssl_server_credentials([(org.tls.key.read_bytes(), org.tls.certificate.read_bytes())])
+    plain = server.add_insecure_port(f"{options.host}:{options.grpc_port}")
+    secure = server.add_secure_port(f"{options.host}:{options.grpc_tls_port}", credentials)
+    await server.start()
+    try:
+        yield plain, secure
+    finally:
+        await server.stop(_GRACE_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

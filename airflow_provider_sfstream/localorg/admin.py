@@ -1,0 +1,184 @@
+"""The org's controls under ``/admin``: topics, events, knobs, faults, sessions and the request log.
+
+Not part of Salesforce. No authentication: the org listens on loopback unless told otherwise. Bodies and answers are
+JSON; a request that cannot be carried out changes nothing and is answered with 400 and ``{"error": ...}``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from aiohttp import web
+
+from airflow_provider_sfstream.localorg import admin_faults
+from airflow_provider_sfstream.localorg.bus import ReplayIdCorruptedError, StoredEvent
+from airflow_provider_sfstream.localorg.org import Org
+from airflow_provider_sfstream.localorg.payloads import decode
+from airflow_provider_sfstream.localorg.topics import TopicDefinition
+
+PREFIX = "/admin"
+_CHUNK = 2_000
+_LARGEST_PAGE = 10_000
+
+Body = dict[str, Any]
+
+
+def routes(org: Org) -> list[web.RouteDef]:
+    """Return the routes under ``/admin``."""
+    admin = _Admin(org)
+    faults = admin_faults.FaultControls(org)
+    table: list[tuple[str, str, Callable[[web.Request, Body], Awaitable[Any]]]] = [
+        ("GET", "/org", admin.describe),
+        ("GET", "/topics", admin.list_topics),
+        ("PUT", "/topics", admin.load_topics),
+        ("PUT", "/topics/{name}", admin.put_topic),
+        ("PUT", "/channels/{name}", admin.put_channel),
+        ("POST", "/events", admin.publish),
+        ("GET", "/events", admin.record),
+        ("GET", "/knobs", admin.get_knobs),
+        ("PATCH", "/knobs", admin.turn_knobs),
+        ("GET", "/requests", admin.get_requests),
+        ("DELETE", "/requests", admin.clear_requests),
+        ("POST", "/sessions", admin.issue_session),
+        ("POST", "/sessions/revoke", admin.revoke_sessions),
+        ("GET", "/faults", faults.show),
+        ("DELETE", "/faults", faults.clear),
+        ("POST", "/faults/{fault}", faults.set),
+    ]
+    return [web.route(method, PREFIX + path, _json(handler)) for method, path, handler in table]
+
+
+def _json(handler: Callable[[web.Request, Body], Awaitable[Any]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            text = await request.text()
+            body = json.loads(text) if text else {}
+            if not isinstance(body, dict):
+                raise ValueError("the body must be a JSON object")
+            return web.json_response(await handler(request, body))
+        except KeyError as error:
+            return web.json_response({"error": f"{error.args[0]!r} is missing or unknown"}, status=400)
+        except ReplayIdCorruptedError:
+            return web.json_response({"error": "the replay ID is not one that can be resumed from"}, status=400)
+        except (ValueError, TypeError) as error:
+            return web.json_response({"error": str(error)}, status=400)
+
+    return handle
+
+
+class _Admin:
+    def __init__(self, org: Org) -> None:
+        self._org = org
+
+    async def describe(self, request: web.Request, body: Body) -> Any:
+        return {
+            "org_id": self._org.org_id,
+            "user_id": self._org.user_id,
+            "now": self._org.now(),
+            "delivered": self._org.deliveries.used,
+            "published": self._org.publications.used,
+            "streams": [{"topic": s.topic, "events": s.delivered} for s in self._org.subscriptions],
+        }
+
+    async def list_topics(self, request: web.Request, body: Body) -> Any:
+        return {"topics": [self._shown(topic) for topic in self._org.topics.all()]}
+
+    async def load_topics(self, request: web.Request, body: Body) -> Any:
+        self._org.topics.load(body)
+        return await self.list_topics(request, {})
+
+    async def put_topic(self, request: web.Request, body: Body) -> Any:
+        return self._shown(self._org.topics.define_platform_event(request.match_info["name"], body["fields"]))
+
+    async def put_channel(self, request: web.Request, body: Body) -> Any:
+        return self._shown(self._org.topics.define_channel(request.match_info["name"], body["members"]))
+
+    async def publish(self, request: web.Request, body: Body) -> Any:
+        """Publish ``events``, or ``count`` events made from a ``template``; large numbers in several transactions."""
+        topic = self._topic(body["topic"])
+        schema_id = body.get("schema_id")
+        generated = "count" in body
+        count = int(body["count"]) if generated else len(body["events"])
+        replay_ids: list[bytes] = []
+        event_ids: list[str | None] = []
+        for start in range(0, count, _CHUNK):
+            indexes = range(start, min(start + _CHUNK, count))
+            values = (_filled(body["template"], i) if generated else body["events"][i] for i in indexes)
+            events = [self._org.platform_event(topic, value, schema_id=schema_id) for value in values]
+            replay_ids += self._org.bus.publish(events)
+            event_ids += [event.event_id for event in events]
+            await asyncio.sleep(0)  # let streams be served between two transactions
+        if generated:
+            ends = replay_ids[:1] + replay_ids[-1:]
+            return {"count": count, "first_and_last_replay_id": [replay_id.hex() for replay_id in ends]}
+        return {"count": count, "replay_ids": [r.hex() for r in replay_ids], "event_ids": event_ids}
+
+    async def record(self, request: web.Request, body: Body) -> Any:
+        """Answer with what the bus holds of a topic, expired events included, a page at a time."""
+        topic = self._topic(request.query["topic"])
+        after = int.from_bytes(bytes.fromhex(request.query.get("after", ""))[:8], "big")
+        limit = min(int(request.query.get("limit", _LARGEST_PAGE)), _LARGEST_PAGE)
+        events = self._org.bus.record(topic.name, after, limit)
+        return {
+            "events": [self._recorded(event) for event in events],
+            "next": events[-1].replay_id.hex() if len(events) == limit else None,
+        }
+
+    async def get_knobs(self, request: web.Request, body: Body) -> Any:
+        return self._org.knobs.as_dict()
+
+    async def turn_knobs(self, request: web.Request, body: Body) -> Any:
+        self._org.knobs.update(body)
+        self._org.wake_streams()
+        return self._org.knobs.as_dict()
+
+    async def get_requests(self, request: web.Request, body: Body) -> Any:
+        return {"requests": self._org.request_log.entries()}
+
+    async def clear_requests(self, request: web.Request, body: Body) -> Any:
+        self._org.request_log.clear()
+        return {}
+
+    async def issue_session(self, request: web.Request, body: Body) -> Any:
+        return {"access_token": self._org.sessions.issue(self._org.username)}
+
+    async def revoke_sessions(self, request: web.Request, body: Body) -> Any:
+        """Revoke one token (``{"token": ...}``) or all (``{}``), and end the streams that they opened."""
+        if "token" in body:
+            revoked = int(self._org.sessions.revoke(body["token"]))
+        else:
+            revoked = self._org.sessions.revoke_all(refresh_tokens=bool(body.get("refresh_tokens", False)))
+        self._org.wake_streams()
+        return {"revoked": revoked}
+
+    def _topic(self, name: str) -> TopicDefinition:
+        topic = self._org.topics.get(name)
+        if topic is None:
+            raise ValueError(f"there is no topic {name!r}")
+        return topic
+
+    def _shown(self, topic: TopicDefinition) -> Body:
+        return {**asdict(topic), "schema_id": self._org.topics.schema_id(topic)}
+
+    def _recorded(self, event: StoredEvent) -> Body:
+        return {
+            "replay_id": event.replay_id.hex(),
+            "event_id": event.event_id,
+            "schema_id": event.schema_id,
+            "payload": event.payload.hex(),
+            "fields": decode(self._org.schemas.parsed(event.schema_id), event.payload),
+            "published_at": event.published_at,
+            "expired": event.expired,
+        }
+
+
+def _filled(template: Mapping[str, Any], index: int) -> Body:
+    """Return the template with the index for ``{n}`` in its texts: as a number where the text is nothing else."""
+    return {
+        name: value if not isinstance(value, str) else index if value == "{n}" else value.replace("{n}", str(index))
+        for name, value in template.items()
+    }

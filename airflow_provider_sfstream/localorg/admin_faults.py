@@ -1,0 +1,91 @@
+"""The faults that ``/admin/faults`` can cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from airflow_provider_sfstream.localorg.endings import CallEnded
+from airflow_provider_sfstream.localorg.faults import CallFailure, StreamDrop
+from airflow_provider_sfstream.localorg.org import Org
+
+Body = dict[str, Any]
+
+
+class FaultControls:
+    """``POST /admin/faults/{fault}``: each public method name below, without its ``_on_``, is a fault."""
+
+    def __init__(self, org: Org) -> None:
+        self._org = org
+        self._faults = {
+            "drop_every": self._drop_every,
+            "drop_now": self._drop_now,
+            "fail_calls": self._fail_calls,
+            "silence": self._silence,
+            "expire": self._expire,
+            "expire_before": self._expire_before,
+            "reset_stream": self._reset_stream,
+        }
+
+    async def show(self, request: web.Request, body: Body) -> Any:
+        return self._org.faults.as_dict()
+
+    async def clear(self, request: web.Request, body: Body) -> Any:
+        """End all faults that last; what has expired stays expired."""
+        self._org.faults.clear()
+        self._org.wake_streams()
+        return self._org.faults.as_dict()
+
+    async def set(self, request: web.Request, body: Body) -> Any:
+        """Cause one fault.
+
+        :raises ValueError: if there is no such fault, or the body does not describe one.
+        """
+        name = request.match_info["fault"]
+        if name not in self._faults:
+            raise ValueError(f"there is no fault {name!r}; there are {', '.join(sorted(self._faults))}")
+        self._faults[name](body)
+        self._org.wake_streams()
+        return self._org.faults.as_dict()
+
+    def _drop_every(self, body: Body) -> None:
+        self._org.faults.add_drop(
+            StreamDrop(int(body["every"]), _ending(body), self._known(body.get("topic")), body.get("times"))
+        )
+
+    def _drop_now(self, body: Body) -> None:
+        topic = self._known(body.get("topic"))
+        for subscription in list(self._org.subscriptions):
+            if topic in (None, subscription.topic):
+                subscription.end(_ending(body))
+
+    def _fail_calls(self, body: Body) -> None:
+        self._org.faults.add_failure(CallFailure(body["rpc"], int(body.get("times", 1)), _ending(body)))
+
+    def _silence(self, body: Body) -> None:
+        self._org.faults.silent.add(self._known(body.get("topic")) or "*")
+
+    def _expire(self, body: Body) -> None:
+        self._org.bus.expire(self._required(body), bytes.fromhex(body["replay_id"]))
+
+    def _expire_before(self, body: Body) -> None:
+        self._org.bus.expire_before(self._required(body), bytes.fromhex(body["replay_id"]))
+
+    def _reset_stream(self, body: Body) -> None:
+        """Reset the stream of a topic; its open subscriptions end, as when an org moves to another instance."""
+        self._org.bus.reset(self._required(body))
+        self._drop_now(body)
+
+    def _required(self, body: Body) -> str:
+        return self._known(body["topic"]) or ""
+
+    def _known(self, topic: str | None) -> str | None:
+        if topic is not None and self._org.topics.get(topic) is None:
+            raise ValueError(f"there is no topic {topic!r}")
+        return topic
+
+
+def _ending(body: Body) -> CallEnded:
+    given = {name: body[name] for name in ("how", "code", "status", "message") if name in body}
+    return CallEnded(**given)

@@ -1,0 +1,56 @@
+"""Who the local org is: its ids and the credentials it accepts, made once and kept in the data directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import string
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from airflow_provider_sfstream.localorg.identifiers import to_18
+
+_LETTERS = string.ascii_letters + string.digits
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One org and the single user and connected app it knows. Secrets stay out of the repr."""
+
+    org_id: str
+    username: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    password: str = field(repr=False)
+    security_token: str = field(repr=False)
+
+
+def load_or_create(data_dir: Path) -> Identity:
+    """Return the identity kept in ``data_dir/identity.json`` (readable by its owner only), making it at first start.
+
+    :raises ValueError: if the file is not what this function wrote.
+    """
+    path = data_dir / "identity.json"
+    if path.exists():
+        try:
+            return Identity(**json.loads(path.read_text()))
+        except TypeError as error:
+            raise ValueError(f"{path} is not the identity of a local org: delete it to get a new one") from error
+    identity = Identity(
+        org_id=to_18("00D" + _random(12)),
+        username="integration@localorg.example",
+        client_id="3MVG9" + _random(80),
+        client_secret=secrets.token_hex(32).upper(),
+        password=_random(16),
+        security_token=_random(24),
+    )
+    temporary = path.with_suffix(".tmp")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(asdict(identity), file, indent=1)
+    temporary.replace(path)
+    return identity
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_LETTERS) for _ in range(length))

@@ -1,0 +1,76 @@
+"""Every timer and limit of the local org, adjustable while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass
+class Knobs:
+    """Timers in seconds, sizes in bytes. The defaults are Salesforce's, as far as they are known.
+
+    ``keepalive_seconds``
+        An owed but empty stream gets an empty response this often (270 at most by contract, about 120 in practice).
+    ``client_idle_seconds``, ``client_idle_end``
+        A client that is owed nothing must ask again within this time, else its stream ends: ``"ok"``, or
+        ``"reset"`` for a connection closed without a status.
+    ``publish_idle_seconds``
+        PublishStream ends with ``publish.stream.sweeper.timeout`` after this long without a request.
+    ``retention_seconds``, ``clock_offset_seconds``
+        Events older than this on the bus's clock are gone; the offset moves that clock.
+    ``credit_cap``, ``batch_events``, ``response_bytes``
+        The most events outstanding on a stream, in one response, and bytes in one response.
+    ``event_bytes``, ``publish_request_bytes``
+        The largest event, and the largest publish request.
+    ``delivery_quota``, ``publish_quota``
+        Events delivered to all clients in 24 hours, and published in one hour; ``null`` for no limit.
+    """
+
+    keepalive_seconds: float = 120.0
+    client_idle_seconds: float = 60.0
+    client_idle_end: str = "ok"
+    publish_idle_seconds: float = 70.0
+    retention_seconds: float = 72 * 3600.0
+    clock_offset_seconds: float = 0.0
+    credit_cap: int = 100
+    batch_events: int = 100
+    response_bytes: int = 3_000_000
+    event_bytes: int = 1_000_000
+    publish_request_bytes: int = 4 * 1024 * 1024
+    delivery_quota: int | None = None
+    publish_quota: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return every knob by name."""
+        return asdict(self)
+
+    def update(self, changes: Mapping[str, Any]) -> None:
+        """Turn several knobs at once.
+
+        :raises ValueError: if a name is unknown or a value is not of its knob's type or sign; nothing was changed.
+        """
+        known = {field.name for field in fields(self)}
+        for name, value in changes.items():
+            if name not in known:
+                raise ValueError(f"there is no knob {name!r}; there are {', '.join(sorted(known))}")
+            _check(name, value)
+        for name, value in changes.items():
+            setattr(self, name, value)
+
+
+def _check(name: str, value: object) -> None:
+    if name == "client_idle_end":
+        if value not in ("ok", "reset"):
+            raise ValueError(f"client_idle_end={value!r} must be 'ok' or 'reset'")
+        return
+    if name.endswith("_quota") and value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name}={value!r} must be a number")
+    if name.endswith("_seconds"):
+        if value < 0 and name != "clock_offset_seconds":
+            raise ValueError(f"{name}={value!r} must not be negative")
+    elif not isinstance(value, int) or value < (0 if name.endswith("_quota") else 1):
+        raise ValueError(f"{name}={value!r} must be a positive whole number")

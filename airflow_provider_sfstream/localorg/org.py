@@ -1,0 +1,158 @@
+"""The local org: everything its interfaces share."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.localorg import identity, tls
+from airflow_provider_sfstream.localorg.allocations import Allocation
+from airflow_provider_sfstream.localorg.bus import BusEvent, EventBus
+from airflow_provider_sfstream.localorg.database import open_database
+from airflow_provider_sfstream.localorg.faults import Faults
+from airflow_provider_sfstream.localorg.knobs import Knobs
+from airflow_provider_sfstream.localorg.payloads import encode
+from airflow_provider_sfstream.localorg.request_log import RequestLog
+from airflow_provider_sfstream.localorg.schemas import SchemaRegistry
+from airflow_provider_sfstream.localorg.sessions import Sessions
+from airflow_provider_sfstream.localorg.topics import TopicDefinition, TopicRegistry
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.localorg.subscription import Subscription
+
+
+class DataDirectoryInUseError(Exception):
+    """Another local org is running on this data directory."""
+
+
+class Org:
+    """One org, its data directory, and the parts that HTTP, gRPC and ``/admin`` serve.
+
+    URLs are empty until the servers listen (:meth:`listening`).
+
+    :raises DataDirectoryInUseError: if another process has the directory open.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        self.data_dir = data_dir
+        self._lock = (data_dir / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._lock.close()
+            raise DataDirectoryInUseError(f"another local org is running on {data_dir}") from error
+        self.identity = identity.load_or_create(data_dir)
+        self.tls = tls.ensure_tls_files(data_dir)
+        self.jwt_private_key_file = tls.ensure_jwt_keys(data_dir)
+        self.knobs = Knobs()
+        self.faults = Faults()
+        self.request_log = RequestLog()
+        self._database = open_database(data_dir / "org.sqlite3")
+        self.schemas = SchemaRegistry(self._database)
+        self.topics = TopicRegistry(self._database, self.schemas)
+        self.bus = EventBus(
+            self._database,
+            clock=self.now,
+            retention=lambda: self.knobs.retention_seconds,
+            channels_of=self._channels_of,
+        )
+        self.sessions = Sessions(data_dir / "sessions.sqlite3", self.org_id)
+        self.deliveries = Allocation(24 * 3600, lambda: self.knobs.delivery_quota, time.monotonic)
+        self.publications = Allocation(3600, lambda: self.knobs.publish_quota, time.monotonic)
+        self.subscriptions: set[Subscription] = set()
+        self.instance_url = ""
+        self.https_instance_url = ""
+
+    @property
+    def org_id(self) -> str:
+        """18 characters, ``00D...``."""
+        return self.identity.org_id
+
+    @property
+    def login_url(self) -> str:
+        """Where clients log in: the instance itself, as with a My Domain host."""
+        return self.instance_url
+
+    @property
+    def client_id(self) -> str:
+        """The consumer key of the connected app."""
+        return self.identity.client_id
+
+    @property
+    def client_secret(self) -> str:
+        """The consumer secret of the connected app."""
+        return self.identity.client_secret
+
+    @property
+    def username(self) -> str:
+        """The only user."""
+        return self.identity.username
+
+    @property
+    def password(self) -> str:
+        """The user's password."""
+        return self.identity.password
+
+    @property
+    def security_token(self) -> str:
+        """What API logins append to the password."""
+        return self.identity.security_token
+
+    @property
+    def user_id(self) -> str:
+        """18 characters, ``005...``."""
+        return self.sessions.user_id(self.username)
+
+    def now(self) -> float:
+        """Return the time on the bus's clock, seconds since the epoch."""
+        return time.time() + self.knobs.clock_offset_seconds
+
+    def listening(self, instance_url: str, https_instance_url: str) -> None:
+        """Tell the org where it can be reached."""
+        self.instance_url, self.https_instance_url = instance_url, https_instance_url
+
+    def platform_event(
+        self, topic: TopicDefinition, values: Mapping[str, Any], *, schema_id: str | None = None
+    ) -> BusEvent:
+        """Return a platform event ready to publish, with the system fields filled in where they are missing.
+
+        :raises ValueError: if the topic takes no publishing, or the values do not fit its schema.
+        """
+        if topic.event_name is None or not topic.can_publish:
+            raise ValueError(f"{topic.name} cannot be published to")
+        writer = schema_id or self.schemas.latest(topic.event_name) or ""
+        if self.schemas.name(writer) != topic.event_name:
+            raise ValueError(f"{writer!r} is not the id of a schema of {topic.event_name}")
+        record = {"CreatedDate": int(self.now() * 1000), "CreatedById": self.user_id, **values}
+        return BusEvent(topic.name, writer, encode(self.schemas.parsed(writer), record), str(uuid.uuid4()))
+
+    def publish_platform_events(self, name: str, events: Sequence[Mapping[str, Any]]) -> list[tuple[bytes, str]]:
+        """Publish platform events given as field values; return the replay ID and the event id of each.
+
+        :raises ValueError: if there is no such topic, or one event's values do not fit; nothing was published.
+        """
+        topic = self.topics.get(name)
+        if topic is None:
+            raise ValueError(f"there is no topic {name}")
+        ready = [self.platform_event(topic, values) for values in events]
+        replay_ids = self.bus.publish(ready)
+        return [(replay_id, event.event_id or "") for replay_id, event in zip(replay_ids, ready, strict=True)]
+
+    def wake_streams(self) -> None:
+        """Have every open stream look again at its session and at the faults in force."""
+        for subscription in self.subscriptions:
+            subscription.wake.set()
+
+    def close(self) -> None:
+        """Close the databases and let go of the data directory."""
+        self.sessions.close()
+        self._database.close()
+        self._lock.close()
+
+    def _channels_of(self, name: str) -> Sequence[str]:
+        return self.topics.channels_of(name) if self.topics.get(name) else ()
