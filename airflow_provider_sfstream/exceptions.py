@@ -39,6 +39,12 @@ class AuthenticationError(SalesforceStreamError):
     """Logging in failed: wrong credentials, a refused flow, or an unusable login host."""
 
 
+class LoginUnavailableError(AuthenticationError):
+    """The login host could not be reached or is busy; no credential was refused."""
+
+    retriable = True
+
+
 class SessionExpiredError(SalesforceStreamError):
     """A token that used to work was refused (expired, revoked, or its session ended)."""
 

@@ -1,0 +1,202 @@
+"""Logging in to Salesforce: one token, kept until it is refused, renewed once for however many callers."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import httpx
+
+from airflow_provider_sfstream.clients.credentials import Credentials, GivenAccessToken
+from airflow_provider_sfstream.clients.login import Login, redacted, token_url
+from airflow_provider_sfstream.clients.tls import load_ca, ssl_context
+from airflow_provider_sfstream.clients.tokens import AccessToken
+from airflow_provider_sfstream.exceptions import AuthenticationError, ConfigurationError, LoginUnavailableError
+
+LOGIN_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+"""Seconds for each of the up to two requests of a login."""
+
+_LONGEST_LOGIN = 120.0
+
+
+class OAuthTokenProvider:
+    """Logs in with ``credentials`` when a token is first needed, and again after :meth:`invalidate`.
+
+    Guarantees: exactly one login for all callers that wait at the same time, threads and tasks alike; a failed login is
+    not remembered, the next caller tries anew; every network wait is bounded. Neither repr nor errors show a secret.
+
+    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
+    :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
+    :param organization_id: the org that the login must lead to, where the connection names one.
+    :param now: seconds since the epoch.
+    :raises ConfigurationError: if the certificate authority or a proxy is unusable.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        tls_ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        organization_id: str | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._credentials = credentials
+        self._organization_id = organization_id
+        self._now = now
+        pem = load_ca(tls_ca)
+        self._verify: ssl.SSLContext | bool = ssl_context(pem) if pem else True
+        self._proxies = _checked_proxies(proxies or {})
+        self._lock = threading.Lock()
+        self._token: AccessToken | None = None
+        self._login: Future[AccessToken] | None = None
+        self._given_token_refused = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._credentials!r})"
+
+    def token(self) -> AccessToken:
+        """Return the current token, logging in if needed.
+
+        :raises AuthenticationError: if the login failed; a :class:`LoginUnavailableError` may pass.
+        """
+        while True:
+            waiting, leads = self._join()
+            if leads:
+                return self._lead(waiting)
+            try:
+                return waiting.result(_LONGEST_LOGIN)
+            except _AbandonedError:
+                continue
+            except TimeoutError:
+                raise self._too_slow() from None
+
+    async def atoken(self) -> AccessToken:
+        """Do what :meth:`token` does, without blocking the event loop."""
+        while True:
+            waiting, leads = self._join()
+            if leads:
+                return await self._alead(waiting)
+            try:
+                return await asyncio.wait_for(asyncio.wrap_future(waiting), _LONGEST_LOGIN)
+            except _AbandonedError:
+                continue
+            except TimeoutError:
+                raise self._too_slow() from None
+
+    def invalidate(self, token: AccessToken) -> None:
+        """Forget ``token``, which Salesforce refused. Does nothing if another one has taken its place."""
+        with self._lock:
+            if self._token is not None and self._token.value == token.value:
+                self._token = self._login = None
+                self._given_token_refused = isinstance(self._credentials, GivenAccessToken)
+
+    def _join(self) -> tuple[Future[AccessToken], bool]:
+        """Return the login to wait for, and whether the caller is the one to do it."""
+        with self._lock:
+            if self._given_token_refused:
+                raise AuthenticationError(
+                    "Salesforce refused the access token of the connection, and it cannot be renewed. Store a new one "
+                    "in access_token, or use a login flow that renews itself."
+                )
+            if self._login is not None:
+                return self._login, False
+            self._login = Future()
+            # Running, it cannot be cancelled with a task that waits for it.
+            self._login.set_running_or_notify_cancel()
+            return self._login, True
+
+    def _lead(self, waiting: Future[AccessToken]) -> AccessToken:
+        try:
+            login = Login(self._credentials, self._now())
+            with httpx.Client(**self._options(httpx.HTTPTransport)) as client:
+                while login.request is not None:
+                    login.answer(client.send(login.request))
+            return self._succeed(waiting, login.token)
+        except BaseException as error:
+            raise self._fail(waiting, error) from None
+
+    async def _alead(self, waiting: Future[AccessToken]) -> AccessToken:
+        try:
+            login = Login(self._credentials, self._now())
+            async with httpx.AsyncClient(**self._options(httpx.AsyncHTTPTransport)) as client:
+                while login.request is not None:
+                    login.answer(await client.send(login.request))
+            return self._succeed(waiting, login.token)
+        except BaseException as error:
+            raise self._fail(waiting, error) from None
+
+    def _too_slow(self) -> LoginUnavailableError:
+        return LoginUnavailableError(
+            f"{token_url(self._credentials)} did not answer within {_LONGEST_LOGIN:.0f} seconds. Try again later."
+        )
+
+    def _options(self, transport: Callable[..., Any]) -> dict[str, Any]:
+        mounts = {f"{scheme}://": transport(proxy=url, verify=self._verify) for scheme, url in self._proxies.items()}
+        return {"verify": self._verify, "timeout": LOGIN_TIMEOUT, "mounts": mounts}
+
+    def _succeed(self, waiting: Future[AccessToken], token: AccessToken | None) -> AccessToken:
+        if token is None:
+            raise AssertionError("A login ended without a token and without an error.")
+        expected = self._organization_id
+        # 15 and 18 characters name the same org; the last three are a checksum.
+        if expected and expected[:15] != token.org_id[:15]:
+            raise AuthenticationError(
+                f"The login leads to org {token.org_id}, but the connection says organization_id {expected}. Correct "
+                "the one that is wrong; nothing was read."
+            )
+        with self._lock:
+            self._token = token
+        waiting.set_result(token)
+        return token
+
+    def _fail(self, waiting: Future[AccessToken], error: BaseException) -> BaseException:
+        """Let the next caller log in anew, tell those who wait, and return what to raise."""
+        if isinstance(error, httpx.HTTPError | httpx.InvalidURL):
+            error = self._unreachable(error)
+        with self._lock:
+            self._login = None
+        # A leader that was interrupted says nothing about the login: who waited takes over.
+        waiting.set_exception(error if isinstance(error, Exception) else _AbandonedError())
+        return error
+
+    def _unreachable(self, error: Exception) -> AuthenticationError:
+        url = token_url(self._credentials)
+        reason = redacted(f"{type(error).__name__}: {error}", self._credentials)
+        for proxy in self._proxies.values():
+            reason = reason.replace(proxy, "the proxy")
+        if _is_tls_fault(error):
+            return AuthenticationError(
+                f"TLS with {url} failed ({reason}). Check tls_ca: it must hold the certificate authority of the login "
+                "host, or of a proxy on the way. Nothing was sent."
+            )
+        return LoginUnavailableError(
+            f"{url} cannot be reached ({reason}). Check domain or login_url, the network and its proxy."
+        )
+
+
+class _AbandonedError(Exception):
+    """Whoever was logging in was interrupted."""
+
+
+def _is_tls_fault(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _checked_proxies(proxies: Mapping[str, str]) -> dict[str, str]:
+    for scheme, url in proxies.items():
+        if scheme not in ("http", "https") or not isinstance(url, str) or "://" not in url:
+            raise ConfigurationError(
+                "proxies must be a JSON object with a URL for 'http', 'https' or both, for example "
+                '{"https": "http://proxy.example.com:3128"}. Nothing was contacted.'
+            )
+    return dict(proxies)

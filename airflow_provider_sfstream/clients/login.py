@@ -1,0 +1,191 @@
+"""One login as a conversation: which requests to send, and what the answers mean. Knows no network.
+
+Blocking and asyncio code drive the same steps. Source: "OAuth Authorization Flows" of the Salesforce help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import jwt
+
+from airflow_provider_sfstream.clients.credentials import (
+    ClientCredentials,
+    Credentials,
+    GivenAccessToken,
+    JwtBearer,
+    RefreshToken,
+    secrets_of,
+)
+from airflow_provider_sfstream.clients.tokens import AccessToken
+from airflow_provider_sfstream.exceptions import AuthenticationError, LoginUnavailableError
+
+ASSERTION_SECONDS = 180
+"""How long a JWT is valid. Salesforce accepts up to five minutes, so clocks may differ a little."""
+
+_REMEDIES: tuple[tuple[str, str], ...] = (
+    (
+        "not supported on this domain",
+        "Log in at the org's My Domain host: set domain (for example 'mycompany.my') or login_url.",
+    ),
+    ("client_id", "Check consumer_key. A connected app that was just created is known after about ten minutes."),
+    (
+        "client identifier",
+        "Check consumer_key. A connected app that was just created is known after about ten minutes.",
+    ),
+    ("invalid_client", "Check consumer_key and consumer_secret."),
+    ("no client credentials user", "Choose a Run-As user for the client credentials flow of the connected app."),
+    ("approved this consumer", "Pre-authorize the connected app for the user's profile or permission set."),
+    (
+        "audience",
+        "Set domain or login_url to the org's own host; sandboxes use 'test' (the JWT's audience follows it).",
+    ),
+    ("expired authorization code", "The JWT's times were refused: set this machine's clock right."),
+    (
+        "expired access/refresh token",
+        "The refresh token is expired or revoked: log in by hand again and store the new one.",
+    ),
+    (
+        "assertion",
+        "The private key does not match the certificate of the connected app, or this machine's clock is wrong.",
+    ),
+    ("user is locked", "Unlock the user in Salesforce."),
+    ("inactive_user", "Activate the user in Salesforce."),
+    ("inactive_org", "The org is not active; ask Salesforce."),
+    ("unsupported_grant_type", "Enable this login flow for the connected app, or choose another with auth_flow."),
+    (
+        "authentication failure",
+        "Check login, password and security_token, and that the org still allows this login flow.",
+    ),
+)
+"""What to do by a part of the lower-case error or its description; the first match counts."""
+
+
+class Login:
+    """A login in progress: send ``request`` and give its response to :meth:`answer`, until ``request`` is ``None``.
+
+    Then ``token`` is what the login gave.
+
+    :param now: seconds since the epoch.
+    """
+
+    def __init__(self, credentials: Credentials, now: float) -> None:
+        self.request: httpx.Request | None = None
+        self.token: AccessToken | None = None
+        self._steps = _steps(credentials, now)
+        self._advance(lambda: next(self._steps))
+
+    def answer(self, response: httpx.Response) -> None:
+        """Take the response to ``request``, and replace ``request`` by the next one.
+
+        :raises AuthenticationError: naming host, cause and remedy, never a credential.
+        """
+        self._advance(lambda: self._steps.send(response))
+
+    def _advance(self, step: Callable[[], httpx.Request]) -> None:
+        try:
+            self.request = step()
+        except StopIteration as done:
+            self.request, self.token = None, done.value
+
+
+def _steps(credentials: Credentials, now: float) -> Generator[httpx.Request, httpx.Response, AccessToken]:
+    if isinstance(credentials, GivenAccessToken):
+        value, instance_url, identity = credentials.access_token, credentials.instance_url, ""
+    else:
+        response = yield httpx.Request("POST", token_url(credentials), data=_form(credentials, now))
+        document = _document(response, credentials)
+        value, instance_url = str(document.get("access_token") or ""), str(document.get("instance_url") or "")
+        identity = str(document.get("id") or "")
+        if not value or not instance_url:
+            raise AuthenticationError(
+                f"{token_url(credentials)} answered without an access token or instance URL. Check that domain or "
+                "login_url is a Salesforce login host."
+            )
+    org_id, user_id = _identity(identity)
+    if not org_id:
+        # The identity URL says it; a token given directly has none.
+        AccessToken(value, instance_url, "")  # refuses a token that no header can carry
+        url = f"{instance_url.rstrip('/')}/services/oauth2/userinfo"
+        response = yield httpx.Request("GET", url, headers={"Authorization": f"Bearer {value}"})
+        document = _document(response, credentials)
+        org_id, user_id = str(document.get("organization_id") or ""), document.get("user_id")
+    if not org_id:
+        raise AuthenticationError(f"{instance_url} does not tell the organization id of this login.")
+    return AccessToken(value, instance_url.rstrip("/"), org_id, user_id)
+
+
+def token_url(credentials: Credentials) -> str:
+    """Return the OAuth token endpoint, or the org itself for a token given directly."""
+    if isinstance(credentials, GivenAccessToken):
+        return credentials.instance_url
+    return f"{credentials.login_url}/services/oauth2/token"
+
+
+def _form(credentials: ClientCredentials | JwtBearer | RefreshToken | Any, now: float) -> dict[str, str]:
+    if isinstance(credentials, JwtBearer):
+        claims = {
+            "iss": credentials.consumer_key,
+            "sub": credentials.username,
+            "aud": credentials.audience,
+            "exp": int(now) + ASSERTION_SECONDS,
+        }
+        assertion = jwt.encode(claims, credentials.private_key, algorithm="RS256")
+        return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
+    form = {"client_id": credentials.consumer_key}
+    if credentials.consumer_secret:
+        form["client_secret"] = credentials.consumer_secret
+    if isinstance(credentials, ClientCredentials):
+        return {"grant_type": "client_credentials", **form}
+    if isinstance(credentials, RefreshToken):
+        return {"grant_type": "refresh_token", **form, "refresh_token": credentials.refresh_token}
+    return {"grant_type": "password", **form, "username": credentials.username, "password": credentials.password}
+
+
+def _identity(url: str) -> tuple[str, str | None]:
+    """Return org id and user id from an identity URL, ``https://host/id/{org id}/{user id}``."""
+    parts = urlsplit(url).path.strip("/").split("/")
+    return (parts[-2], parts[-1]) if len(parts) >= 3 and parts[-3] == "id" else ("", None)
+
+
+def _document(response: httpx.Response, credentials: Credentials) -> dict[str, Any]:
+    """Return the JSON object of a successful answer, or raise what the answer means."""
+    try:
+        document = response.json()
+    except ValueError:
+        document = None
+    if response.status_code == 200 and isinstance(document, dict):
+        return document
+    url = f"{response.request.url.scheme}://{response.request.url.netloc.decode()}{response.request.url.path}"
+    if response.status_code >= 500 or response.status_code == 429:
+        raise LoginUnavailableError(
+            f"{url} answered HTTP {response.status_code}: the login service is busy or in maintenance. Try again later."
+        )
+    if isinstance(credentials, GivenAccessToken):
+        raise AuthenticationError(
+            f"{url} refused the access token of the connection (HTTP {response.status_code}). It is expired, revoked "
+            "or of another org: store a new one, or use a login flow that renews itself."
+        )
+    if not isinstance(document, dict) or "error" not in document:
+        raise AuthenticationError(
+            f"{url} answered HTTP {response.status_code} and no OAuth answer. Check that domain or login_url is a "
+            "Salesforce login host."
+        )
+    raise AuthenticationError(_refusal(url, document, credentials))
+
+
+def _refusal(url: str, document: dict[str, Any], credentials: Credentials) -> str:
+    error, description = str(document["error"]), str(document.get("error_description") or "no description")
+    text = f"{error} {description}".lower()
+    remedy = next((remedy for part, remedy in _REMEDIES if part in text), "Check the connection and the connected app.")
+    return f"{url} refused the login: {redacted(f'{error}: {description}', credentials)}. {remedy}"
+
+
+def redacted(text: str, credentials: Credentials) -> str:
+    """Return ``text`` without any secret of ``credentials``."""
+    for secret in secrets_of(credentials):
+        text = text.replace(secret, "***")
+    return text
