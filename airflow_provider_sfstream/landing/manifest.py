@@ -48,6 +48,18 @@ class Manifest:
     provider_version: str
     payload_encoding: str = "avro"
 
+    def __post_init__(self) -> None:
+        """Refuse a window whose files do not hold its events, be it read or about to be published.
+
+        :raises ManifestError: if rows and events differ.
+        """
+        rows = sum(file.rows for file in self.files)
+        if rows != self.window.event_count:
+            raise ManifestError(
+                f"{self.window.manifest_url} counts {self.window.event_count} events but its files hold {rows} rows. "
+                "The window cannot be used; the stored position was not moved."
+            )
+
     def url_of(self, name: str) -> str:
         """Return the URL of a file of ``files`` or ``schemas``."""
         scheme, separator, path = self.window.manifest_url.rpartition("://")
@@ -135,8 +147,6 @@ class Manifest:
             files = tuple(WindowFile(**file) for file in document["files"])
             if not all(re.fullmatch(r"part-[A-Za-z0-9_-]+\.parquet", file.name) for file in files):
                 raise ManifestError(f"{url} names files that no drain writes. It was changed after it was written.")
-            if sum(file.rows for file in files) != window.event_count:
-                raise ManifestError(f"{url} counts {window.event_count} events but its files do not add up to that.")
             return cls(
                 stream=Stream(**document["stream"]),
                 window=window,

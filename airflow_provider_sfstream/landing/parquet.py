@@ -93,7 +93,7 @@ class ParquetWindowWriter:
         self._gathered_rows = 0
         self._gathered_bytes = 0
         self._queue: queue.Queue[RowGroup | None] = queue.Queue(_WAITING)
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._discard = False
         self._thread: threading.Thread | None = None
 
@@ -163,7 +163,7 @@ class ParquetWindowWriter:
                 continue
             try:
                 self._note_times(self._parts.write(group))
-            except Exception as error:  # it belongs to the appending thread, which raises it
+            except BaseException as error:  # also a Rust panic; it belongs to the appending thread, which raises it
                 self._failure = error
 
     def _note_times(self, columns: tuple[list[str], list[bytes]]) -> None:

@@ -21,6 +21,7 @@ from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.source import EventSource, StartFrom
+from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
@@ -89,7 +90,10 @@ def drain_window(
         catalog.verify(manifest)
     if request.advance:
         store.advance(stream, position, manifest.window)
-    catalog.remove_unlisted(manifest)
+    try:
+        catalog.remove_unlisted(manifest)
+    except LandingError as error:  # the window is safe; a folder that is not tidy is no reason to fail
+        log.warning("%s", error)
     return WindowOutcome(manifest, drained=drained, committed=request.advance)
 
 
