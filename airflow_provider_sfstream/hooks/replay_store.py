@@ -41,7 +41,7 @@ class ReplayStoreHook(BaseHook):
         connection = self.get_connection(self.replay_store_conn_id)
         try:
             url = sqlalchemy_url(
-                connection.conn_type,
+                connection.conn_type or "",
                 connection.host,
                 connection.port,
                 connection.schema,

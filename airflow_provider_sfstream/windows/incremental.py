@@ -134,7 +134,7 @@ def _land(
             start,
             request.limits,
             on_invalid_replay=request.on_invalid_replay,
-            position_time=previous and (previous.window.last_event_time or previous.finished_at),
+            position_time=None if previous is None else previous.window.last_event_time or previous.finished_at,
         )
         landed = writer.finish()
     after = start if isinstance(start, bytes) else None
