@@ -30,12 +30,10 @@ class Landing:
     :param filesystem: An fsspec filesystem, with whatever credentials it needs.
     :param base: The folder below which everything is written, as the filesystem names it.
     :param url: The same folder as a URL, for readers of manifests. Never with a credential in it.
-    :raises ConfigurationError: if ``base`` or ``url`` is empty, or ``url`` carries a password.
+    :raises ConfigurationError: if ``url`` carries a password.
     """
 
     def __init__(self, filesystem: Any, base: str, url: str) -> None:
-        if not base.strip() or not url.strip():
-            raise ConfigurationError("The landing URL is empty. Give a folder, for example s3://lake/salesforce.")
         if urlsplit(url).password is not None:
             raise ConfigurationError(
                 "The landing URL carries a password, which would be written into manifests. Leave it out and give the "
@@ -49,8 +47,10 @@ class Landing:
     def from_url(cls, url: str, **storage_options: Any) -> Landing:
         """Return the landing at ``url``, a local path or any URL that an installed fsspec filesystem serves.
 
-        :raises ConfigurationError: if no installed filesystem serves it.
+        :raises ConfigurationError: if it is empty, or no installed filesystem serves it.
         """
+        if not url.strip():
+            raise ConfigurationError("The landing URL is empty. Give a folder, for example s3://lake/salesforce.")
         try:
             filesystem, base = fsspec.core.url_to_fs(url, **storage_options)
         except (ValueError, ImportError) as error:

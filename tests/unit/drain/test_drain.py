@@ -1,0 +1,414 @@
+"""The drain against a scripted source: what it gives the sink is an exact run of the stream, whatever happens."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_sfstream.drain.drain import DrainResult, drain
+from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.drain.source import StartFrom
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    ConfigurationError,
+    LandingError,
+    QuotaExceededError,
+    ReplayIdLostError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    ThrottledError,
+)
+from tests.support.scripted_source import (
+    Deliver,
+    End,
+    Event,
+    Keepalive,
+    ListSink,
+    ScriptedSource,
+    Silence,
+    avro_payload,
+    events,
+    replay_id,
+)
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def run(source: ScriptedSource, start=StartFrom.EARLIEST, *, sink=None, limits=None, **arguments) -> DrainResult:
+    times = {event.payload: event.time for event in source.stream}
+    return drain(
+        source,
+        sink if sink is not None else ListSink(),
+        "/event/Order__e",
+        start,
+        limits or DrainLimits(),
+        **{
+            "event_times": lambda ids, payloads: [times[payload] for payload in payloads],
+            "clock": source.time.clock,
+            "sleep": source.time.sleep,
+            "now": lambda: NOW,
+            "random": lambda: 0.5,
+            **arguments,
+        },
+    )
+
+
+def ids(stream: list[Event]) -> list[bytes]:
+    return [event.replay_id for event in stream]
+
+
+# -- the record, in order, nothing twice ---------------------------------------------------------------------------
+
+faults = st.sampled_from(
+    [
+        ServiceUnavailableError("reset"),
+        ThrottledError("slower"),
+        End(),
+        Silence(),
+        Keepalive(pending=0),
+    ]
+)
+scripts = st.lists(st.builds(Deliver, st.integers(1, 100), st.booleans()) | faults, max_size=30)
+
+
+@given(
+    count=st.integers(0, 400),
+    script=scripts,
+    max_events=st.none() | st.integers(1, 450),
+    max_bytes=st.none() | st.integers(1, 5000),
+    start=st.integers(0, 20),
+)
+def test_the_sink_gets_an_exact_run_of_the_stream(count, script, max_events, max_bytes, start):
+    before = events(start)
+    stream = before + events(count, first=start + 1)
+    source = ScriptedSource(stream, list(script))
+    sink = ListSink()
+    limits = DrainLimits(max_events=max_events, max_bytes=max_bytes)
+    begin = before[-1].replay_id if before else StartFrom.EARLIEST
+
+    result = run(source, begin, sink=sink, limits=limits, max_failures=100)
+
+    appended = sink.replay_ids
+    assert appended == ids(stream[start : start + len(appended)])
+    assert result.event_count == len(appended)
+    assert result.payload_bytes == sink.payload_bytes
+    assert source.open_subscriptions == 0
+    assert result.reconnects == len(source.starts) - 1
+    if max_events is not None:
+        assert len(appended) <= max_events
+        assert all(limit is not None and limit >= 1 for limit in source.limits)
+    if max_bytes is not None:
+        assert sink.payload_bytes <= max_bytes or len(appended) == 1
+    if result.stop_reason is StopReason.MAX_EVENTS:
+        assert len(appended) == max_events
+    if result.stop_reason is StopReason.MAX_BYTES and len(appended) < count:
+        assert sink.payload_bytes + 10 > max_bytes
+    if result.through is not None:
+        confirmed = stream[-1].replay_id if stream else replay_id(0)
+        assert result.through == (appended[-1] if appended else confirmed) or result.stop_reason is StopReason.CAUGHT_UP
+
+
+@given(sizes=st.lists(st.integers(1, 50), max_size=60), room=st.integers(1, 400))
+def test_max_bytes_cuts_at_the_last_event_that_fits(sizes, room):
+    stream = [Event(replay_id(number + 1), bytes(size), 0) for number, size in enumerate(sizes)]
+    sink = ListSink()
+    result = run(ScriptedSource(stream), sink=sink, limits=DrainLimits(max_bytes=room))
+    fitting, total = 0, 0
+    for size in sizes:
+        if total + size > room and fitting:
+            break
+        fitting, total = fitting + 1, total + size
+        if total >= room:
+            break
+    assert sink.replay_ids == ids(stream[:fitting])
+    assert (result.stop_reason is StopReason.MAX_BYTES) == (fitting < len(sizes) or total >= room)
+
+
+# -- when it stops -------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_response_that_owes_events_is_caught_up_and_confirms_the_position():
+    source = ScriptedSource(events(3), [Deliver(3), Keepalive(pending=7, at=b"confirmed\0")])
+    result = run(source)
+    assert (result.stop_reason, result.through, result.event_count) == (StopReason.CAUGHT_UP, b"confirmed\0", 3)
+
+
+def test_an_empty_response_that_owes_nothing_confirms_nothing():
+    source = ScriptedSource(events(3), [Deliver(3), Keepalive(pending=0, at=b"not this"), Silence()])
+    result = run(source)
+    assert (result.stop_reason, result.through) == (StopReason.CAUGHT_UP, events(3)[-1].replay_id)
+
+
+def test_silence_is_caught_up_and_moves_nothing():
+    result = run(ScriptedSource(events(3), [Silence()]), events(3)[1].replay_id)
+    assert (result.stop_reason, result.through, result.event_count) == (StopReason.CAUGHT_UP, None, 0)
+
+
+def test_max_seconds_ends_a_busy_stream_after_its_batch():
+    source = ScriptedSource(events(1000))
+    ticks = iter(range(1000))
+    sink = ListSink()
+    result = run(source, sink=sink, limits=DrainLimits(max_seconds=5), clock=lambda: float(next(ticks)))
+    assert result.stop_reason is StopReason.MAX_SECONDS
+    assert 0 < result.event_count < 1000
+    assert result.through == sink.replay_ids[-1]
+
+
+def test_max_seconds_holds_on_a_silent_stream():
+    source = ScriptedSource(events(1), [Deliver(1), *[Silence()] * 100])
+    result = run(source, limits=DrainLimits(max_seconds=7, idle_timeout=50))
+    assert result.stop_reason is StopReason.MAX_SECONDS
+    assert source.time.seconds <= 8
+
+
+@pytest.mark.parametrize(
+    ("minutes", "grace", "kept"), [(5, 0, 5), (0, 0, 0), (5, 2, 7), (20, 0, 10)], ids=["cut", "at once", "grace", "all"]
+)
+def test_until_keeps_what_is_before_it(minutes, grace, kept):
+    base = int(NOW.timestamp() * 1000)
+    stream = [Event(replay_id(n + 1), bytes([n]), base + n * 60_000) for n in range(10)]
+    sink = ListSink()
+    limits = DrainLimits(until=NOW + timedelta(minutes=minutes), grace=timedelta(minutes=grace))
+    result = run(ScriptedSource(stream), sink=sink, limits=limits)
+    assert sink.replay_ids == ids(stream[:kept])
+    assert result.stop_reason is (StopReason.UNTIL if kept < 10 else StopReason.CAUGHT_UP)
+    if kept < 10:
+        assert result.through == (stream[kept - 1].replay_id if kept else None)
+
+
+def test_until_is_the_reason_where_it_meets_max_events():
+    base = int(NOW.timestamp() * 1000)
+    stream = [Event(replay_id(n + 1), bytes([n]), base + n * 60_000) for n in range(10)]
+    limits = DrainLimits(until=NOW + timedelta(minutes=5), max_events=5)
+    source = ScriptedSource(stream)
+    assert run(source, limits=limits).stop_reason is StopReason.MAX_EVENTS  # the sixth was never asked for
+    assert source.limits == [5]
+    limits = DrainLimits(until=NOW + timedelta(minutes=5), max_bytes=5)
+    assert run(ScriptedSource(stream), limits=limits).stop_reason is StopReason.UNTIL
+
+
+def test_until_reads_event_times_from_the_payloads():
+    base = int(NOW.timestamp() * 1000)
+    stream = [Event(replay_id(n + 1), avro_payload(base + n * 1000)) for n in range(10)]
+    sink = ListSink()
+    run(ScriptedSource(stream), sink=sink, limits=DrainLimits(until=NOW + timedelta(seconds=4)), event_times=None)
+    assert sink.replay_ids == ids(stream[:4])
+
+
+# -- faults --------------------------------------------------------------------------------------------------------
+
+
+def test_faults_without_progress_are_bounded_and_paused_between():
+    source = ScriptedSource(events(3), [ServiceUnavailableError("down")] * 9)
+    with pytest.raises(ServiceUnavailableError, match=r"/event/Order__e: gave up after 8 faults.*down"):
+        run(source)
+    assert len(source.starts) == 9
+    assert source.time.sleeps == [pytest.approx(0.75 * min(30, 0.25 * 2**n)) for n in range(8)]
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_pauses_are_jittered_within_half_and_whole(random):
+    source = ScriptedSource(events(3), [ServiceUnavailableError("down")] * 8)
+    run(source, random=lambda: random)
+    for number, pause in enumerate(source.time.sleeps):
+        whole = min(30, 0.25 * 2**number)
+        assert whole / 2 <= pause <= whole
+
+
+def test_progress_forgives_earlier_faults():
+    fault = ServiceUnavailableError("down")
+    source = ScriptedSource(events(30), ([fault] * 8 + [Deliver(1)]) * 4)
+    assert run(source).event_count == 30
+
+
+def test_throttling_waits_longer():
+    source = ScriptedSource(events(3), [ThrottledError("slower")])
+    run(source)
+    assert source.time.sleeps == [pytest.approx(3.75)]
+
+
+def test_a_refused_token_is_renewed_once_and_again_after_progress():
+    refused = SessionExpiredError("401")
+    source = ScriptedSource(events(30), [refused, Deliver(10), refused, Deliver(10)])
+    assert run(source).event_count == 30
+    assert source.renewals == 2
+    assert source.time.sleeps == []
+
+    source = ScriptedSource(events(30), [Deliver(10), refused, refused])
+    with pytest.raises(SessionExpiredError):
+        run(source)
+    assert source.renewals == 1
+
+
+@pytest.mark.parametrize("error", [AccessDeniedError("no"), QuotaExceededError("used up")])
+def test_what_waiting_cannot_heal_fails_at_once(error):
+    source = ScriptedSource(events(30), [Deliver(10), error])
+    with pytest.raises(type(error)):
+        run(source)
+    assert len(source.starts) == 1
+    assert source.open_subscriptions == 0
+
+
+def test_a_fault_near_the_deadline_ends_the_window_with_what_it_has():
+    fault = ServiceUnavailableError("down")
+    limits = DrainLimits(max_seconds=0.1)
+    assert run(ScriptedSource(events(9), [Deliver(4), fault]), limits=limits).stop_reason is StopReason.MAX_SECONDS
+    with pytest.raises(ServiceUnavailableError):
+        run(ScriptedSource(events(9), [fault]), limits=limits)
+
+
+def test_a_fault_of_the_sink_is_not_taken_for_one_of_the_stream():
+    class Full:
+        def append(self, batch):
+            raise LandingError("disk full")
+
+    source = ScriptedSource(events(9))
+    with pytest.raises(LandingError, match="disk full"):
+        run(source, sink=Full())
+    assert len(source.starts) == 1
+    assert source.open_subscriptions == 0
+
+
+def test_a_schema_that_cannot_be_had_for_a_moment_is_a_fault_like_any_other():
+    faults_left = [ServiceUnavailableError("schema.api.unavailable")]
+
+    class Source(ScriptedSource):
+        def schema(self, schema_id):
+            if faults_left:
+                raise faults_left.pop()
+            return super().schema(schema_id)
+
+    source, sink = Source(events(9)), ListSink()
+    run(source, sink=sink)
+    assert sink.replay_ids == ids(source.stream)
+
+
+# -- a lost replay ID ----------------------------------------------------------------------------------------------
+
+
+def test_fail_says_what_was_lost_since_when_and_what_accepts_it():
+    source = ScriptedSource(events(30), retained_from=20)
+    since = datetime(2026, 1, 28, tzinfo=UTC)
+    with pytest.raises(ReplayIdLostError) as caught:
+        run(source, events(30)[4].replay_id, position_time=since)
+    text = str(caught.value)
+    for part in (
+        "/event/Order__e",
+        events(30)[4].replay_id.hex(),
+        "2026-01-28",
+        'on_invalid_replay="earliest"',
+        "not moved",
+    ):
+        assert part in text
+
+
+def test_earliest_goes_on_with_the_oldest_and_reports_the_gap():
+    source, sink = ScriptedSource(events(30), retained_from=20), ListSink()
+    since = datetime(2026, 1, 28, tzinfo=UTC)
+    result = run(source, events(30)[4].replay_id, sink=sink, on_invalid_replay="earliest", position_time=since)
+    assert sink.replay_ids == ids(source.stream[20:])
+    assert result.gap is not None
+    assert (result.gap.after, result.gap.resumed_at) == (source.stream[4].replay_id, source.stream[20].replay_id)
+    assert (result.gap.since, result.gap.detected_at) == (since, NOW)
+    assert result.pinned is None
+
+
+def test_latest_goes_on_with_what_is_new_and_pins_it():
+    source, sink = ScriptedSource(events(30), retained_from=20, latest_from=28), ListSink()
+    result = run(source, events(30)[4].replay_id, sink=sink, on_invalid_replay="latest")
+    assert sink.replay_ids == ids(source.stream[28:])
+    assert result.gap is not None
+    assert result.gap.resumed_at == result.pinned == source.stream[28].replay_id
+
+
+def test_a_replay_id_lost_within_a_drain_follows_the_same_policy():
+    lost = ReplayIdLostError("The Replay ID validation failed.")
+    fault = ServiceUnavailableError("reset")
+    source, sink = ScriptedSource(events(30), [Deliver(5), fault, lost], retained_from=0), ListSink()
+    with pytest.raises(ReplayIdLostError):
+        run(source, sink=sink)
+    source, sink = ScriptedSource(events(30), [Deliver(5), fault, lost], latest_from=20), ListSink()
+    result = run(source, sink=sink, on_invalid_replay="latest")
+    assert sink.replay_ids == ids(source.stream[:5] + source.stream[20:])
+    assert result.gap is not None
+    assert (result.gap.after, result.gap.resumed_at) == (source.stream[4].replay_id, source.stream[20].replay_id)
+    assert result.gap.since == datetime(1970, 1, 1, 0, 0, 0, 5000, tzinfo=UTC)
+
+
+def test_two_losses_make_one_gap_that_covers_both():
+    lost, fault = ReplayIdLostError("lost"), ServiceUnavailableError("reset")
+    source = ScriptedSource(events(30), [Deliver(5), fault, lost, Deliver(5)], retained_from=10)
+    result = run(source, events(30)[4].replay_id, on_invalid_replay="earliest")
+    assert result.gap is not None
+    assert (result.gap.after, result.gap.resumed_at) == (source.stream[4].replay_id, source.stream[10].replay_id)
+
+
+def test_a_stream_that_is_lost_again_and_again_is_given_up():
+    lost, fault = ReplayIdLostError("lost"), ServiceUnavailableError("reset")
+    source = ScriptedSource(events(30), [Deliver(5), fault, lost] * 4)
+    with pytest.raises(ReplayIdLostError, match="4th time"):
+        run(source, on_invalid_replay="earliest")
+
+
+def test_an_unknown_policy_is_refused_before_anything_is_read():
+    source = ScriptedSource(events(3))
+    with pytest.raises(ConfigurationError, match="on_invalid_replay='skip'"):
+        run(source, on_invalid_replay="skip")
+    assert source.starts == []
+
+
+# -- LATEST --------------------------------------------------------------------------------------------------------
+
+
+def test_latest_is_pinned_to_the_first_event_so_that_a_reconnect_cannot_skip():
+    source = ScriptedSource(events(30), [Deliver(2), ServiceUnavailableError("reset")], latest_from=10)
+    sink = ListSink()
+    result = run(source, StartFrom.LATEST, sink=sink)
+    assert sink.replay_ids == ids(source.stream[10:])
+    assert source.starts == [StartFrom.LATEST, source.stream[11].replay_id]
+    assert result.pinned == source.stream[10].replay_id
+
+
+def test_latest_is_pinned_by_an_empty_response():
+    source = ScriptedSource(events(30), [Keepalive()])
+    result = run(source, StartFrom.LATEST)
+    assert result.pinned == result.through == source.stream[-1].replay_id
+    assert result.stop_reason is StopReason.CAUGHT_UP
+
+
+def test_latest_outwaits_the_idle_timeout_for_its_pin():
+    source = ScriptedSource(events(30), [Silence()] * 5 + [Keepalive()])
+    result = run(source, StartFrom.LATEST, limits=DrainLimits(idle_timeout=20))
+    assert result.through == source.stream[-1].replay_id
+
+
+@pytest.mark.parametrize(("limits", "seconds"), [(DrainLimits(), 300), (DrainLimits(max_seconds=60), 60)])
+def test_latest_without_a_pin_is_an_error_in_the_end(limits, seconds):
+    source = ScriptedSource(events(30), [Silence()] * 1000)
+    with pytest.raises(ServiceUnavailableError, match="no replay ID to pin"):
+        run(source, StartFrom.LATEST, limits=limits)
+    assert seconds <= source.time.seconds <= seconds + 30
+
+
+# -- progress ------------------------------------------------------------------------------------------------------
+
+
+def test_progress_is_told_every_ten_seconds_with_rate_and_lag():
+    base = int(NOW.timestamp() * 1000) - 90_000
+    stream = [Event(replay_id(n + 1), avro_payload(base)) for n in range(2000)]
+    source = ScriptedSource(stream)
+    reports = []
+
+    class Slow(ListSink):
+        def append(self, batch):
+            source.time.seconds += 2.5
+            super().append(batch)
+
+    run(source, sink=Slow(), event_times=None, progress=reports.append)
+    assert [report.event_count for report in reports] == [400, 800, 1200, 1600, 2000]
+    assert {report.events_per_second for report in reports} == {40.0}
+    assert {report.lag for report in reports} == {timedelta(seconds=90)}
+    assert str(reports[0]) == "400 events, 40 events/s, 90 s behind now"

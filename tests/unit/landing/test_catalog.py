@@ -1,0 +1,206 @@
+"""Manifests: a window exists once, whoever writes it; what is not as written is noticed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from datetime import date, timedelta
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import LandingError, ManifestError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
+from tests.support.scripted_source import SCHEMA
+from tests.support.windows import DUE, STREAM, batch, manifest, with_stop_reason
+
+
+@pytest.fixture
+def catalog(landing):
+    return LandingCatalog(landing)
+
+
+def landed_manifest(catalog, attempt="1-aa", **arguments) -> Manifest:
+    window_id = manifest(catalog.landing, **arguments).window.window_id
+    writer = ParquetWindowWriter(catalog.landing, STREAM, window_id, attempt=attempt, schema=lambda schema_id: SCHEMA)
+    with writer:
+        writer.append(batch(0, 50))
+        landed = writer.finish()
+    return manifest(catalog.landing, landed, **arguments)
+
+
+def test_a_manifest_is_read_as_it_was_written(catalog):
+    written = landed_manifest(catalog)
+    assert catalog.read_manifest(STREAM, written.window.window_id) is None
+    assert catalog.write_manifest(written) == written
+    assert catalog.read_manifest(STREAM, written.window.window_id) == written
+    assert catalog.read_manifest_url(written.window.manifest_url) == written
+    folder = catalog.landing.window_folder(STREAM, written.window.window_id)
+    assert len(catalog.landing.filesystem.ls(folder)) == 2
+
+
+def test_schemas_and_files_are_found_from_the_manifest_url(catalog):
+    written = catalog.write_manifest(landed_manifest(catalog))
+    for name in (*written.schemas.values(), *(file.name for file in written.files)):
+        assert catalog.landing.filesystem.exists(catalog.landing.path_of(written.url_of(name)))
+
+
+def test_the_first_manifest_stands_and_is_adopted(catalog):
+    first = catalog.write_manifest(landed_manifest(catalog, "1-aa"))
+    second = landed_manifest(catalog, "2-bb")
+    assert catalog.write_manifest(second) == first
+    assert catalog.read_manifest(STREAM, first.window.window_id) == first
+
+
+def test_of_many_writers_at_once_all_return_one_manifest(catalog):
+    candidates = [with_stop_reason(landed_manifest(catalog), f"reason {number}") for number in range(8)]
+    results: list[Manifest] = []
+    barrier = threading.Barrier(len(candidates))
+
+    def write(candidate):
+        barrier.wait()
+        results.append(catalog.write_manifest(candidate))
+
+    threads = [threading.Thread(target=write, args=(candidate,)) for candidate in candidates]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == len(candidates)
+    if catalog.landing.url.startswith("file"):  # the memory filesystem has no conditional write
+        assert len({result.stop_reason for result in results}) == 1
+
+
+def test_storage_without_hard_links_still_writes_once(catalog, monkeypatch):
+    def refuse(source, target):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
+    first = catalog.write_manifest(landed_manifest(catalog))
+    assert catalog.write_manifest(with_stop_reason(first, "later")) == first
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"format": "sfstream-manifest", "version": 99}',
+        '{"format": "sfstream-manifest", "version": 1}',
+    ],
+)
+def test_a_broken_or_foreign_manifest_is_refused(catalog, text):
+    written = catalog.write_manifest(landed_manifest(catalog))
+    path = catalog.landing.manifest_path(STREAM, written.window.window_id)
+    catalog.landing.filesystem.pipe_file(path, text.encode())
+    for reading in (
+        lambda: catalog.read_manifest(STREAM, written.window.window_id),
+        lambda: catalog.read_manifest_url(written.window.manifest_url),
+        lambda: catalog.write_manifest(written),
+    ):
+        with pytest.raises(ManifestError, match=r"manifest\.json is (a|not)"):
+            reading()
+
+
+def test_a_manifest_that_names_files_elsewhere_is_refused(catalog):
+    written = catalog.write_manifest(landed_manifest(catalog))
+    document = json.loads(written.to_json())
+    document["files"][0]["name"] = "../../secret.parquet"
+    with pytest.raises(ManifestError, match="names files that no drain writes"):
+        Manifest.from_json(json.dumps(document), written.window.manifest_url)
+
+
+def test_a_manifest_in_the_place_of_another_is_refused(catalog):
+    one = catalog.write_manifest(landed_manifest(catalog))
+    other = manifest(catalog.landing, number=1).window.window_id
+    catalog.landing.filesystem.makedirs(catalog.landing.window_folder(STREAM, other))
+    catalog.landing.filesystem.pipe_file(catalog.landing.manifest_path(STREAM, other), one.to_json().encode())
+    with pytest.raises(ManifestError, match="copied or moved"):
+        catalog.read_manifest(STREAM, other)
+
+
+def test_a_manifest_url_that_is_not_there_says_so(catalog):
+    with pytest.raises(ManifestError, match="does not exist"):
+        catalog.read_manifest_url(manifest(catalog.landing).window.manifest_url)
+    with pytest.raises(LandingError, match="not below the landing"):
+        catalog.read_manifest_url("memory://elsewhere/manifest.json")
+
+
+def test_verify_notices_missing_short_and_changed_files(catalog):
+    written = catalog.write_manifest(landed_manifest(catalog))
+    catalog.verify(written, sha256=True)
+    filesystem = catalog.landing.filesystem
+    path = f"{catalog.landing.window_folder(STREAM, written.window.window_id)}/{written.files[0].name}"
+    data = filesystem.cat_file(path)
+    filesystem.pipe_file(path, data[:-1] + bytes([data[-1] ^ 1]))
+    catalog.verify(written)
+    with pytest.raises(LandingError, match="has changed"):
+        catalog.verify(written, sha256=True)
+    filesystem.pipe_file(path, data[:-1])
+    with pytest.raises(LandingError, match="has changed"):
+        catalog.verify(written)
+    filesystem.rm_file(path)
+    with pytest.raises(LandingError, match=r"could not be read.*Restore it"):
+        catalog.verify(written)
+
+
+def test_the_debris_of_dead_tries_is_removed_and_nothing_else(catalog):
+    landed_manifest(catalog, "1-dead")
+    written = catalog.write_manifest(landed_manifest(catalog, "2-bb"))
+    assert catalog.remove_unlisted(written) == 1
+    assert catalog.remove_unlisted(written) == 0
+    catalog.verify(written, sha256=True)
+    assert catalog.read_manifest(STREAM, written.window.window_id) == written
+
+
+def test_windows_between_are_the_finished_ones_of_those_days(catalog):
+    days = [DUE + timedelta(days=offset) for offset in range(-1, 4)]
+    written = [catalog.write_manifest(manifest(catalog.landing, number=n, due=due)) for n, due in enumerate(days)]
+    unfinished = landed_manifest(catalog, number=9, due=DUE + timedelta(hours=1))
+    found = catalog.windows_between(STREAM, date(2026, 1, 31), date(2026, 2, 2))
+    assert found == written[1:4]
+    assert unfinished not in found
+    assert catalog.windows_between(STREAM, date(2025, 1, 1), date(2025, 1, 2)) == []
+
+
+def chain_of(catalog, count: int) -> list[Manifest]:
+    previous, written = None, []
+    for number in range(count):
+        one = manifest(catalog.landing, number=number, due=DUE + timedelta(hours=12 * number), previous=previous)
+        written.append(catalog.write_manifest(one))
+        previous = one.window.window_id
+    return written
+
+
+def test_the_chain_is_followed_without_listing(catalog, monkeypatch):
+    written = chain_of(catalog, 5)
+
+    def refuse(*arguments, **options):
+        raise AssertionError("a folder was listed")
+
+    monkeypatch.setattr(catalog, "_list", refuse)
+    head = written[-1].window.window_id
+    assert list(catalog.chain(STREAM, head, None)) == written[::-1]
+    back_to = written[2].finished_at + timedelta(minutes=59)  # within the allowance for clocks
+    assert list(catalog.chain(STREAM, head, back_to)) == written[:1:-1]
+    assert list(catalog.chain(STREAM, head, written[-1].finished_at + timedelta(days=1))) == []
+
+
+def test_the_chain_ends_where_a_window_is_gone(catalog, caplog):
+    written = chain_of(catalog, 5)
+    catalog.landing.filesystem.rm_file(catalog.landing.manifest_path(STREAM, written[1].window.window_id))
+    assert list(catalog.chain(STREAM, written[-1].window.window_id)) == written[:1:-1]
+    assert "is gone" in caplog.text
+
+
+def test_a_circle_of_windows_is_refused(catalog):
+    first, second = chain_of(catalog, 2)
+    circular = replace(first, window=replace(first.window, previous_window_id=second.window.window_id))
+    path = catalog.landing.manifest_path(STREAM, first.window.window_id)
+    catalog.landing.filesystem.pipe_file(path, circular.to_json().encode())
+    with pytest.raises(ManifestError, match="circle"):
+        list(catalog.chain(STREAM, second.window.window_id))
