@@ -76,10 +76,13 @@ class EventBus:
         self._last: int = row[0] if row else _FIRST_POSITION
         self._last_at: float = row[1] if row else 0.0
 
-    def publish(self, events: Sequence[BusEvent]) -> list[bytes]:
+    def publish(self, events: Sequence[BusEvent], *, together_with: Callable[[], None] | None = None) -> list[bytes]:
         """Append all events or none, wake the subscribers, and return the replay IDs, in the same order.
 
         Durable against the end of the process when it returns.
+
+        :param together_with: writes to the same database that are committed with the events, or not at all. It
+            must not commit; if it raises, nothing was published.
         """
         now, position = self._clock(), self._last
         rows: list[tuple[int, float, bytes]] = []
@@ -105,6 +108,8 @@ class EventBus:
             awake |= names
             replay_ids.append(replay_id)
         with self._database:
+            if together_with is not None:
+                together_with()
             self._database.executemany("INSERT INTO event VALUES (?, ?, ?)", rows)
             self._database.executemany("INSERT INTO topic_event VALUES (?, ?)", memberships)
         self._last, self._last_at = position, now

@@ -13,12 +13,14 @@ from airflow_provider_sfstream.localorg import identity, tls
 from airflow_provider_sfstream.localorg.allocations import Allocation
 from airflow_provider_sfstream.localorg.bus import BusEvent, EventBus
 from airflow_provider_sfstream.localorg.database import open_database
+from airflow_provider_sfstream.localorg.entities import Entities
 from airflow_provider_sfstream.localorg.faults import Faults
 from airflow_provider_sfstream.localorg.knobs import Knobs
 from airflow_provider_sfstream.localorg.payloads import encode
 from airflow_provider_sfstream.localorg.request_log import RequestLog
 from airflow_provider_sfstream.localorg.schemas import SchemaRegistry
 from airflow_provider_sfstream.localorg.sessions import Sessions
+from airflow_provider_sfstream.localorg.sobjects import SObjects
 from airflow_provider_sfstream.localorg.topics import TopicDefinition, TopicRegistry
 
 if TYPE_CHECKING:
@@ -60,6 +62,14 @@ class Org:
             clock=self.now,
             retention=lambda: self.knobs.retention_seconds,
             channels_of=self._channels_of,
+        )
+        self.sobjects = SObjects(
+            self._database,
+            self.bus,
+            self.schemas,
+            Entities(self._database, self.topics),
+            clock=self.now,
+            event_bytes=lambda: self.knobs.event_bytes,
         )
         self.sessions = Sessions(data_dir / "sessions.sqlite3", self.org_id)
         self.deliveries = Allocation(24 * 3600, lambda: self.knobs.delivery_quota, time.monotonic)

@@ -1,0 +1,127 @@
+"""The sObject types of the local org, and those of their fields that were added while it ran.
+
+Account and Contact are field for field what was captured from a real org, that org's own custom fields included.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+
+from airflow_provider_sfstream.localorg.entity import Entity
+from airflow_provider_sfstream.localorg.fields import Field
+from airflow_provider_sfstream.localorg.topics import TopicRegistry
+
+_AUDIT = "CreatedDate:CreatedDate CreatedById:EntityId LastModifiedDate:DateTime LastModifiedById:EntityId"
+
+ACCOUNT = f"""
+Name:Switchable_PersonName Type:DynamicEnum RecordTypeId:EntityId ParentId:EntityId
+BillingAddress:Address ShippingAddress:Address Phone:Phone Fax:Phone AccountNumber:Text Website:Url Sic:Text
+Industry:DynamicEnum AnnualRevenue:Currency NumberOfEmployees:Integer Ownership:DynamicEnum TickerSymbol:Text
+Description:StringPlusClob Rating:DynamicEnum Site:Text OwnerId:EntityId {_AUDIT}
+PersonContactId:EntityId PersonMailingAddress:Address PersonOtherAddress:Address
+PersonMobilePhone:Phone PersonHomePhone:Phone PersonOtherPhone:Phone PersonAssistantPhone:Phone PersonEmail:Email
+PersonTitle:Text PersonDepartment:Text PersonAssistantName:Text PersonLeadSource:DynamicEnum PersonBirthdate:DateOnly
+PersonHasOptedOutOfEmail:Boolean PersonHasOptedOutOfFax:Boolean PersonDoNotCall:Boolean
+PersonLastCURequestDate:DateTime PersonLastCUUpdateDate:DateTime PersonEmailBouncedReason:Text
+PersonEmailBouncedDate:DateTime PersonIndividualId:EntityId PersonPronouns:DynamicEnum
+PersonGenderIdentity:DynamicEnum Jigsaw:Text JigsawCompanyId:ExternalId CleanStatus:StaticEnum
+AccountSource:DynamicEnum DunsNumber:Text Tradestyle:Text NaicsCode:Text NaicsDesc:Text YearStarted:Text SicDesc:Text
+DandbCompanyId:EntityId OperatingHoursId:EntityId
+CustomerPriority__c:DynamicEnum SLA__c:DynamicEnum Active__c:DynamicEnum NumberofLocations__c:Double
+SLASerialNumber__c:Text SLAExpirationDate__c:DateOnly Some_phone__c:Phone Amount_Owed__c:Currency
+Some_Date_Time__c:DateTime Some_Date__c:DateOnly Some_Email__c:Email Some_Geolocation__c:Location
+Some_Number__c:Double Some_Percent__c:Percent Some_Picklist__c:DynamicEnum Some_Multipicklist__c:MultiEnum
+Some_Text__c:Text Some_Rich_Text_Area__c:HtmlStringPlusClob Some_Time__c:TimeOnly Some_URL__c:Url GUID__c:Text
+Some_Check_Box__c:Boolean Some_Other_Text__c:Text Another_One__c:Boolean
+Level__pc:DynamicEnum Languages__pc:Text GUID__pc:Text
+"""
+
+CONTACT = f"""
+AccountId:EntityId IsPersonAccount:Boolean Name:PersonName OtherAddress:Address MailingAddress:Address
+Phone:Phone Fax:Phone MobilePhone:Phone HomePhone:Phone OtherPhone:Phone AssistantPhone:Phone ReportsToId:EntityId
+Email:Email Title:Text Department:Text AssistantName:Text LeadSource:DynamicEnum Birthdate:DateOnly
+Description:StringPlusClob OwnerId:EntityId HasOptedOutOfEmail:Boolean HasOptedOutOfFax:Boolean DoNotCall:Boolean
+{_AUDIT} LastCURequestDate:DateTime LastCUUpdateDate:DateTime EmailBouncedReason:Text EmailBouncedDate:DateTime
+Jigsaw:Text JigsawContactId:ExternalId CleanStatus:StaticEnum IndividualId:EntityId Pronouns:DynamicEnum
+GenderIdentity:DynamicEnum ContactSource:StaticEnum BuyerAttributes:MultiEnum
+Level__c:DynamicEnum Languages__c:Text GUID__c:Text
+"""
+
+OPPORTUNITY = f"""
+AccountId:EntityId IsPrivate:Boolean Name:Text Description:StringPlusClob StageName:DynamicEnum Amount:Currency
+Probability:Percent ExpectedRevenue:Currency TotalOpportunityQuantity:Double CloseDate:DateOnly Type:DynamicEnum
+NextStep:Text LeadSource:DynamicEnum IsClosed:Boolean IsWon:Boolean ForecastCategory:StaticEnum
+ForecastCategoryName:DynamicEnum CampaignId:EntityId HasOpportunityLineItem:Boolean Pricebook2Id:EntityId
+OwnerId:EntityId {_AUDIT} ContactId:EntityId
+"""
+
+SHIPMENT = f"""
+OwnerId:EntityId Name:Text {_AUDIT} Account__c:EntityId Status__c:DynamicEnum Carrier__c:Text
+Weight__c:Double Declared_Value__c:Currency Pieces__c:Double Insured__c:Boolean Ship_Date__c:DateOnly
+Delivered_At__c:DateTime Pickup_Time__c:TimeOnly Destination__c:Location Instructions__c:StringPlusClob
+"""
+
+
+def _fields(text: str) -> tuple[Field, ...]:
+    return tuple(Field(*entry.split(":")) for entry in text.split())
+
+
+STANDARD_ENTITIES = (
+    Entity("Account", "001", _fields(ACCOUNT), required=("Name",)),
+    Entity("Contact", "003", _fields(CONTACT), required=("LastName",)),
+    Entity("Opportunity", "006", _fields(OPPORTUNITY), required=("Name", "StageName", "CloseDate")),
+    Entity("Shipment__c", "a00", _fields(SHIPMENT)),
+)
+
+
+class Entities:
+    """All entities of one org. Makes their change-event topics; added fields are durable in the org's database."""
+
+    def __init__(self, database: sqlite3.Connection, topics: TopicRegistry) -> None:
+        self._database = database
+        self._topics = topics
+        with database:
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS added_field (number INTEGER PRIMARY KEY, entity TEXT NOT NULL, "
+                "name TEXT NOT NULL, type TEXT NOT NULL)"
+            )
+        self._entities = {entity.name: entity for entity in STANDARD_ENTITIES}
+        for entity, name, kind in database.execute("SELECT entity, name, type FROM added_field ORDER BY number"):
+            self._entities[entity] = self._entities[entity].with_field(Field(name, kind))
+        for one in self:
+            topics.define_change_event(one.schema())
+
+    def __iter__(self) -> Iterator[Entity]:
+        return iter(list(self._entities.values()))
+
+    def get(self, name: str) -> Entity | None:
+        """Return the entity called ``name`` in any letter case, ``None`` if there is none."""
+        return next((entity for entity in self if entity.name.lower() == name.lower()), None)
+
+    def of_record(self, record_id: str) -> Entity | None:
+        """Return the entity that a record id belongs to by its first three characters."""
+        return next((entity for entity in self if record_id.startswith(entity.key_prefix)), None)
+
+    def add_field(self, entity: str, field: Field) -> str:
+        """Add a custom field to an entity; later change events have a new schema id, which is returned.
+
+        :raises ValueError: if there is no such entity, the field is there already, or its name is not a custom
+            field's. Nothing was changed.
+        """
+        known = self.get(entity)
+        if known is None:
+            raise ValueError(f"there is no entity {entity!r}; there are {', '.join(one.name for one in self)}")
+        if not re.fullmatch(r"[A-Za-z](?:_?[A-Za-z0-9])*__c", field.name):
+            raise ValueError(f"{field.name!r} is not the name of a custom field, such as Colour__c")
+        if field.compound is not None and field.type != "Location":
+            raise ValueError(f"{field.name}: a custom field cannot be of type {field.type}")
+        grown = known.with_field(field)
+        topic = self._topics.define_change_event(grown.schema())
+        with self._database:
+            self._database.execute(
+                "INSERT INTO added_field (entity, name, type) VALUES (?, ?, ?)", (known.name, field.name, field.type)
+            )
+        self._entities[known.name] = grown
+        return self._topics.schema_id(topic)

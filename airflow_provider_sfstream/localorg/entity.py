@@ -1,0 +1,115 @@
+"""One sObject type: its fields, its Avro change-event schema, and records turned into event bodies and bitmaps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from airflow_provider_sfstream.localorg.fields import Column, Field
+from airflow_provider_sfstream.protocol.bitmaps import encode_bitmap
+
+Record = Mapping[str, Any]
+"""A record's values by column name: text, float, int, bool, or milliseconds since the epoch (or since midnight)."""
+
+CHANGE_TYPES = (
+    *("CREATE", "UPDATE", "DELETE", "UNDELETE"),
+    *("GAP_CREATE", "GAP_UPDATE", "GAP_DELETE", "GAP_UNDELETE"),
+    *("GAP_OVERFLOW", "SNAPSHOT"),
+)
+_TEXTS: dict[str, Any] = {"type": "array", "items": "string"}
+_HEADER: dict[str, Any] = {
+    "name": "ChangeEventHeader",
+    "type": {
+        "type": "record",
+        "name": "ChangeEventHeader",
+        "fields": [
+            {"name": "entityName", "type": "string"},
+            {"name": "recordIds", "type": _TEXTS},
+            {"name": "changeType", "type": {"type": "enum", "name": "ChangeType", "symbols": list(CHANGE_TYPES)}},
+            {"name": "changeOrigin", "type": "string"},
+            {"name": "transactionKey", "type": "string"},
+            {"name": "sequenceNumber", "type": "int"},
+            {"name": "commitTimestamp", "type": "long"},
+            {"name": "commitNumber", "type": "long"},
+            {"name": "commitUser", "type": "string"},
+            {"name": "nulledFields", "type": _TEXTS},
+            {"name": "diffFields", "type": _TEXTS},
+            {"name": "changedFields", "type": _TEXTS},
+        ],
+    },
+    "doc": "Data:ComplexValueType",
+}
+
+
+@dataclass(frozen=True)
+class Entity:
+    """An sObject type.
+
+    :param key_prefix: the first three characters of its record ids.
+    :param fields: in the order of the change event; position 0 there is the header.
+    :param required: columns that a new record must have.
+    """
+
+    name: str
+    key_prefix: str
+    fields: tuple[Field, ...]
+    required: tuple[str, ...] = ()
+
+    @property
+    def event_name(self) -> str:
+        """The API name of its change event: ``AccountChangeEvent``, ``Shipment__ChangeEvent``."""
+        return self.name.removesuffix("c") + "ChangeEvent" if self.name.endswith("__c") else f"{self.name}ChangeEvent"
+
+    @property
+    def topic(self) -> str:
+        """The topic that carries its change events."""
+        return f"/data/{self.event_name}"
+
+    @cached_property
+    def columns(self) -> dict[str, Column]:
+        """Every value that a change event can carry, by its name in REST."""
+        return {column.name: column for at, field in enumerate(self.fields, 1) for column in field.columns(at)}
+
+    def with_field(self, field: Field) -> Entity:
+        """Return the entity with one more field at the end.
+
+        :raises ValueError: if it has a column of that name already.
+        """
+        clash = {column.name for column in field.columns(0)} | {field.name}
+        clash &= {*self.columns, *(one.name for one in self.fields), "Id", "IsDeleted", "SystemModstamp"}
+        if clash:
+            raise ValueError(f"{self.name} already has {', '.join(sorted(clash))}")
+        return replace(self, fields=(*self.fields, field))
+
+    def schema(self) -> dict[str, Any]:
+        """Return the Avro schema of its change event."""
+        defined: set[str] = set()
+        fields = [_HEADER, *(field.avro(self.name, defined) for field in self.fields)]
+        return {"type": "record", "name": self.event_name, "namespace": "com.sforce.eventbus", "fields": fields}
+
+    def body(self, record: Record, columns: Collection[str] | None = None) -> dict[str, Any]:
+        """Return the fields of a change event, header aside: of all columns, or of some with all else null."""
+        kept = {name: value for name, value in record.items() if columns is None or name in columns}
+        return {field.name: self._value(field, at, kept) for at, field in enumerate(self.fields, 1)}
+
+    def bitmap(self, columns: Collection[str]) -> list[str]:
+        """Return the header's bitmap entries that name these columns."""
+        top: set[int] = set()
+        nested: dict[int, set[int]] = {}
+        for column in (self.columns[name] for name in columns):
+            if column.part is None:
+                top.add(column.position)
+            else:
+                nested.setdefault(column.position, set()).add(column.part)
+        return encode_bitmap(top, nested)
+
+    def _value(self, field: Field, position: int, record: Record) -> Any:
+        if field.compound is None:
+            return record.get(field.name)
+        columns = [column for column in field.columns(position) if column.part is not None]
+        values = [record.get(column.name) for column in columns]
+        if all(value is None for value in values):
+            return record.get(field.name) if field.compound.or_text else None
+        return {part: value for (part, _), value in zip(field.compound.parts, values, strict=True)}

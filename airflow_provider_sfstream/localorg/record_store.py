@@ -1,0 +1,71 @@
+"""Records of sObjects in the org's database."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS record (
+    id TEXT PRIMARY KEY, entity TEXT NOT NULL, is_deleted INTEGER NOT NULL, system_modstamp INTEGER NOT NULL,
+    content TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS record_entity ON record (entity, id);
+CREATE TABLE IF NOT EXISTS counter (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+"""
+
+
+@dataclass(frozen=True)
+class StoredRecord:
+    """A record as stored. ``system_modstamp`` is in milliseconds since the epoch; columns without a key are null."""
+
+    id: str
+    entity: str
+    content: dict[str, Any]
+    system_modstamp: int
+    is_deleted: bool = False
+
+
+class RecordStore:
+    """Read and write records. Writes belong to a transaction of the caller: nothing here commits."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+        database.executescript(_TABLES)
+
+    def get(self, record_id: str) -> StoredRecord | None:
+        """Return a record, deleted ones included, by its 18-character id; ``None`` if there never was one."""
+        row = self._database.execute(f"{_SELECT} WHERE id = ?", (record_id,)).fetchone()
+        return _stored(row) if row else None
+
+    def all(self, entity: str, *, include_deleted: bool = False) -> list[StoredRecord]:
+        """Return an entity's records by id."""
+        condition = "" if include_deleted else " AND NOT is_deleted"
+        rows = self._database.execute(f"{_SELECT} WHERE entity = ?{condition} ORDER BY id", (entity,))
+        return [_stored(row) for row in rows]
+
+    def write(self, records: Iterable[StoredRecord]) -> None:
+        """Insert or replace records."""
+        self._database.executemany(
+            "INSERT OR REPLACE INTO record (id, entity, is_deleted, system_modstamp, content) VALUES (?, ?, ?, ?, ?)",
+            [(r.id, r.entity, r.is_deleted, r.system_modstamp, json.dumps(r.content)) for r in records],
+        )
+
+    def counter(self, name: str, start: int) -> int:
+        """Return the last value of a counter, ``start`` if it has none."""
+        row = self._database.execute("SELECT value FROM counter WHERE name = ?", (name,)).fetchone()
+        return int(row[0]) if row else start
+
+    def set_counter(self, name: str, value: int) -> None:
+        """Remember the last value of a counter."""
+        self._database.execute("INSERT OR REPLACE INTO counter (name, value) VALUES (?, ?)", (name, value))
+
+
+_SELECT = "SELECT id, entity, content, system_modstamp, is_deleted FROM record"
+
+
+def _stored(row: tuple[Any, ...]) -> StoredRecord:
+    record_id, entity, content, system_modstamp, is_deleted = row
+    return StoredRecord(record_id, entity, json.loads(content), system_modstamp, bool(is_deleted))

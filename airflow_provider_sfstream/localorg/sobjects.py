@@ -1,0 +1,232 @@
+"""Create, update, delete and undelete records; every committed transaction is change events on the bus.
+
+Records and their change events are rows of one SQLite file and are written in one SQLite transaction: neither can
+exist without the other, whenever the process ends.
+
+Not modelled: validation rules, picklist values, referential integrity, cascading deletes, sharing, triggers, and
+fields that Salesforce derives from others (``Opportunity.IsClosed``). An update that changes nothing is no event.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_sfstream.localorg.bus import BusEvent, EventBus
+from airflow_provider_sfstream.localorg.change_events import (
+    Change,
+    ChangeEvent,
+    ChangeType,
+    Transaction,
+    change_events,
+    overflow_event,
+)
+from airflow_provider_sfstream.localorg.entities import Entities
+from airflow_provider_sfstream.localorg.entity import Entity
+from airflow_provider_sfstream.localorg.errors import ApiError, not_found
+from airflow_provider_sfstream.localorg.identifiers import numbered
+from airflow_provider_sfstream.localorg.record_store import RecordStore, StoredRecord
+from airflow_provider_sfstream.localorg.record_values import accept, defaults, missing
+from airflow_provider_sfstream.localorg.schemas import SchemaRegistry
+
+_FIRST_COMMIT_NUMBER = 2**53
+"""Real commit numbers may exceed what a JavaScript number can hold; here they always do."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One record's part of a request. ``record_id`` is ``None`` for a new one; ``values`` are as JSON gave them."""
+
+    type: ChangeType
+    entity: Entity
+    record_id: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SObjects:
+    """The records of one org.
+
+    :param database: the connection of the bus.
+    :param clock: seconds since the epoch.
+    :param event_bytes: the largest event; a larger change becomes a GAP event, as at Salesforce.
+    :param rng: decides which changes become GAP events, where :attr:`gap_percent` asks for some.
+    """
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        bus: EventBus,
+        schemas: SchemaRegistry,
+        entities: Entities,
+        *,
+        clock: Callable[[], float],
+        event_bytes: Callable[[], int],
+        rng: random.Random | None = None,
+    ) -> None:
+        self.entities = entities
+        self.gap_percent: dict[str, float] = {}
+        self._bus = bus
+        self._schemas = schemas
+        self._clock = clock
+        self._event_bytes = event_bytes
+        self._rng = rng or random.Random()  # noqa: S311 - chance, not secrets
+        self._store = RecordStore(database)
+
+    def get(self, entity: Entity, record_id: str) -> StoredRecord:
+        """Return a record that is not deleted.
+
+        :raises ApiError: ``NOT_FOUND`` or ``ENTITY_IS_DELETED``, status 404.
+        """
+        stored = self._store.get(record_id)
+        if stored is None or stored.entity != entity.name:
+            raise not_found()
+        if stored.is_deleted:
+            raise ApiError("ENTITY_IS_DELETED", "entity is deleted", status=404)
+        return stored
+
+    def all(self, entity: Entity, *, include_deleted: bool = False) -> list[StoredRecord]:
+        """Return an entity's records by id."""
+        return self._store.all(entity.name, include_deleted=include_deleted)
+
+    def commit(
+        self, operations: Sequence[Operation], *, user_id: str, origin: str, all_or_none: bool = True
+    ) -> list[str | ApiError]:
+        """Carry out operations as one transaction; return each one's record id, or why it was refused.
+
+        :param origin: the events' ``changeOrigin``.
+        :param all_or_none: one refusal undoes all; else the others are committed.
+        """
+        work = _Work(self._store, int(self._clock() * 1000), user_id)
+        results: list[str | ApiError] = []
+        for operation in operations:
+            try:
+                results.append(work.do(operation))
+            except ApiError as error:
+                results.append(error)
+        if all_or_none and any(isinstance(result, ApiError) for result in results):
+            return [result if isinstance(result, ApiError) else _rolled_back() for result in results]
+        if work.changes:
+            transaction = self._transaction(work.now, user_id, origin)
+            events = change_events(work.changes, transaction, lost=self._is_lost)
+            self._publish(events, transaction, work)
+        return results
+
+    def overflow(self, entity: Entity, *, user_id: str) -> None:
+        """Publish a GAP_OVERFLOW event, as after more than 100,000 changes in one transaction."""
+        transaction = self._transaction(int(self._clock() * 1000), user_id, "")
+        self._publish([overflow_event(entity, transaction)], transaction, None)
+
+    def _transaction(self, now: int, user_id: str, origin: str) -> Transaction:
+        number = self._store.counter("commit", _FIRST_COMMIT_NUMBER) + 1
+        return Transaction(str(uuid.uuid4()), now, number, user_id, origin)
+
+    def _is_lost(self, entity: Entity) -> bool:
+        return self._rng.random() * 100 < self.gap_percent.get(entity.name, 0)
+
+    def _publish(self, events: Sequence[ChangeEvent], transaction: Transaction, work: _Work | None) -> None:
+        def write() -> None:
+            self._store.set_counter("commit", transaction.number)
+            if work is not None:
+                work.write()
+
+        self._bus.publish([self._bus_event(event) for event in events], together_with=write)
+
+    def _bus_event(self, event: ChangeEvent) -> BusEvent:
+        schema_id = self._schemas.latest(event.entity.event_name) or ""
+        schema = self._schemas.parsed(schema_id)
+        payload = event.encode(schema)
+        if len(payload) > self._event_bytes():
+            payload = event.as_gap().encode(schema)
+        # Change events have no id of their own (§3.1), and their channels are the bus's business.
+        return BusEvent(event.entity.topic, schema_id, payload)
+
+
+class _Work:
+    """The changes of one transaction before it is committed."""
+
+    def __init__(self, store: RecordStore, now: int, user_id: str) -> None:
+        self.now = now
+        self.changes: list[Change] = []
+        self._store = store
+        self._user_id = user_id
+        self._second = now // 1000 * 1000
+        self._records: dict[str, StoredRecord] = {}
+        self._counters: dict[str, int] = {}
+
+    def do(self, operation: Operation) -> str:
+        """Add one operation and return its record's id.
+
+        :raises ApiError: if it is refused; the work is as before.
+        """
+        if operation.type == "CREATE":
+            return self._create(operation.entity, operation.values)
+        stored = self._stored(operation)
+        if operation.type == "UPDATE":
+            self._update(operation.entity, stored, operation.values)
+        else:
+            is_deleted = operation.type == "DELETE"
+            self._keep(operation, StoredRecord(stored.id, stored.entity, stored.content, self._second, is_deleted))
+        return stored.id
+
+    def write(self) -> None:
+        """Write records and counters; the caller commits."""
+        self._store.write(self._records.values())
+        for name, value in self._counters.items():
+            self._store.set_counter(name, value)
+
+    def _stored(self, operation: Operation) -> StoredRecord:
+        record_id = operation.record_id or ""
+        if record_id in self._records:
+            raise ApiError("INVALID_ID_FIELD", f"duplicate id in list: {record_id}")
+        stored = self._store.get(record_id)
+        if stored is None or stored.entity != operation.entity.name:
+            raise not_found()
+        if operation.type == "UNDELETE":
+            if not stored.is_deleted:
+                raise ApiError("UNDELETE_FAILED", "Entity is not in the recycle bin")
+        elif stored.is_deleted:
+            raise ApiError("ENTITY_IS_DELETED", "entity is deleted", status=404)
+        return stored
+
+    def _create(self, entity: Entity, values: Mapping[str, Any]) -> str:
+        content = defaults(entity, self._user_id) | accept(entity, values)
+        missing(entity, content)
+        number = self._counters.get(entity.name) or self._store.counter(entity.name, 0)
+        self._counters[entity.name] = number + 1
+        record_id = numbered(entity.key_prefix, number + 1)
+        if entity.name.endswith("__c") and content.get("Name") is None:
+            content["Name"] = record_id  # what Salesforce does with a custom object's text name
+        content |= {"CreatedDate": self._second, "CreatedById": self._user_id}
+        content |= {"LastModifiedDate": self._second, "LastModifiedById": self._user_id}
+        operation = Operation("CREATE", entity, record_id)
+        self._keep(operation, StoredRecord(record_id, entity.name, content, self._second))
+        return record_id
+
+    def _update(self, entity: Entity, stored: StoredRecord, values: Mapping[str, Any]) -> None:
+        accepted = accept(entity, values, before=stored.content)
+        changed = {name for name, value in accepted.items() if stored.content.get(name) != value}
+        content = stored.content | accepted
+        missing(entity, content)
+        if not changed:
+            return
+        changed.add("LastModifiedDate")
+        if stored.content.get("LastModifiedById") != self._user_id:
+            changed.add("LastModifiedById")
+        content |= {"LastModifiedDate": self._second, "LastModifiedById": self._user_id}
+        operation = Operation("UPDATE", entity, stored.id)
+        self._keep(operation, StoredRecord(stored.id, entity.name, content, self._second), frozenset(changed))
+
+    def _keep(self, operation: Operation, record: StoredRecord, columns: frozenset[str] = frozenset()) -> None:
+        self._records[record.id] = record
+        self.changes.append(Change(operation.type, operation.entity, record.id, record.content, columns))
+
+
+def _rolled_back() -> ApiError:
+    return ApiError(
+        "ALL_OR_NONE_OPERATION_ROLLED_BACK",
+        "Record rolled back because not all records were valid and the request was using AllOrNone header",
+    )
