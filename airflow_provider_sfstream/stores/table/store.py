@@ -169,7 +169,7 @@ class TableReplayStore:
             .where(WindowRow.stream_key == stream.key, condition)
             .order_by(WindowRow.fence.is_(None), WindowRow.fence, WindowRow.window_id)
         )
-        return self._read(lambda session: [rows.window_from_row(*row.tuple()) for row in session.execute(query)])
+        return self._read(lambda session: [rows.window_from_row(row, gap) for row, gap in session.execute(query)])
 
     def _add_window(self, session: Session, stream: Stream, window: ReplayWindow, *, fence: int | None) -> None:
         session.add(rows.window_to_row(stream, window, fence=fence, recorded_at=self._clock()))

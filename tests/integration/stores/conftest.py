@@ -1,0 +1,35 @@
+"""The stores that the suites in this folder run against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL
+
+from tests.support.postgres import postgres_server  # noqa: F401 (a fixture)
+from tests.support.replay_stores import StoreUnderTest, table_store, variable_store
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> URL:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return URL.create("sqlite", database=str(tmp_path / "positions.db"))
+    url: URL = request.getfixturevalue("postgres_server").new_database()
+    return url
+
+
+@pytest.fixture(params=["variables", "table-sqlite", "table-postgres"])
+def under_test(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreUnderTest]:
+    """Each store, with nothing recorded in it."""
+    landing = tmp_path / "landing"
+    if request.param == "variables":
+        under_test = variable_store(landing)
+    elif request.param == "table-sqlite":
+        under_test = table_store(landing, f"sqlite:///{tmp_path}/positions.db")
+    else:
+        under_test = table_store(landing, request.getfixturevalue("postgres_server").new_database())
+    yield under_test
+    under_test.store.close()

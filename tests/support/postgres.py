@@ -1,0 +1,156 @@
+"""A real PostgreSQL server for tests, started from installed binaries and stopped again."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg2
+import pytest
+from sqlalchemy import URL
+
+REQUIRE = "SFSTREAM_REQUIRE_POSTGRES"
+_DEADLINE = 60
+
+
+@dataclass(frozen=True)
+class PostgresServer:
+    """A running server. ``password`` is that of the superuser ``sfstream``; sockets and TCP both ask for it."""
+
+    host: str
+    port: int
+    password: str = field(repr=False)
+
+    def url(self, database: str = "postgres", **changes: object) -> URL:
+        """Return the URL of ``database``, with parts changed as given."""
+        url = URL.create("postgresql+psycopg2", "sfstream", self.password, self.host, self.port, database)
+        return url.set(**changes)  # type: ignore[arg-type]
+
+    def new_database(self) -> URL:
+        """Create an empty database and return its URL."""
+        name = f"test_{uuid4().hex}"
+        connection = self._connect()
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {name}")
+        connection.close()
+        return self.url(name)
+
+    def _connect(self) -> psycopg2.extensions.connection:
+        return psycopg2.connect(
+            host=self.host, port=self.port, user="sfstream", password=self.password, dbname="postgres"
+        )
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server on an ephemeral loopback port. Skips where none is installed, unless CI requires it."""
+    binaries = _binaries()
+    if binaries is None:
+        missing = (
+            "no PostgreSQL server binaries on PATH or in /usr/lib/postgresql (Debian and Ubuntu: "
+            "apt-get install postgresql)"
+        )
+        if os.environ.get(REQUIRE) == "1":
+            pytest.fail(f"{REQUIRE}=1, but there are {missing}")
+        pytest.skip(missing)
+    with running_postgres(binaries) as server:
+        yield server
+
+
+@contextmanager
+def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
+    """Run a server from ``binaries`` in a temporary folder; stop it by its process id."""
+    prefix, owner = _unprivileged()
+    root = Path(tempfile.mkdtemp(prefix="sfstream-pg-"))
+    server = PostgresServer("127.0.0.1", _free_port(), uuid4().hex)
+    password_file = root / "password"
+    password_file.write_text(server.password)
+    for path in (root, password_file):
+        os.chown(path, owner.pw_uid, owner.pw_gid)
+    data = root / "data"
+    initdb = [*prefix, binaries / "initdb", "-D", data, "-U", "sfstream", "-A", "scram-sha-256", "-E", "UTF8"]
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(root)}
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        subprocess.run(
+            [*initdb, "--pwfile", password_file, "--no-sync"],
+            check=True,
+            capture_output=True,
+            cwd=root,
+            env=environment,
+            timeout=_DEADLINE,
+        )
+        options = {
+            "listen_addresses": server.host,
+            "port": server.port,
+            "unix_socket_directories": root,
+            "fsync": "off",
+        }
+        settings = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        with (root / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [*prefix, binaries / "postgres", "-D", data, *settings],
+                stdout=log,
+                stderr=log,
+                cwd=root,
+                env=environment,
+            )
+        _wait_until_ready(server, process, root / "log")
+        yield server
+    finally:
+        if process is not None and process.poll() is None:
+            # setpriv and the plain command both are the server by now: it replaced itself.
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(_DEADLINE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _binaries() -> Path | None:
+    on_path = shutil.which("postgres")
+    candidates = [Path(on_path).resolve().parent] if on_path else []
+    debian = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
+    candidates += sorted(debian, key=lambda path: int(path.parent.name), reverse=True)
+    return next((path for path in candidates if (path / "initdb").exists() and (path / "postgres").exists()), None)
+
+
+def _unprivileged() -> tuple[list[str], pwd.struct_passwd]:
+    """Return a command prefix that drops root, which initdb refuses, and the user who then runs the server."""
+    if os.getuid() != 0:
+        return [], pwd.getpwuid(os.getuid())
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    owner = known.get("postgres") or known["nobody"]
+    return ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"], owner
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_ready(server: PostgresServer, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _DEADLINE
+    while True:
+        try:
+            server._connect().close()
+            return
+        except psycopg2.OperationalError as error:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL did not start: {log.read_text(errors='replace')}") from error
+            time.sleep(0.05)

@@ -1,0 +1,147 @@
+"""Replay stores under test, each with what its windows need, and values to record in them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sqlalchemy import URL
+
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.protocol.streams import (
+    Gap,
+    ReplayWindow,
+    RunIdentity,
+    Stream,
+    WindowKind,
+    window_id_for,
+)
+from airflow_provider_sfstream.stores.base import Position, ReplayStore
+from airflow_provider_sfstream.stores.table import TableReplayStore
+from airflow_provider_sfstream.stores.variables import VariableReplayStore
+
+MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
+_numbers = itertools.count(1)
+
+
+def minute(number: float) -> datetime:
+    """Return the time ``number`` minutes after midnight."""
+    return MIDNIGHT + timedelta(minutes=number)
+
+
+def new_stream(topic: str = "/event/Order__e") -> Stream:
+    """Return a stream that nothing was recorded for."""
+    return Stream("00D000000000001EAA", "pubsub", topic, f"test-{next(_numbers)}")
+
+
+def run_at(number: float, try_number: int = 1, map_index: int = -1) -> RunIdentity:
+    """Return the run due at ``minute(number)``."""
+    return RunIdentity("orders", "drain", f"scheduled__{number}", minute(number), map_index, try_number)
+
+
+def gap_at(number: float, reason: str = "aged out") -> Gap:
+    """Return a gap detected at ``minute(number)``."""
+    return Gap(b"\x01", b"\x09", minute(number - 1), minute(number), reason)
+
+
+class DictVariables:
+    """Variables in a dict."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def get(self, key: str) -> str | None:
+        return self.values.get(key)
+
+    def set(self, key: str, value: str, description: str) -> None:
+        assert description
+        self.values[key] = value
+
+
+@dataclass
+class StoreUnderTest:
+    """A store, and the landing that its windows are in. ``open`` gives another client of the same store."""
+
+    open: Callable[[], ReplayStore]
+    catalog: LandingCatalog
+    store: ReplayStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = self.open()
+
+    def land(
+        self,
+        stream: Stream,
+        position: Position,
+        through: bytes | None,
+        run: RunIdentity,
+        *,
+        kind: WindowKind = "live",
+        events: tuple[float, float] | None = None,
+        gap: Gap | None = None,
+    ) -> ReplayWindow:
+        """Land a window from ``position`` as a drain does, with event times from and to the two minutes given."""
+        after = position.replay_id
+        window_id = window_id_for(run, kind, after, position.fence)
+        first, last = (None, None) if events is None else (minute(events[0]), minute(events[1]))
+        window = ReplayWindow(
+            window_id=window_id,
+            kind=kind,
+            after=after,
+            through=through,
+            event_count=0 if events is None else 2,
+            first_event_time=first,
+            last_event_time=last,
+            manifest_url=self.catalog.landing.manifest_url(stream, window_id),
+            run=run,
+            previous_window_id=position.window_id if kind == "live" else None,
+            gap=gap,
+        )
+        finished_at = max(run.run_after, last or run.run_after) + timedelta(seconds=30)
+        written = self.catalog.write_manifest(
+            Manifest(
+                stream=stream,
+                window=window,
+                fence=position.fence,
+                files=() if events is None else (WindowFile("part-00000.parquet", 2, 100, "00"),),
+                schemas={},
+                payload_bytes=0,
+                stop_reason="caught_up",
+                started_at=run.run_after,
+                finished_at=finished_at,
+                provider_version="test",
+            )
+        )
+        return replace(written.window, manifest_url=window.manifest_url)
+
+    def advance(
+        self,
+        stream: Stream,
+        through: bytes | None,
+        run: RunIdentity,
+        *,
+        events: tuple[float, float] | None = None,
+        gap: Gap | None = None,
+    ) -> ReplayWindow:
+        """Land a live window from the recorded position, record it, and return it."""
+        position = self.store.read(stream)
+        window = self.land(stream, position, through, run, events=events, gap=gap)
+        self.store.advance(stream, position, window)
+        return window
+
+
+def variable_store(folder: Path, variables: DictVariables | None = None) -> StoreUnderTest:
+    """Return a Variable store on a dict and a landing in ``folder``."""
+    catalog = LandingCatalog(Landing.from_url(str(folder)))
+    shared = DictVariables() if variables is None else variables
+    return StoreUnderTest(lambda: VariableReplayStore(catalog, shared), catalog)
+
+
+def table_store(folder: Path, url: URL | str) -> StoreUnderTest:
+    """Return a table store at ``url`` beside a landing in ``folder``."""
+    return StoreUnderTest(lambda: TableReplayStore(url), LandingCatalog(Landing.from_url(str(folder))))
