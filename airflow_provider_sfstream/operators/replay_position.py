@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStoreCorruptError
 from airflow_provider_sfstream.operators._parts import (
     ReplayStoreKind,
     airflow_errors,
@@ -21,6 +21,8 @@ from airflow_provider_sfstream.protocol.topics import Topic
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_provider_sfstream.stores.base import ReplayStore
 
 
 class CommitReplayPositionOperator(BaseOperator):
@@ -138,12 +140,18 @@ class ResetReplayPositionOperator(BaseOperator):
             store = open_replay_store(self.replay_store, self.replay_store_conn_id, None)
             org_id = SalesforcePubSubHook(self.salesforce_conn_id).org_id
             stream = Stream(org_id, topic.api, topic.name, self.subscription)
-            before = store.read(stream)
+            before = self._read(store, stream)
             after = store.reset(stream, replay_id, reason=self.reason, updated_by=str(run_identity(context)))
-        self.log.warning(
-            "Position of %s reset from %s to %s: %s", stream, _hex(before.replay_id), _hex(after.replay_id), self.reason
-        )
-        return {"before": _hex(before.replay_id), "after": _hex(after.replay_id)}
+        self.log.warning("Position of %s reset from %s to %s: %s", stream, before, _hex(after.replay_id), self.reason)
+        return {"before": before, "after": _hex(after.replay_id)}
+
+    def _read(self, store: ReplayStore, stream: Stream) -> str | None:
+        """Return the position as hex text. A spoilt one does not stop the reset, which is its remedy."""
+        try:
+            return _hex(store.read(stream).replay_id)
+        except ReplayStoreCorruptError as error:
+            self.log.warning("The position cannot be read and is replaced: %s", error)
+            return None
 
 
 def _hex(replay_id: bytes | None) -> str | None:

@@ -1,0 +1,56 @@
+"""A real Airflow and a local org for the system tests: one of each for the session."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.airflow_stack import AirflowStack, running_airflow
+from tests.support.localorg import LocalOrg
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def system_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    """A local org that the Airflow of the session is connected to."""
+    with LocalOrg.running(tmp_path_factory.mktemp("org")) as org:
+        yield org
+
+
+@pytest.fixture(scope="session")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder below which DAGs write."""
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="session")
+def airflow(system_org: LocalOrg, lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
+    """Airflow with the example DAGs, the tests' own, and connections to the org, to Spark and to a replay table."""
+    dags = tmp_path_factory.mktemp("dags")
+    for source in (*(ROOT / "dags").glob("*.py"), *(ROOT / "tests" / "system" / "dags").glob("*.py")):
+        shutil.copy(source, dags)
+    markers = tmp_path_factory.mktemp("markers")
+    stack = AirflowStack(
+        tmp_path_factory.mktemp("airflow"), dags, {"SFSTREAM_LAKE": str(lake), "SFSTREAM_TEST_MARKERS": str(markers)}
+    )
+    with running_airflow(stack):
+        stack.add_connection(
+            "salesforce_default",
+            conn_type="salesforce",
+            extra={
+                "consumer_key": system_org.client_id,
+                "consumer_secret": system_org.client_secret,
+                "login_url": system_org.https_instance_url,
+                "pubsub_endpoint": f"localhost:{system_org.grpc_tls_port}",
+                "tls_ca": system_org.ca_file,
+            },
+        )
+        stack.add_connection("spark_default", conn_type="spark", host="local[2]")
+        stack.add_connection(
+            "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path_factory.mktemp("store") / "replay.db")
+        )
+        yield stack

@@ -1,0 +1,72 @@
+"""The scheduled pipeline as a user runs it: scheduler, drain, replay ID, spark-submit, table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from scripts.airflow_stack import AirflowStack, wait_for
+from tests.support.localorg import LocalOrg
+
+DAG_ID = "sfstream_micro_batch"
+TOPIC = "/event/Order__e"
+
+
+def table_rows(lake: Path) -> list[tuple[bytes, Any]]:
+    """Return replay id and number of each row of the event log, in stream order."""
+    table = ds.dataset(lake / "tables" / "Order__e", partitioning="hive").to_table(columns=["_replay_id", "Number__c"])
+    return sorted((row["_replay_id"], row["Number__c"]) for row in table.to_pylist())
+
+
+def position(airflow: AirflowStack) -> str:
+    """Return the position in the stream's Variable."""
+    values = [v["value"] for v in airflow.api("GET", "/variables")["variables"] if "Order__e.airflow" in v["key"]]
+    return str(json.loads(values[0])["position"])
+
+
+def test_two_runs_and_an_empty_one(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
+    system_org.define("Order__e", Number__c="double")
+    system_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(700)])
+    airflow.wait_for_dag(DAG_ID)
+    scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 60, "the scheduled run")[0]
+    assert airflow.wait_for_run(DAG_ID, scheduled) == "success"
+
+    system_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(700, 1000)])
+    second = airflow.trigger(DAG_ID)
+    assert airflow.wait_for_run(DAG_ID, second) == "success", airflow.task_log(DAG_ID, second, "event_log")
+    record = [(event["replay_id"], event["fields"]["Number__c"]) for event in system_org.record(TOPIC)]
+    assert table_rows(lake) == record
+    assert bytes.fromhex(position(airflow)) == record[-1][0]
+    window = airflow.xcom(DAG_ID, second, "drain")
+    assert bytes.fromhex(window["through"]) == record[-1][0]
+
+    events = airflow.api("GET", "/assets/events", params={"source_dag_id": DAG_ID, "source_run_id": second})
+    assert [event["extra"]["event_count"] for event in events["asset_events"]] == [window["event_count"]]
+
+    empty = airflow.trigger(DAG_ID)
+    assert airflow.wait_for_run(DAG_ID, empty) == "success"
+    assert airflow.task_states(DAG_ID, empty) == {"drain": "skipped", "event_log": "skipped"}
+
+    for task in ("drain", "event_log"):
+        log = airflow.task_log(DAG_ID, second, task)
+        assert system_org.client_secret not in log
+        assert "00D" not in log or "!" not in log.split("00D", 1)[1][:20], "an access token is in the log"
+
+
+def test_clearing_a_finished_run_changes_nothing(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
+    run_id = next(
+        run_id for run_id in airflow.run_ids(DAG_ID) if airflow.task_states(DAG_ID, run_id)["event_log"] == "success"
+    )
+    before = (table_rows(lake), position(airflow), airflow.xcom(DAG_ID, run_id, "drain"))
+    airflow.api(
+        "POST",
+        f"/dags/{DAG_ID}/clearTaskInstances",
+        json={"dag_run_id": run_id, "dry_run": False, "only_failed": False},
+    )
+    assert airflow.wait_for_run(DAG_ID, run_id) == "success"
+    window = airflow.xcom(DAG_ID, run_id, "drain")
+    assert window == {**before[2], "drained": False}
+    assert (table_rows(lake), position(airflow)) == before[:2]
