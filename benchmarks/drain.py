@@ -1,0 +1,217 @@
+"""Benchmark ``drain``: our whole drain and landing, beside a bare gRPC reader of the same stream that stores nothing.
+
+Both read the same retained events from a local org, in turn and each in a process of its own, several rounds; the
+medians count. The bare reader is the generated stub with 100 events of credit, topped up at each response; it counts
+events and nothing else. Our side reads, lands Parquet with checksums and event times, and writes the manifest.
+
+Prints one JSON line; ``ratio`` is our events per second divided by the bare reader's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import grpc
+
+from airflow_provider_sfstream import __version__
+from airflow_provider_sfstream.clients.pubsub import PubSubClient
+from airflow_provider_sfstream.clients.tokens import AccessToken
+from airflow_provider_sfstream.drain.drain import drain
+from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.drain.source import StartFrom
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
+from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
+from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
+from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
+from tests.support.localorg import LocalOrg
+
+TOPIC = "/event/Order__e"
+FIELDS = {"Number__c": "double", "Status__c": "string", "Note__c": "string"}
+EVENT = {"Number__c": 1.5, "Status__c": "shipped", "Note__c": "order {n} " + "lorem ipsum dolor sit amet " * 13}
+
+
+class Token:
+    """A token that was given, for reading as the benchmark's one user."""
+
+    def __init__(self, token: AccessToken) -> None:
+        self._token = token
+
+    def token(self) -> AccessToken:
+        return self._token
+
+    async def atoken(self) -> AccessToken:
+        return self._token
+
+    def invalidate(self, token: AccessToken) -> None:
+        pass
+
+
+def fill(org: LocalOrg, count: int) -> None:
+    org.define("Order__e", **FIELDS)
+    for start in range(0, count, 20_000):
+        org.publish_many(TOPIC, min(20_000, count - start), EVENT)
+
+
+def read_bare(target: str, token: AccessToken, count: int) -> int:
+    """Count ``count`` events with the generated stub, 100 outstanding, asking again at each response."""
+    requests: queue.SimpleQueue[messages.FetchRequest | None] = queue.SimpleQueue()
+    metadata = (("accesstoken", token.value), ("instanceurl", token.instance_url), ("tenantid", token.org_id))
+    received = 0
+    with grpc.insecure_channel(target) as channel:
+        requests.put(messages.FetchRequest(topic_name=TOPIC, replay_preset=messages.EARLIEST, num_requested=100))
+        call = PubSubStub(channel).Subscribe(iter(requests.get, None), metadata=metadata)
+        for response in call:
+            events = len(response.events)
+            received += events
+            if received >= count:
+                break
+            requests.put(messages.FetchRequest(topic_name=TOPIC, num_requested=events))
+        call.cancel()
+        requests.put(None)
+    return received
+
+
+def drain_and_land(target: str, token: AccessToken, count: int, folder: str) -> Manifest:
+    """Drain ``count`` events into a window at ``folder``, manifest included, as a task does."""
+    stream = Stream(token.org_id, "pubsub", TOPIC)
+    run = RunIdentity("benchmark", "drain", "one", datetime.now(UTC))
+    window_id = window_id_for(run, "live", None)
+    catalog = LandingCatalog(Landing.from_url(folder))
+    started_at = datetime.now(UTC)
+    with (
+        PubSubClient(Token(token), endpoint=f"http://{target}") as client,
+        ParquetWindowWriter(catalog.landing, stream, window_id, attempt="1", schema=client.schema) as writer,
+    ):
+        result = drain(client, writer, TOPIC, StartFrom.EARLIEST, DrainLimits(max_events=count))
+        landed = writer.finish()
+    window = ReplayWindow(
+        window_id=window_id,
+        kind="live",
+        after=None,
+        through=result.through,
+        event_count=result.event_count,
+        first_event_time=landed.first_event_time,
+        last_event_time=landed.last_event_time,
+        manifest_url=catalog.landing.manifest_url(stream, window_id),
+        run=run,
+    )
+    return catalog.write_manifest(
+        Manifest(
+            stream=stream,
+            window=window,
+            fence=0,
+            files=landed.files,
+            schemas=landed.schemas,
+            payload_bytes=landed.payload_bytes,
+            stop_reason=result.stop_reason.value,
+            started_at=started_at,
+            finished_at=datetime.now(UTC),
+            provider_version=__version__,
+        )
+    )
+
+
+def memory(name: str) -> float:
+    """Return ``VmRSS`` or ``VmHWM`` of this process in MiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{name}:")[1].split()[0]) / 1024
+
+
+def measure(side: str, target: str, token: AccessToken, count: int) -> dict[str, float]:
+    """Run one side in this process and return its figures."""
+    with tempfile.TemporaryDirectory() as folder:
+        idle, cpu, started = memory("VmRSS"), time.process_time(), time.perf_counter()
+        if side == "bare":
+            events = read_bare(target, token, count)
+            payload_bytes = 0
+        else:
+            manifest = drain_and_land(target, token, count, folder)
+            events, payload_bytes = manifest.window.event_count, manifest.payload_bytes
+        seconds = time.perf_counter() - started
+        return {
+            "events": events,
+            "payload_bytes": payload_bytes,
+            "seconds": seconds,
+            "cpu_seconds": time.process_time() - cpu,
+            "peak_mib_above_idle": memory("VmHWM") - idle,
+        }
+
+
+def in_a_process(script: str, side: str, target: str, org: LocalOrg, token: str, count: int) -> dict[str, float]:
+    """Run one side of ``script`` in a process of its own."""
+    given = {"target": target, "token": token, "instance_url": org.instance_url, "org_id": org.org_id, "count": count}
+    done = subprocess.run(
+        [sys.executable, script, "--side", side],
+        env={**os.environ, "SFSTREAM_BENCHMARK": json.dumps(given)},
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=600,
+    )
+    return dict(json.loads(done.stdout))
+
+
+def run_side(side: str) -> None:
+    """Be one of the two processes that are compared."""
+    given = json.loads(os.environ["SFSTREAM_BENCHMARK"])
+    token = AccessToken(given["token"], given["instance_url"], given["org_id"])
+    print(json.dumps(measure(side, given["target"], token, given["count"])))
+
+
+def median(runs: list[dict[str, float]], figure: str) -> float:
+    return statistics.median(run[figure] for run in runs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--side", choices=("bare", "drain"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.side:
+        run_side(arguments.side)
+        return
+    runs: dict[str, list[dict[str, float]]] = {"bare": [], "drain": []}
+    with tempfile.TemporaryDirectory() as directory, LocalOrg.running(Path(directory) / "org") as org:
+        fill(org, arguments.events)
+        token = org.token()
+        for _ in range(arguments.rounds):
+            for side, results in runs.items():
+                results.append(in_a_process(__file__, side, org.grpc_target, org, token, arguments.events))
+    assert all(run["events"] == arguments.events for side in runs.values() for run in side)
+    rates = {side: [run["events"] / run["seconds"] for run in results] for side, results in runs.items()}
+    ours, bare = statistics.median(rates["drain"]), statistics.median(rates["bare"])
+    report = {
+        "benchmark": "drain",
+        "ratio": round(ours / bare, 3),
+        "events": arguments.events,
+        "payload_bytes_per_event": round(median(runs["drain"], "payload_bytes") / arguments.events, 1),
+        "rounds": arguments.rounds,
+        "drain_events_per_second": round(ours),
+        "bare_events_per_second": round(bare),
+        "drain_cpu_seconds": round(median(runs["drain"], "cpu_seconds"), 2),
+        "bare_cpu_seconds": round(median(runs["bare"], "cpu_seconds"), 2),
+        "drain_peak_mib_above_idle": round(max(run["peak_mib_above_idle"] for run in runs["drain"]), 1),
+        "all_drain_events_per_second": [round(rate) for rate in rates["drain"]],
+        "all_bare_events_per_second": [round(rate) for rate in rates["bare"]],
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
