@@ -1,0 +1,42 @@
+"""Run an operator as a task process would, with connections from the environment, without an Airflow beside it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from tests.support.localorg import LocalOrg
+
+
+def context_for(task_id: str, run_id: str = "run-1", try_number: int = 1, hour: int = 1) -> Any:
+    """Return the part of a task's context that the operators use."""
+    return {
+        "ti": SimpleNamespace(dag_id="orders", task_id=task_id, run_id=run_id, map_index=-1, try_number=try_number),
+        "dag_run": SimpleNamespace(run_after=datetime(2026, 11, 20, hour, tzinfo=UTC)),
+        "outlet_events": OutletEventAccessors(),
+    }
+
+
+def set_connection(monkeypatch: pytest.MonkeyPatch, connection_id: str, **fields: Any) -> None:
+    """Define an Airflow connection for this process."""
+    monkeypatch.setenv(f"AIRFLOW_CONN_{connection_id.upper()}", json.dumps(fields))
+
+
+def salesforce_connection(org: LocalOrg, **extra: Any) -> dict[str, Any]:
+    """Return the fields of a working connection to the local org over TLS; ``extra`` overrides."""
+    return {
+        "conn_type": "salesforce",
+        "extra": {
+            "consumer_key": org.client_id,
+            "consumer_secret": org.client_secret,
+            "login_url": org.https_instance_url,
+            "pubsub_endpoint": f"localhost:{org.grpc_tls_port}",
+            "tls_ca": org.ca_file,
+            **extra,
+        },
+    }
