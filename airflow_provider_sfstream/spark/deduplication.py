@@ -1,0 +1,119 @@
+"""Which landed rows are the same event: same org, topic and replay ID, in the windows at hand or in the table already.
+
+Only narrow columns are read for this. Rows are told apart by their ``place``, a number made of window and ordinal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from airflow_provider_sfstream.spark.event_batches import WindowReference
+
+_ORDINALS = 1 << 40
+"""More than a window can hold; ``window * _ORDINALS + ordinal`` is a 64-bit place for four million windows."""
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """``rows`` landed rows in all, ``count`` of them duplicates, with their ``places`` (``None`` if there are none)."""
+
+    rows: int
+    count: int
+    places: Any | None
+
+    def remove_from(self, rows: Any) -> Any:
+        """Return the landed rows without the duplicates."""
+        if self.places is None:
+            return rows
+        return rows.withColumn("place", _place()).join(self.places, "place", "left_anti").drop("place")
+
+
+def find_duplicates(rows: Any, table_keys: Any | None, windows: tuple[WindowReference, ...]) -> Duplicates:
+    """Find the landed rows that must not be written.
+
+    One row of each event stays: the one that the table already has, so that running windows again, alone or together,
+    changes nothing; else that of the lowest window id, then of the lowest ordinal.
+
+    :param rows: landed rows with ``window``.
+    :param table_keys: ``org_id``, ``topic``, ``replay_id`` (hex) and ``window_id`` of rows in the table, if any.
+    :raises ValueError: if a landed row has no replay ID.
+    """
+    from pyspark.sql import functions as f
+
+    landed = rows.select(
+        _stream_of_window(windows).alias("stream"),
+        "replay_id",
+        _place().alias("place"),
+        f.lit(None).cast("int").alias("owner"),
+    )
+    keys = landed if table_keys is None else landed.unionByName(_owned(table_keys, windows))
+    # Numbers only, so that Spark aggregates by hash and not by sorting.
+    events = keys.groupBy("stream", "replay_id").agg(
+        f.count("place").alias("landed"),
+        f.max("owner").alias("owner"),
+        f.max((f.col("owner") < 0).cast("int")).alias("foreign"),
+    )
+    kept = f.when(f.col("foreign") == 1, 0).otherwise(1)
+    found = (
+        events.where("landed > 0")
+        .agg(
+            f.coalesce(f.sum("landed"), f.lit(0)).alias("rows"),
+            f.coalesce(f.sum(f.col("landed") - kept), f.lit(0)).alias("duplicates"),
+            f.coalesce(f.sum(f.when(f.col("replay_id").isNull(), f.col("landed"))), f.lit(0)).alias("nameless"),
+        )
+        .first()
+    )
+    if found["nameless"]:
+        raise ValueError(f"{found['nameless']} landed rows have no replay ID. Nothing was written.")
+    if not found["duplicates"]:
+        return Duplicates(found["rows"], 0, None)
+    return Duplicates(found["rows"], found["duplicates"], _losers(landed, events.where("landed > 1 or foreign = 1")))
+
+
+def _losers(landed: Any, events: Any) -> Any:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    suspects = landed.drop("owner").join(events, ["stream", "replay_id"])
+    in_table = f.col("place").between(f.col("owner") * f.lit(_ORDINALS), (f.col("owner") + 1) * f.lit(_ORDINALS) - 1)
+    order = Window.partitionBy("stream", "replay_id").orderBy(f.coalesce(in_table, f.lit(False)).desc(), "place")
+    ranked = suspects.withColumn("rank", f.row_number().over(order))
+    return ranked.where("rank > 1 or foreign = 1").select("place").localCheckpoint()
+
+
+def _place() -> Any:
+    from pyspark.sql import functions as f
+
+    return f.col("window").cast("long") * f.lit(_ORDINALS) + f.col("ordinal")
+
+
+def _streams(windows: tuple[WindowReference, ...]) -> list[tuple[str, str]]:
+    return sorted({(window.org_id, window.topic) for window in windows})
+
+
+def _stream_of_window(windows: tuple[WindowReference, ...]) -> Any:
+    from pyspark.sql import functions as f
+
+    streams = _streams(windows)
+    numbers = [streams.index((window.org_id, window.topic)) for window in windows]
+    return f.element_at(f.array(*map(f.lit, numbers)), f.col("window") + 1)
+
+
+def _owned(table_keys: Any, windows: tuple[WindowReference, ...]) -> Any:
+    """Return table rows as keys: ``owner`` is the number of the running window that wrote one, or -1 for another's."""
+    from pyspark.sql import functions as f
+
+    numbers = [f.lit(value) for number, window in enumerate(windows) for value in (window.partition, number)]
+    owner = f.coalesce(f.create_map(*numbers)[f.col("window_id")], f.lit(-1))
+    parts = [
+        table_keys.where((f.col("org_id") == org_id) & (f.col("topic") == topic)).select(
+            f.lit(number).alias("stream"),
+            f.unhex("replay_id").alias("replay_id"),
+            f.lit(None).cast("long").alias("place"),
+            owner.alias("owner"),
+        )
+        for number, (org_id, topic) in enumerate(_streams(windows))
+    ]
+    return reduce(lambda one, other: one.unionByName(other), parts)

@@ -1,0 +1,216 @@
+"""What runs on executors: Arrow batches of landed rows in, batches of table rows (or of quarantined rows) out.
+
+Needs pyarrow and fastavro, uses pyruhvro where it is installed, and nothing else of this package's dependencies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from airflow_provider_sfstream.spark.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.spark.avro_columns import ColumnType
+from airflow_provider_sfstream.spark.decoding import DecodedEvents, DecoderChoice, EventDecoder
+
+ENVELOPE: dict[str, ColumnType] = {
+    "_replay_id": "string",
+    "_event_id": "string",
+    "_schema_id": "string",
+    "_event_time": "timestamp",
+    "_received_at": "timestamp",
+    "_ordinal": "long",
+    "_topic": "string",
+    "_org_id": "string",
+}
+"""Columns before the event's own fields. ``_replay_id`` is hex text, as in manifests."""
+PARTITIONS: dict[str, ColumnType] = {"event_date": "date", "window_id": "string"}
+QUARANTINE: dict[str, ColumnType] = {
+    "reason": "string",
+    "ordinal": "long",
+    "replay_id": "binary",
+    "event_id": "string",
+    "schema_id": "string",
+    "payload": "binary",
+    "received_at": "timestamp",
+    "topic": "string",
+    "org_id": "string",
+    "window_id": "string",
+}
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class WindowReference:
+    """The ``window`` number of landed rows stands for this: the partition that they go to, and their stream."""
+
+    partition: str
+    org_id: str
+    topic: str
+
+
+@dataclass(frozen=True)
+class SchemaPlan:
+    """One Avro schema of a table, and the table's column for each of its members."""
+
+    schema_json: str
+    columns: dict[str, str]
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """How rows of one table are made. Times are microseconds since the epoch, ``[time_from, time_to)``."""
+
+    columns: dict[str, ColumnType]
+    schemas: dict[str, SchemaPlan]
+    windows: tuple[WindowReference, ...]
+    decoder: DecoderChoice = "auto"
+    time_from: int | None = None
+    time_to: int | None = None
+
+    def arrow_schema(self) -> pa.Schema:
+        return pa.schema([(name, arrow_type(t)) for name, t in (ENVELOPE | self.columns | PARTITIONS).items()])
+
+
+def quarantine_schema() -> pa.Schema:
+    return pa.schema([(name, arrow_type(type_)) for name, type_ in QUARANTINE.items()])
+
+
+def table_rows(plan: TablePlan, count: Callable[[Counter[Any]], None]) -> Callable[[Batches], Batches]:
+    """Return a function for ``mapInArrow`` that gives the rows of a table and leaves out what cannot be decoded.
+
+    ``count`` is told what became of the rows: ``("written", window, date)``, ``("undecodable", window)``,
+    ``("outside_interval", window)``, and ``("decoder", name)``.
+    """
+
+    def rows(batches: Batches) -> Batches:
+        schema = plan.arrow_schema()
+        for batch in batches:
+            counted: Counter[Any] = Counter()
+            for group, schema_plan, decoder in _by_schema(batch, plan):
+                decoded, failures = decoder.decode_all(group.column("payload").to_pylist())
+                bad = {failure.row for failure in failures}
+                if bad:
+                    group, outcasts = _split(group, bad)
+                    counted.update(("undecodable", window) for window in outcasts.column("window").to_pylist())
+                if decoded is not None:
+                    counted["decoder", decoder.decoder] += len(group)
+                    yield _assemble(plan, schema_plan, decoder, decoded, group, schema, counted)
+            count(counted)
+
+    return rows
+
+
+def quarantine_rows(plan: TablePlan) -> Callable[[Batches], Batches]:
+    """Return a function for ``mapInArrow`` that gives only the rows that :func:`table_rows` leaves out."""
+
+    def rows(batches: Batches) -> Batches:
+        schema = quarantine_schema()
+        for batch in batches:
+            for group, _, decoder in _by_schema(batch, plan):
+                _, failures = decoder.decode_all(group.column("payload").to_pylist())
+                if failures:
+                    outcasts = group.take([failure.row for failure in failures])
+                    yield _quarantined(outcasts, [failure.reason for failure in failures], plan.windows, schema)
+
+    return rows
+
+
+def refused_rows(reasons: dict[str, str], windows: tuple[WindowReference, ...]) -> Callable[[Batches], Batches]:
+    """Return a function for ``mapInArrow`` that quarantines every row, with the reason of its schema id."""
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            schema_ids = batch.column("schema_id").to_pylist()
+            texts = [reasons.get(name, f"the manifest has no schema {name!r}") for name in schema_ids]
+            yield _quarantined(batch, texts, windows, quarantine_schema())
+
+    return rows
+
+
+@lru_cache(maxsize=256)
+def _decoder(schema_json: str, choice: DecoderChoice) -> EventDecoder:
+    return EventDecoder(schema_json, choice)  # kept over the tasks of one Python worker, and so is its probe
+
+
+def _by_schema(batch: pa.RecordBatch, plan: TablePlan) -> Iterator[tuple[pa.RecordBatch, SchemaPlan, EventDecoder]]:
+    schema_ids = batch.column("schema_id")
+    for schema_id in pa.compute.unique(schema_ids).to_pylist():
+        chosen = pa.compute.equal(schema_ids, schema_id)
+        group = batch if pa.compute.all(chosen).as_py() else batch.filter(chosen)
+        schema_plan = plan.schemas[schema_id]
+        yield group, schema_plan, _decoder(schema_plan.schema_json, plan.decoder)
+
+
+def _split(group: pa.RecordBatch, bad: set[int]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    mask = pa.array([row in bad for row in range(len(group))], pa.bool_())
+    return group.filter(pa.compute.invert(mask)), group.filter(mask)
+
+
+def _assemble(
+    plan: TablePlan,
+    schema_plan: SchemaPlan,
+    decoder: EventDecoder,
+    decoded: DecodedEvents,
+    group: pa.RecordBatch,
+    schema: pa.Schema,
+    counted: Counter[Any],
+) -> pa.RecordBatch:
+    received = group.column("received_at").cast(arrow_type("timestamp"))
+    times = pa.compute.coalesce(decoded.event_times, received)
+    values = _envelope(plan.windows, group) | {"_received_at": received, "_event_time": times}
+    values["event_date"] = times.cast(pa.date32())
+    for member, column in zip(decoder.members, decoded.columns, strict=True):
+        values[schema_plan.columns[member.name]] = column
+    arrays = [
+        conform(values[field.name], field.type) if field.name in values else pa.nulls(len(group), field.type)
+        for field in schema
+    ]
+    rows, windows = pa.RecordBatch.from_arrays(arrays, schema=schema), group.column("window")
+    inside = _inside(times.cast(pa.int64()), plan)
+    if inside is not None:
+        outside = windows.filter(pa.compute.invert(inside)).to_pylist()
+        counted.update(("outside_interval", window) for window in outside)
+        rows, windows = rows.filter(inside), windows.filter(inside)
+    table = pa.table({"window": windows, "date": rows.column("event_date")})
+    for group_row in table.group_by(["window", "date"]).aggregate([([], "count_all")]).to_pylist():
+        counted["written", group_row["window"], group_row["date"]] += group_row["count_all"]
+    return rows
+
+
+def _inside(times: pa.Array, plan: TablePlan) -> pa.Array | None:
+    if plan.time_from is None or plan.time_to is None:
+        return None
+    return pa.compute.and_(pa.compute.greater_equal(times, plan.time_from), pa.compute.less(times, plan.time_to))
+
+
+def _envelope(windows: tuple[WindowReference, ...], group: pa.RecordBatch) -> dict[str, pa.Array]:
+    numbers = group.column("window")
+    return {
+        "_replay_id": pa.array([value.hex() for value in group.column("replay_id").to_pylist()], pa.string()),
+        "_event_id": group.column("event_id"),
+        "_schema_id": group.column("schema_id"),
+        "_ordinal": group.column("ordinal"),
+        "_topic": pa.array([window.topic for window in windows]).take(numbers),
+        "_org_id": pa.array([window.org_id for window in windows]).take(numbers),
+        "window_id": pa.array([window.partition for window in windows]).take(numbers),
+    }
+
+
+def _quarantined(
+    group: pa.RecordBatch, reasons: list[str], windows: tuple[WindowReference, ...], schema: pa.Schema
+) -> pa.RecordBatch:
+    envelope = _envelope(windows, group)
+    values = {name: group.column(name) for name in group.schema.names} | {
+        "reason": pa.array(reasons, pa.string()),
+        "topic": envelope["_topic"],
+        "org_id": envelope["_org_id"],
+        "window_id": envelope["window_id"],
+    }
+    return pa.RecordBatch.from_arrays([values[field.name].cast(field.type) for field in schema], schema=schema)

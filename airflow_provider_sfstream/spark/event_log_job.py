@@ -1,0 +1,244 @@
+"""The ``event_log`` job: landed windows in, typed tables, quarantine and metrics out."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.counting import CounterParam
+from airflow_provider_sfstream.spark.decoding import DecoderChoice
+from airflow_provider_sfstream.spark.deduplication import Duplicates, find_duplicates
+from airflow_provider_sfstream.spark.event_batches import (
+    TablePlan,
+    WindowReference,
+    quarantine_rows,
+    quarantine_schema,
+    refused_rows,
+    table_rows,
+)
+from airflow_provider_sfstream.spark.event_tables import QUARANTINE_TABLE, Dates, EventTables, Partition
+from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.landed_windows import LandedWindow, read_rows, read_windows
+from airflow_provider_sfstream.spark.table_plans import place_columns, read_schemas
+
+log = logging.getLogger(__name__)
+
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Few partitions are open at a time; sorting wide rows to have only one open costs more than writing them.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+}
+
+
+@dataclass(frozen=True)
+class EventLogOptions:
+    """What the job is asked to do. With bounds, only events of ``[event_time_from, event_time_to)`` are written."""
+
+    manifests: tuple[str, ...]
+    output: str
+    decoder: DecoderChoice = "auto"
+    event_time_from: datetime | None = None
+    event_time_to: datetime | None = None
+    metrics_file: str | None = None
+
+    def partition_of(self, window: LandedWindow) -> str:
+        """Return the window's partition. A part of a window has its own, so that it never replaces the whole."""
+        if self.event_time_from is None or self.event_time_to is None:
+            return window.window_id
+        return f"{window.window_id}.{self.event_time_from:%Y%m%dT%H%M%SZ}-{self.event_time_to:%Y%m%dT%H%M%SZ}"
+
+
+@dataclass
+class EventLogMetrics:
+    """What became of the landed rows: every one was written, or is counted under the reason why not."""
+
+    windows: list[str]
+    rows_in: int = 0
+    rows_written: int = 0
+    duplicates: int = 0
+    quarantined: int = 0
+    outside_interval: int = 0
+    tables: dict[str, int] = field(default_factory=dict)
+    decoders: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def check(self) -> None:
+        """Compare what was read with what was written.
+
+        :raises RuntimeError: if they do not add up.
+        """
+        accounted = self.rows_written + self.duplicates + self.quarantined + self.outside_interval
+        if accounted != self.rows_in or self.rows_written != sum(self.tables.values()):
+            raise RuntimeError(
+                f"Rows do not add up: {vars(self)}. The landed files are untouched; run the job again, and report this."
+            )
+
+
+def run(spark: Any, options: EventLogOptions) -> EventLogMetrics:
+    """Write the windows' events to their tables.
+
+    Safe to repeat and to kill at any line: what it writes depends only on the windows and on rows of other windows.
+
+    :param spark: a ``SparkSession``.
+    :raises ManifestError: if a manifest is missing or broken; nothing was written.
+    :raises ConfigurationError: if landed files do not have the rows that their manifest counts; nothing was written.
+    """
+    started = time.monotonic()
+    for name, value in _SETTINGS.items():
+        spark.conf.set(name, value)
+    files = HadoopFiles(spark)
+    windows = read_windows(files, options.manifests)
+    metrics = EventLogMetrics([window.window_id for window in windows])
+    if any(window.files for window in windows):
+        _Job(spark, files, windows, options, metrics).run()
+        metrics.check()
+    metrics.seconds = round(time.monotonic() - started, 2)
+    if options.metrics_file:
+        files.replace_text(files.url(options.metrics_file), json.dumps(vars(metrics)))
+    return metrics
+
+
+class _Job:
+    """One run over windows that have rows."""
+
+    def __init__(
+        self,
+        spark: Any,
+        files: HadoopFiles,
+        windows: list[LandedWindow],
+        options: EventLogOptions,
+        metrics: EventLogMetrics,
+    ) -> None:
+        self._spark, self._options, self._metrics = spark, options, metrics
+        self._windows = windows
+        self._references = tuple(WindowReference(options.partition_of(w), w.org_id, w.topic) for w in windows)
+        self._own = {reference.partition for reference in self._references}
+        self._tables = EventTables(spark, files, files.url(options.output))
+        self._schemas = read_schemas(files, windows)
+        self._rows = read_rows(spark, windows)
+        self._outcasts: list[Any] = []
+
+    def run(self) -> None:
+        present = self._survey()
+        dates = self._dates()
+        for table in self._tables.names():
+            self._tables.remove_leftovers(table)
+        before = {table: self._tables.partitions(table, dates) for table in self._tables.names()}
+        duplicates = self._find_duplicates(before)
+        self._metrics.rows_in, self._metrics.duplicates = duplicates.rows, duplicates.count
+        rows = duplicates.remove_from(self._rows)
+        written: dict[str, set[Partition]] = {}
+        for table, schemas in self._schemas.tables.items():
+            chosen = {schema_id: text for schema_id, text in schemas.items() if schema_id in present}
+            if chosen:
+                known = rows.where(rows.schema_id.isin(list(chosen))) if set(chosen) != present else rows
+                written[table] = self._write_table(table, chosen, known)
+        self._write_quarantine(rows, present)
+        for table, partitions in before.items():
+            stale = {p for p in partitions if p[1] in self._own} - written.get(table, set())
+            self._tables.remove(table, sorted(stale))
+
+    def _survey(self) -> set[str | None]:
+        """Return the schema ids of the landed rows, after comparing the rows with what the manifests count."""
+        found: Counter[int] = Counter()
+        present: set[str | None] = set()
+        for row in self._rows.groupBy("window", "schema_id").count().collect():
+            found[row["window"]] += row["count"]
+            present.add(row["schema_id"])
+        for number, window in enumerate(self._windows):
+            if found[number] != window.event_count:
+                raise ConfigurationError(
+                    f"Window {window.window_id} has {found[number]} rows in its files, its manifest counts "
+                    f"{window.event_count}. Its files were changed after landing. Nothing was written."
+                )
+        return present
+
+    def _dates(self) -> Dates:
+        """Return the event dates that these windows can touch; ``None``: any."""
+        spans = [window.event_dates() for window in self._windows if window.files]
+        known = [span for span in spans if span is not None]
+        if len(known) < len(spans) or not self._schemas.all_tell_time():
+            return None
+        return min(first for first, _ in known), max(last for _, last in known)
+
+    def _find_duplicates(self, before: dict[str, list[Partition]]) -> Duplicates:
+        # Of one window by itself, its own partitions cannot change the answer; they are about to be replaced.
+        skipped = self._own if len(self._own) == 1 else set()
+        read = {
+            table: [partition for partition in partitions if partition[1] not in skipped]
+            for table, partitions in before.items()
+            if table in self._schemas.tables
+        }
+        return find_duplicates(self._rows, self._tables.keys(read), self._references)
+
+    def _write_table(self, table: str, schemas: dict[str, str], rows: Any) -> set[Partition]:
+        """Write the events of one table; return the partitions that it wrote."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        registry = self._tables.read_registry(table)
+        columns, plans = place_columns(table, schemas, registry)
+        # First the registry: no data file ever has a column that it lacks.
+        self._tables.write_registry(table, registry)
+        plan = TablePlan(
+            columns,
+            plans,
+            self._references,
+            self._options.decoder,
+            _microseconds(self._options.event_time_from),
+            _microseconds(self._options.event_time_to),
+        )
+        counted = self._spark.sparkContext.accumulator(Counter(), CounterParam())
+        observation = Observation()
+        decoded = rows.mapInArrow(table_rows(plan, counted.add), from_arrow_schema(plan.arrow_schema()))
+        self._tables.replace(table, decoded.observe(observation, f.count(f.lit(1)).alias("rows")))
+        self._count(table, counted.value, observation.get["rows"])
+        if any(key[0] == "undecodable" for key in counted.value):
+            self._outcasts.append(rows.mapInArrow(quarantine_rows(plan), from_arrow_schema(quarantine_schema())))
+        keys = [key for key in counted.value if key[0] == "written"]
+        return {(day, self._references[window].partition) for _, window, day in keys}
+
+    def _count(self, table: str, counted: Counter[Any], written: int) -> None:
+        metrics = self._metrics
+        metrics.rows_written += written
+        metrics.tables[table] = sum(count for key, count in counted.items() if key[0] == "written")
+        metrics.outside_interval += sum(count for key, count in counted.items() if key[0] == "outside_interval")
+        for key, count in counted.items():
+            if key[0] == "decoder":
+                metrics.decoders[key[1]] = metrics.decoders.get(key[1], 0) + count
+
+    def _write_quarantine(self, rows: Any, present: set[str | None]) -> None:
+        """Write what could not be decoded; windows that had such rows before and have none now lose them there."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        usable = {schema_id for schemas in self._schemas.tables.values() for schema_id in schemas}
+        if present - usable:
+            unusable = rows.where(rows.schema_id.isNull() | ~rows.schema_id.isin(sorted(usable)))
+            refuse = refused_rows(self._schemas.refused, self._references)
+            self._outcasts.append(unusable.mapInArrow(refuse, from_arrow_schema(quarantine_schema())))
+        self._tables.remove_leftovers(QUARANTINE_TABLE)
+        kept: set[str] = set()
+        if self._outcasts:
+            outcasts = self._outcasts[0]
+            for more in self._outcasts[1:]:
+                outcasts = outcasts.unionByName(more)
+            outcasts = outcasts.localCheckpoint()
+            counts = {row["window_id"]: row["count"] for row in outcasts.groupBy("window_id").count().collect()}
+            self._metrics.quarantined = sum(counts.values())
+            self._tables.replace(QUARANTINE_TABLE, outcasts.coalesce(1), ("window_id",))
+            kept = set(counts)
+            log.warning("%d rows could not be decoded; they are in %s.", self._metrics.quarantined, QUARANTINE_TABLE)
+        self._tables.remove_quarantine(sorted(self._own - kept))
+
+
+def _microseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

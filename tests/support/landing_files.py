@@ -1,0 +1,128 @@
+"""Landed windows made by hand: raw Parquet, schema files and a manifest, as a drain leaves them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream
+
+RECEIVED_AT = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
+RAW = pa.schema(
+    [
+        ("ordinal", pa.int64()),
+        ("replay_id", pa.binary()),
+        ("event_id", pa.string()),
+        ("schema_id", pa.string()),
+        ("payload", pa.binary()),
+        ("received_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class LandedEvent:
+    """One event: the number in its replay ID, its schema, and its record (or its payload, if it is to be broken)."""
+
+    number: int
+    schema_id: str | None
+    record: dict[str, Any] | bytes
+
+    @property
+    def replay_id(self) -> bytes:
+        return self.number.to_bytes(8, "big") + b"\x00\x00"
+
+
+def encode(schema: dict[str, Any], record: dict[str, Any]) -> bytes:
+    """Return the schemaless Avro form of a record."""
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), record)
+    return stream.getvalue()
+
+
+def land_window(
+    base: Path,
+    window_id: str,
+    events: Sequence[LandedEvent],
+    schemas: dict[str, dict[str, Any]],
+    *,
+    event_times: tuple[datetime, datetime] | None = None,
+    topic: str = "/event/Order__e",
+    parts: int = 1,
+) -> str:
+    """Write a window below ``base`` and return the URL of its manifest.
+
+    :param schemas: by id; only these get a file. An event of another schema is encoded beforehand.
+    :param event_times: first and last event time for the manifest.
+    """
+    stream = Stream("00D000000000001EAA", "pubsub", topic)
+    stream_folder = base / stream.path
+    folder = stream_folder / "windows/2026/01/10" / window_id
+    folder.mkdir(parents=True)
+    (stream_folder / "schemas").mkdir(exist_ok=True)
+    for schema_id, schema in schemas.items():
+        (stream_folder / f"schemas/{schema_id}.avsc").write_text(json.dumps(schema))
+    payloads = [
+        e.record if isinstance(e.record, bytes) else encode(schemas[e.schema_id or ""], e.record) for e in events
+    ]
+    table = pa.table(
+        [
+            range(len(events)),
+            [event.replay_id for event in events],
+            [f"event-{event.number}" for event in events],
+            [event.schema_id for event in events],
+            payloads,
+            [RECEIVED_AT] * len(events),
+        ],
+        schema=RAW,
+    )
+    manifest = Manifest(
+        stream=stream,
+        window=ReplayWindow(
+            window_id=window_id,
+            kind="live",
+            after=None,
+            through=events[-1].replay_id if events else None,
+            event_count=len(events),
+            first_event_time=event_times[0] if event_times else None,
+            last_event_time=event_times[1] if event_times else None,
+            manifest_url=folder.as_uri() + "/manifest.json",
+            run=RunIdentity("dag", "task", "run", RECEIVED_AT),
+        ),
+        fence=0,
+        files=tuple(_write_part(folder, number, part) for number, part in enumerate(_parts(table, parts))),
+        schemas={schema_id: f"../../../../../schemas/{schema_id}.avsc" for schema_id in schemas},
+        payload_bytes=sum(map(len, payloads)),
+        stop_reason="caught_up",
+        started_at=RECEIVED_AT,
+        finished_at=RECEIVED_AT,
+        provider_version="0",
+    )
+    path = folder / "manifest.json"
+    path.write_text(manifest.to_json())
+    return path.as_uri()
+
+
+def _parts(table: pa.Table, parts: int) -> list[pa.Table]:
+    if not len(table):
+        return []
+    size = -(-len(table) // parts)
+    return [table.slice(start, size) for start in range(0, len(table), size)]
+
+
+def _write_part(folder: Path, number: int, part: pa.Table) -> WindowFile:
+    path = folder / f"part-{number:05d}.parquet"
+    pq.write_table(part, path, compression="zstd", compression_level=1)
+    data = path.read_bytes()
+    return WindowFile(path.name, len(part), len(data), hashlib.sha256(data).hexdigest())
