@@ -16,6 +16,7 @@ from aiohttp import web
 
 from airflow_provider_sfstream.localorg import admin_faults
 from airflow_provider_sfstream.localorg.bus import ReplayIdCorruptedError, StoredEvent
+from airflow_provider_sfstream.localorg.knobs import Knobs
 from airflow_provider_sfstream.localorg.org import Org
 from airflow_provider_sfstream.localorg.payloads import decode
 from airflow_provider_sfstream.localorg.topics import TopicDefinition
@@ -41,6 +42,7 @@ def routes(org: Org) -> list[web.RouteDef]:
         ("GET", "/events", admin.record),
         ("GET", "/knobs", admin.get_knobs),
         ("PATCH", "/knobs", admin.turn_knobs),
+        ("DELETE", "/knobs", admin.reset_knobs),
         ("GET", "/requests", admin.get_requests),
         ("DELETE", "/requests", admin.clear_requests),
         ("POST", "/sessions", admin.issue_session),
@@ -135,6 +137,9 @@ class _Admin:
         self._org.knobs.update(body)
         self._org.wake_streams()
         return self._org.knobs.as_dict()
+
+    async def reset_knobs(self, request: web.Request, body: Body) -> Any:
+        return await self.turn_knobs(request, Knobs().as_dict())
 
     async def get_requests(self, request: web.Request, body: Body) -> Any:
         return {"requests": self._org.request_log.entries()}

@@ -28,6 +28,8 @@ def make_app(org: Org) -> web.Application:
             entry.outcome = "500"
             raise
         entry.outcome = str(response.status)
+        if request.path == "/services/oauth2/revoke":
+            org.wake_streams()
         return response
 
     app = web.Application(middlewares=[note], client_max_size=_LARGEST_BODY)

@@ -23,7 +23,8 @@ class CallEnded(Exception):  # noqa: N818 - a clean end is no error
 
     ``how`` is ``"error"`` (a status with Salesforce's trailers), ``"end"`` (status OK, as when a server closes a
     stream cleanly) or ``"reset"`` (the TCP connection is closed under the call: no status, no trailers).
-    ``code`` is the error code without its prefix; an empty one gives an error without trailers.
+    ``code`` is the error code without its prefix; an empty one gives an error as the network
+    between makes them: the message alone, without trailers.
     """
 
     how: How = "error"
@@ -55,8 +56,11 @@ async def end_call(context: Any, ending: CallEnded, *, rpc: str, rpc_id: str) ->
         return
     if ending.how == "reset":
         await _reset_connection(context)
-    trailers = (("error-code", PREFIX + ending.code), ("rpc-id", rpc_id), ("type", rpc)) if ending.code else ()
-    await context.abort(getattr(grpc.StatusCode, ending.status), f"{ending.message} rpcId: {rpc_id}", trailers)
+    status = getattr(grpc.StatusCode, ending.status)
+    if not ending.code:
+        await context.abort(status, ending.message)
+    trailers = (("error-code", PREFIX + ending.code), ("rpc-id", rpc_id), ("type", rpc))
+    await context.abort(status, f"{ending.message} rpcId: {rpc_id}", trailers)
 
 
 async def _reset_connection(context: Any) -> NoReturn:

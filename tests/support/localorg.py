@@ -165,6 +165,10 @@ class LocalOrg:
         """Turn knobs; return them all."""
         return self.admin("PATCH", "/knobs", changes)
 
+    def reset_knobs(self) -> None:
+        """Turn every knob back to its default."""
+        self.admin("DELETE", "/knobs")
+
     def fault(self, fault: str, /, **arguments: Any) -> dict[str, Any]:
         """Cause a fault, for example ``fault("drop_every", every=300, how="reset")``."""
         return self.admin("POST", f"/faults/{fault}", arguments)
