@@ -45,6 +45,10 @@ class LoginUnavailableError(AuthenticationError):
     retriable = True
 
 
+class IdentityError(AuthenticationError):
+    """The access token was given or accepted, but not who and which org it stands for."""
+
+
 class SessionExpiredError(SalesforceStreamError):
     """A token that used to work was refused (expired, revoked, or its session ended)."""
 

@@ -21,7 +21,7 @@ from airflow_provider_sfstream.clients.credentials import (
     secrets_of,
 )
 from airflow_provider_sfstream.clients.tokens import AccessToken
-from airflow_provider_sfstream.exceptions import AuthenticationError, LoginUnavailableError
+from airflow_provider_sfstream.exceptions import AuthenticationError, IdentityError, LoginUnavailableError
 
 ASSERTION_SECONDS = 180
 """How long a JWT is valid. Salesforce accepts up to five minutes, so clocks may differ a little."""
@@ -97,7 +97,7 @@ def _steps(credentials: Credentials, now: float) -> Generator[httpx.Request, htt
         value, instance_url, identity = credentials.access_token, credentials.instance_url, ""
     else:
         response = yield httpx.Request("POST", token_url(credentials), data=_form(credentials, now))
-        document = _document(response, credentials)
+        document = _token_document(response, credentials)
         value, instance_url = str(document.get("access_token") or ""), str(document.get("instance_url") or "")
         identity = str(document.get("id") or "")
         if not value or not instance_url:
@@ -111,10 +111,7 @@ def _steps(credentials: Credentials, now: float) -> Generator[httpx.Request, htt
         AccessToken(value, instance_url, "")  # refuses a token that no header can carry
         url = f"{instance_url.rstrip('/')}/services/oauth2/userinfo"
         response = yield httpx.Request("GET", url, headers={"Authorization": f"Bearer {value}"})
-        document = _document(response, credentials)
-        org_id, user_id = str(document.get("organization_id") or ""), document.get("user_id")
-    if not org_id:
-        raise AuthenticationError(f"{instance_url} does not tell the organization id of this login.")
+        org_id, user_id = _user(response, given=isinstance(credentials, GivenAccessToken))
     return AccessToken(value, instance_url.rstrip("/"), org_id, user_id)
 
 
@@ -151,30 +148,51 @@ def _identity(url: str) -> tuple[str, str | None]:
     return (parts[-2], parts[-1]) if len(parts) >= 3 and parts[-3] == "id" else ("", None)
 
 
-def _document(response: httpx.Response, credentials: Credentials) -> dict[str, Any]:
-    """Return the JSON object of a successful answer, or raise what the answer means."""
+def _json_object(response: httpx.Response) -> dict[str, Any]:
+    """Return the JSON object that a response holds, empty if it holds none.
+
+    :raises LoginUnavailableError: if the host says that it is busy, whatever else it says.
+    """
+    if response.status_code >= 500 or response.status_code == 429:
+        raise LoginUnavailableError(
+            f"{_address(response)} answered HTTP {response.status_code}: the service is busy or in maintenance. "
+            "Try again later."
+        )
     try:
         document = response.json()
     except ValueError:
-        document = None
-    if response.status_code == 200 and isinstance(document, dict):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _address(response: httpx.Response) -> str:
+    url = response.request.url
+    return f"{url.scheme}://{url.netloc.decode()}{url.path}"
+
+
+def _token_document(response: httpx.Response, credentials: Credentials) -> dict[str, Any]:
+    document = _json_object(response)
+    if response.status_code == 200 and document:
         return document
-    url = f"{response.request.url.scheme}://{response.request.url.netloc.decode()}{response.request.url.path}"
-    if response.status_code >= 500 or response.status_code == 429:
-        raise LoginUnavailableError(
-            f"{url} answered HTTP {response.status_code}: the login service is busy or in maintenance. Try again later."
-        )
-    if isinstance(credentials, GivenAccessToken):
-        raise AuthenticationError(
-            f"{url} refused the access token of the connection (HTTP {response.status_code}). It is expired, revoked "
-            "or of another org: store a new one, or use a login flow that renews itself."
-        )
-    if not isinstance(document, dict) or "error" not in document:
-        raise AuthenticationError(
-            f"{url} answered HTTP {response.status_code} and no OAuth answer. Check that domain or login_url is a "
-            "Salesforce login host."
-        )
-    raise AuthenticationError(_refusal(url, document, credentials))
+    if "error" in document:
+        raise AuthenticationError(_refusal(_address(response), document, credentials))
+    raise AuthenticationError(
+        f"{_address(response)} answered HTTP {response.status_code} and no OAuth answer. Check that domain or "
+        "login_url is a Salesforce login host."
+    )
+
+
+def _user(response: httpx.Response, *, given: bool) -> tuple[str, str | None]:
+    """Return org id and user id from a userinfo answer. ``given``: the token came from the connection."""
+    document = _json_object(response)
+    org_id = str(document.get("organization_id") or "")
+    if response.status_code == 200 and org_id:
+        return org_id, document.get("user_id")
+    refused = "the access token of the connection is expired, revoked, of another org, or" if given else "the token"
+    raise IdentityError(
+        f"{_address(response)} does not tell the organization id (HTTP {response.status_code}): {refused} lacks the "
+        "scope 'id'. Renew the token, or add the scope to the connected app."
+    )
 
 
 def _refusal(url: str, document: dict[str, Any], credentials: Credentials) -> str:

@@ -25,6 +25,7 @@ from airflow_provider_sfstream.exceptions import (
     InvalidReplayIdError,
     InvalidTopicError,
     SalesforceStreamError,
+    SchemaError,
     SessionExpiredError,
 )
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
@@ -118,6 +119,8 @@ class PubSubClient:
         :raises SchemaError: if values do not fit the schema. Nothing was published.
         """
         schema_id = self.get_topic(topic).schema_id
+        if not schema_id:
+            raise SchemaError(f"{topic} has no schema of its own: publish to the event's own topic, /event/Name__e.")
         schema_json = self.get_schema(schema_id)
         created_by = self._token_provider.token().user_id
         return [publishing.encode(schema_json, schema_id, each, created_by=created_by) for each in values]

@@ -153,15 +153,16 @@ _BY_CODE: dict[str, _Rule] = {
     "managed.subscription.fetch.request.auth.request.restricted": _REJECTED,
 }
 
+_WRONG_SERVICE = _Rule(
+    ConfigurationError, "the endpoint does not speak the Pub/Sub API", "Check pubsub_endpoint of the connection."
+)
 _TRANSPORT = _Rule(ServiceUnavailableError, "the connection failed", _RESUME)
 _BY_STATUS: dict[str, _Rule] = {
     "OK": _Rule(ServiceUnavailableError, "the service ended the stream", _RESUME),
     "INVALID_ARGUMENT": _REJECTED,
     "FAILED_PRECONDITION": _REJECTED,
     "OUT_OF_RANGE": _REJECTED,
-    "UNIMPLEMENTED": _Rule(
-        ConfigurationError, "the endpoint does not speak the Pub/Sub API", "Check pubsub_endpoint of the connection."
-    ),
+    "UNIMPLEMENTED": _WRONG_SERVICE,
     "NOT_FOUND": _UNKNOWN_TOPIC,
     "ALREADY_EXISTS": _BY_CODE["managed.subscription.already.active"],
     "PERMISSION_DENIED": _DENIED,
@@ -183,7 +184,10 @@ _TLS = _Rule(
 _TOO_LARGE = _Rule(RequestRejectedError, "a message is larger than this client accepts", _REPORT)
 _BY_DETAILS: tuple[tuple[str, str, _Rule], ...] = (
     ("UNAVAILABLE", "certificate_verify_failed", _TLS),
-    ("UNAVAILABLE", "ssl handshake failed", _TLS),
+    ("UNAVAILABLE", "wrong_version_number", _TLS),
+    ("UNAVAILABLE", "is not in peer certificate", _TLS),
+    ("UNAVAILABLE", "hostname verification", _TLS),
+    ("UNAVAILABLE", "http1.x server", _WRONG_SERVICE),
     ("RESOURCE_EXHAUSTED", "larger than max", _TOO_LARGE),
     ("INVALID_ARGUMENT", "replay id", _REPLAY_LOST),
 )

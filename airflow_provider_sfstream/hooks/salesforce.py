@@ -1,0 +1,198 @@
+"""From an Airflow connection of type ``salesforce`` to a login, for every hook of this package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
+    from airflow_provider_sfstream.clients.credentials import Credentials
+
+LEGACY_PREFIX = "extra__salesforce__"
+"""Of extra fields that were stored by old versions of Airflow."""
+
+_LOGIN_FIELDS = (
+    "security_token",
+    "domain",
+    "consumer_key",
+    "consumer_secret",
+    "private_key",
+    "private_key_file_path",
+    "instance",
+    "instance_url",
+    "auth_flow",
+    "login_url",
+    "refresh_token",
+    "access_token",
+)
+
+
+@dataclass(frozen=True)
+class SalesforceSettings:
+    """What a connection says, checked. ``proxies`` may hold passwords, so the repr leaves it out."""
+
+    credentials: Credentials
+    organization_id: str | None
+    pubsub_endpoint: str | None
+    tls_ca: str | None
+    allow_insecure: bool
+    proxies: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.credentials!r}, pubsub_endpoint={self.pubsub_endpoint!r})"
+
+    @classmethod
+    def from_connection(cls, connection: Connection, extra: Mapping[str, Any]) -> SalesforceSettings:
+        """Return the settings of ``connection``, whose Extra is ``extra``. An empty field is one that is not given.
+
+        :raises ConfigurationError: naming the connection and its missing or wrong fields. Nothing was contacted.
+        """
+        from airflow_provider_sfstream.clients.credentials import credentials_from
+
+        try:
+            allow_insecure = _boolean("allow_insecure", _field(extra, "allow_insecure"))
+            fields = {name: _text(extra, name) for name in _LOGIN_FIELDS}
+            fields |= {"login": connection.login or None, "password": connection.password or None}
+            return cls(
+                credentials=credentials_from(fields, allow_insecure=allow_insecure),
+                organization_id=_text(extra, "organization_id"),
+                pubsub_endpoint=_text(extra, "pubsub_endpoint"),
+                tls_ca=_text(extra, "tls_ca"),
+                allow_insecure=allow_insecure,
+                proxies=_proxies(_field(extra, "proxies")),
+            )
+        except ConfigurationError as error:
+            raise ConfigurationError(f"Airflow connection {connection.conn_id!r}: {error}") from None
+
+
+class SalesforceLoginHook(BaseHook):
+    """Log in with an Airflow connection of type ``salesforce``, the one that Airflow's Salesforce provider has.
+
+    One hook object logs in once and keeps the token until Salesforce refuses it.
+
+    :param salesforce_conn_id: the Airflow connection.
+    """
+
+    conn_name_attr = "salesforce_conn_id"
+    default_conn_name = "salesforce_default"
+    conn_type = "salesforce"
+    hook_name = "Salesforce"
+
+    def __init__(self, salesforce_conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.salesforce_conn_id = salesforce_conn_id
+        self._settings: SalesforceSettings | None = None
+        self._token_provider: OAuthTokenProvider | None = None
+
+    def settings(self) -> SalesforceSettings:
+        """Return what the connection says.
+
+        :raises ConfigurationError: if its fields cannot be used.
+        """
+        if self._settings is None:
+            connection = self.get_connection(self.salesforce_conn_id)
+            _check_extra(connection)
+            self._settings = SalesforceSettings.from_connection(connection, connection.extra_dejson)
+        return self._settings
+
+    async def asettings(self) -> SalesforceSettings:
+        """Do what :meth:`settings` does, without blocking the event loop."""
+        if self._settings is None:
+            connection = await self.aget_connection(self.salesforce_conn_id)
+            _check_extra(connection)
+            # Absent before Airflow 3.3.2; the blocking form may not be used in an async task after it.
+            has_async_form = hasattr(connection, "aextra_dejson")
+            extra = await connection.aextra_dejson() if has_async_form else connection.extra_dejson
+            self._settings = SalesforceSettings.from_connection(connection, extra)
+        return self._settings
+
+    def token_provider(self) -> OAuthTokenProvider:
+        """Return what logs in with this connection. Nothing is contacted yet."""
+        return self._provider(self.settings())
+
+    async def atoken_provider(self) -> OAuthTokenProvider:
+        """Do what :meth:`token_provider` does, without blocking the event loop."""
+        return self._provider(await self.asettings())
+
+    def _provider(self, settings: SalesforceSettings) -> OAuthTokenProvider:
+        from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
+        from airflow_provider_sfstream.clients.credentials import UsernamePassword
+
+        if self._token_provider is None:
+            if isinstance(settings.credentials, UsernamePassword):
+                self.log.warning(
+                    "Connection %r logs in with a username and password, which Salesforce is retiring. Move it to "
+                    "client credentials (consumer_key, consumer_secret, domain) or to a JWT.",
+                    self.salesforce_conn_id,
+                )
+            self._token_provider = OAuthTokenProvider(
+                settings.credentials,
+                tls_ca=settings.tls_ca,
+                proxies=settings.proxies,
+                organization_id=settings.organization_id,
+            )
+        return self._token_provider
+
+    @property
+    def org_id(self) -> str:
+        """The id of the org that this connection leads to, 18 characters. Logs in if needed.
+
+        :raises AuthenticationError: if the login failed.
+        """
+        return self.token_provider().token().org_id
+
+    async def aorg_id(self) -> str:
+        """Do what :attr:`org_id` does, without blocking the event loop."""
+        return (await (await self.atoken_provider()).atoken()).org_id
+
+
+def _check_extra(connection: Connection) -> None:
+    """Refuse an Extra that is no JSON object, which Airflow would treat as empty."""
+    try:
+        usable = not connection.extra or isinstance(json.loads(connection.extra), dict)
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigurationError(f"Airflow connection {connection.conn_id!r}: its Extra is not a JSON object.")
+
+
+def _field(extra: Mapping[str, Any], name: str) -> Any:
+    value = extra[name] if name in extra else extra.get(f"{LEGACY_PREFIX}{name}")
+    return None if value == "" else value
+
+
+def _text(extra: Mapping[str, Any], name: str) -> str | None:
+    value = _field(extra, name)
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be a text. Nothing was contacted.")
+    return value
+
+
+def _boolean(name: str, value: Any) -> bool:
+    known = {"true": True, "1": True, "false": False, "0": False, "none": False}
+    text = str(value).strip().lower()
+    if text not in known:
+        raise ConfigurationError(f"{name} must be true or false. Nothing was contacted.")
+    return known[text]
+
+
+def _proxies(value: Any) -> dict[str, str]:
+    """Return the proxies, which the connection form stores as JSON text."""
+    if value is None:
+        return {}
+    try:
+        proxies = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        proxies = None
+    if not isinstance(proxies, dict):
+        raise ConfigurationError('proxies must be a JSON object such as {"https": "http://proxy.example.com:3128"}.')
+    return proxies

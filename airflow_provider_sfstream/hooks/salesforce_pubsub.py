@@ -1,0 +1,71 @@
+"""The hook of the Pub/Sub API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    IdentityError,
+    SalesforceStreamError,
+    TopicNotFoundError,
+)
+from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.clients.pubsub import PubSubClient
+
+_EVERY_ORG_HAS = "/data/ChangeEvents"
+
+
+class SalesforcePubSubHook(SalesforceLoginHook):
+    """Subscribe to and publish Salesforce events through the Pub/Sub API.
+
+    Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``auth_flow``, ``login_url``,
+    ``refresh_token``, ``access_token``, ``pubsub_endpoint``, ``tls_ca`` and ``allow_insecure``.
+
+    :param salesforce_conn_id: the Airflow connection.
+    """
+
+    def get_conn(self) -> PubSubClient:
+        """Return a new client, for the caller to close (``with hook.get_conn() as client``). It connects on first use.
+
+        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
+        """
+        from airflow_provider_sfstream.clients.channel import DEFAULT_ENDPOINT
+        from airflow_provider_sfstream.clients.pubsub import PubSubClient
+
+        settings = self.settings()
+        return PubSubClient(
+            self.token_provider(),
+            endpoint=settings.pubsub_endpoint or DEFAULT_ENDPOINT,
+            tls_ca=settings.tls_ca,
+            allow_insecure=settings.allow_insecure,
+        )
+
+    def test_connection(self, topic: str | None = None) -> tuple[bool, str]:
+        """Log in and ask the Pub/Sub API about a topic. Return whether all went well, and which part did not.
+
+        :param topic: the topic that the user must be able to subscribe to; without it, any answer about one will do.
+        """
+        try:
+            client = self.get_conn()
+        except SalesforceStreamError as error:
+            return False, f"Connection fields: {error}"
+        with client:
+            try:
+                org_id = self.org_id
+            except IdentityError as error:
+                return False, f"Identity: {error}"
+            except SalesforceStreamError as error:
+                return False, f"Login: {error}"
+            logged_in = f"Logged in to org {org_id}; Pub/Sub API reached at {client.endpoint.target}"
+            try:
+                subscribable = client.get_topic(topic or _EVERY_ORG_HAS).can_subscribe
+            except (AccessDeniedError, TopicNotFoundError) as error:
+                return (False, f"Topic permission: {error}") if topic else (True, f"{logged_in}.")
+            except SalesforceStreamError as error:
+                return False, f"Pub/Sub endpoint: {error}"
+            if topic and not subscribable:
+                return False, f"Topic permission: the user may not subscribe to {topic}. Give it read access."
+            return True, f"{logged_in}{f', {topic} can be subscribed to' if topic else ''}."
