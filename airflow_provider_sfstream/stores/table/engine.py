@@ -95,8 +95,8 @@ def _create(url: URL | str) -> Engine:
         seconds = "timeout" if backend == "sqlite" else "connect_timeout"
         arguments: dict[str, Any] = {} if seconds in parsed.query else {"connect_args": {seconds: CONNECT_SECONDS}}
         return create_engine(parsed, pool_pre_ping=True, pool_size=1, hide_parameters=True, **arguments)
-    except ArgumentError:
-        # SQLAlchemy's text repeats the URL, and with it the password.
+    except (ArgumentError, ValueError):
+        # These texts repeat the URL or parts of it, and with them the password.
         raise ConfigurationError(
             "The replay store's database URL is malformed (its text is withheld: it may hold a password). "
             "Use dialect+driver://user:password@host:port/database. Nothing was read or moved."

@@ -1,0 +1,225 @@
+"""What only a table store promises, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import URL, create_engine, inspect, text
+
+from airflow_provider_sfstream.exceptions import ReplayStoreError
+from airflow_provider_sfstream.stores.base import Position
+from airflow_provider_sfstream.stores.table import TableReplayStore, schema
+from airflow_provider_sfstream.stores.table.engine import engine_for
+from airflow_provider_sfstream.stores.table.models import Base
+from tests.support.postgres import PostgresServer
+from tests.support.replay_stores import gap_at, new_stream, run_at, table_store
+from tests.support.store_processes import DEADLINE, hang_before_commit, hear, processes, race, upgrade_at_once
+
+TABLES = {"sfstream_position", "sfstream_window", "sfstream_gap", "sfstream_reset", "sfstream_alembic_version"}
+
+
+def as_text(url: URL) -> str:
+    return url.render_as_string(hide_password=False)
+
+
+def test_of_eight_processes_exactly_one_wins_each_time(database_url: URL) -> None:
+    stream, workers, rounds = new_stream(), 8, 12
+    barrier = multiprocessing.get_context("spawn").Barrier(workers)
+    arguments = [(as_text(database_url), stream, worker, rounds, barrier) for worker in range(workers)]
+
+    with processes(race, arguments) as started:
+        wins = [hear(pipe) for _, pipe in started]
+
+    assert sorted(number for won in wins for number in won) == list(range(rounds))
+    store = TableReplayStore(database_url)
+    position = store.read(stream)
+    assert position.fence == rounds
+    last_winner = next(worker for worker, won in enumerate(wins) if rounds - 1 in won)
+    assert position.replay_id == bytes([rounds, last_winner])
+    for worker, won in enumerate(wins):
+        for number in range(rounds):
+            recorded = store.windows_of_run(stream, run_at(number, map_index=worker))
+            assert len(recorded) == (number in won)
+    store.close()
+
+
+def test_a_process_killed_before_its_commit_leaves_nothing(database_url: URL, tmp_path: Path) -> None:
+    under_test = table_store(tmp_path / "landing", database_url)
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1))
+    stands = under_test.store.read(stream)
+    window = under_test.land(stream, stands, b"\x02", run_at(2), events=(1, 2), gap=gap_at(2))
+
+    with processes(hang_before_commit, [(as_text(database_url), stream, window)]) as [(process, pipe)]:
+        assert hear(pipe) == "about to commit"
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join(DEADLINE)
+
+    assert process.exitcode == -signal.SIGKILL
+    assert under_test.store.read(stream) == stands
+    assert under_test.store.windows_of_run(stream, window.run) == []
+    assert under_test.store.gaps(stream) == []
+    under_test.store.advance(stream, stands, window)
+    assert under_test.store.windows_of_run(stream, window.run) == [window]
+    under_test.store.close()
+
+
+def test_reading_waits_for_no_writer(database_url: URL, tmp_path: Path) -> None:
+    under_test = table_store(tmp_path / "landing", database_url)
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1))
+    stands = under_test.store.read(stream)
+    window = under_test.land(stream, stands, b"\x02", run_at(2))
+
+    with processes(hang_before_commit, [(as_text(database_url), stream, window)]) as [(_, pipe)]:
+        assert hear(pipe) == "about to commit"
+        assert under_test.open().read(stream) == stands
+
+
+def test_two_tasks_may_use_an_empty_database_first(database_url: URL) -> None:
+    barrier = multiprocessing.get_context("spawn").Barrier(3)
+
+    with processes(upgrade_at_once, [(as_text(database_url), barrier)] * 3) as started:
+        answers = [hear(pipe) for _, pipe in started]
+
+    assert answers == [schema.head()] * 3
+    engine = engine_for(database_url)
+    assert set(inspect(engine).get_table_names()) == TABLES
+    engine.dispose()
+
+
+def test_migrations_make_what_the_models_say(database_url: URL) -> None:
+    engine = engine_for(database_url)
+    assert schema.current(engine) is None
+    schema.upgrade(engine)
+
+    with engine.connect() as connection:
+        options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, Base.metadata) == []
+    assert schema.upgrade(engine) == schema.current(engine) == schema.head()
+    engine.dispose()
+
+
+def test_tables_beside_others_are_left_alone(database_url: URL) -> None:
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32))"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('somebody elses')"))
+
+    TableReplayStore(database_url).read(new_stream())
+
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == ["somebody elses"]
+    engine.dispose()
+
+
+def test_a_store_that_may_not_migrate_says_what_to_run(database_url: URL) -> None:
+    store = TableReplayStore(database_url, migrate=False)
+    with pytest.raises(ReplayStoreError, match=r"stores\.table upgrade"):
+        store.read(new_stream())
+
+    TableReplayStore(database_url).read(new_stream())
+
+    assert store.read(new_stream()) == Position()
+    store.close()
+
+
+@pytest.mark.parametrize("migrate", [True, False])
+def test_tables_of_a_newer_version_are_not_touched(database_url: URL, migrate: bool) -> None:
+    engine = engine_for(database_url)
+    schema.upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE sfstream_alembic_version SET version_num = '9999'"))
+
+    with pytest.raises(ReplayStoreError, match=r"9999.*newer version"):
+        TableReplayStore(engine, migrate=migrate).read(new_stream())
+
+    assert schema.current(engine) == "9999"
+    engine.dispose()
+
+
+def test_the_command_upgrades_and_shows_the_revision(database_url: URL) -> None:
+    def command(name: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "airflow_provider_sfstream.stores.table", name, "--url-env", "POSITIONS_URL"],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+        )
+
+    url = as_text(database_url)
+    assert "no tables yet" in command("current", POSITIONS_URL=url).stdout
+    upgraded = command("upgrade", POSITIONS_URL=url)
+    assert (upgraded.returncode, upgraded.stderr) == (0, "")
+    assert f": {schema.head()} (" in command("current", POSITIONS_URL=url).stdout
+    assert command("current").returncode == 2
+    broken = command("upgrade", POSITIONS_URL="postgresql+psycopg2://me:hidden-word@:x/y")
+    assert broken.returncode == 1
+    assert "malformed" in broken.stderr
+    assert "hidden-word" not in broken.stderr
+
+
+def test_a_wrong_password_is_reported_without_it(postgres_server: PostgresServer) -> None:
+    store = TableReplayStore(postgres_server.url(password="not-the-password"))
+
+    with pytest.raises(ReplayStoreError, match=r"127\.0\.0\.1.*login") as raised:
+        store.read(new_stream())
+
+    assert raised.value.retriable
+    assert "not-the-password" not in f"{raised.value}{raised.value.__cause__}{store!r}"
+
+
+def test_an_unreachable_server_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+        port = taken.getsockname()[1]
+        store = TableReplayStore(f"postgresql+psycopg2://me:hidden-word@127.0.0.1:{port}/positions")
+
+        with pytest.raises(
+            ReplayStoreError, match=f"positions on 127.0.0.1:{port}.*Check that the server is up"
+        ) as raised:
+            store.read(new_stream())
+
+    assert "hidden-word" not in str(raised.value)
+
+
+def test_a_server_restart_between_two_calls_is_survived(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    url = postgres_server.new_database()
+    under_test = table_store(tmp_path, url)
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1))
+    other = create_engine(url)
+    with other.connect() as connection:
+        ended = connection.execute(
+            text(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        ).scalar_one()
+    other.dispose()
+
+    assert ended >= 1
+    under_test.advance(stream, b"\x02", run_at(2))
+    under_test.store.close()
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "positions.db"
+    file.write_bytes(b"not a database, but long enough to be taken for a broken one" * 20)
+
+    with pytest.raises(ReplayStoreError, match=r"positions\.db.*not a database"):
+        TableReplayStore(f"sqlite:///{file}").read(new_stream())
+
+    assert file.read_bytes().startswith(b"not a database")

@@ -1,0 +1,94 @@
+"""What other processes do to a table store: race for a position, die with a transaction open, upgrade at once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+from sqlalchemy import event
+
+from airflow_provider_sfstream.exceptions import PositionConflictError
+from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
+from airflow_provider_sfstream.stores.table import TableReplayStore, schema
+from airflow_provider_sfstream.stores.table.engine import engine_for
+from tests.support.replay_stores import run_at
+
+DEADLINE = 90
+
+
+@contextmanager
+def processes(target: Any, arguments: list[tuple[Any, ...]]) -> Iterator[list[tuple[BaseProcess, Connection]]]:
+    """Start one process for each tuple of arguments, with a pipe to hear from; whatever happens, end them."""
+    spawn = multiprocessing.get_context("spawn")
+    started: list[tuple[BaseProcess, Connection]] = []
+    try:
+        for given in arguments:
+            ours, theirs = spawn.Pipe(duplex=False)
+            process = spawn.Process(target=target, args=(theirs, *given))
+            process.start()
+            theirs.close()
+            started.append((process, ours))
+        yield started
+    finally:
+        for process, ours in started:
+            process.kill()
+            process.join()
+            ours.close()
+
+
+def hear(pipe: Connection) -> Any:
+    """Return the next message of a process, or fail at the deadline."""
+    assert pipe.poll(DEADLINE), "the process said nothing before the deadline"
+    return pipe.recv()
+
+
+def race(pipe: Connection, url: str, stream: Stream, worker: int, rounds: int, barrier: Barrier) -> None:
+    """Advance from the position that all read, ``rounds`` times; say in which rounds this one won."""
+    store = TableReplayStore(url)
+    won = []
+    for number in range(rounds):
+        barrier.wait(DEADLINE)
+        position = store.read(stream)
+        run = run_at(number, map_index=worker)
+        through = bytes([number + 1, worker])
+        window = ReplayWindow(
+            f"{number}-{worker}", "live", position.replay_id, through, 0, None, None, "file:///w", run
+        )
+        barrier.wait(DEADLINE)
+        try:
+            store.advance(stream, position, window)
+        except PositionConflictError:
+            continue
+        won.append(number)
+    store.close()
+    pipe.send(won)
+
+
+def hang_before_commit(pipe: Connection, url: str, stream: Stream, window: ReplayWindow) -> None:
+    """Advance, but stop for good right before the commit."""
+    store = TableReplayStore(url)
+    position = store.read(stream)
+
+    def stop(connection: object) -> None:
+        pipe.send("about to commit")
+        time.sleep(DEADLINE)
+
+    event.listen(store._engine, "commit", stop)
+    store.advance(stream, position, window)
+
+
+def upgrade_at_once(pipe: Connection, url: str, barrier: Barrier) -> None:
+    """Upgrade at the same moment as the others; say the revision, or the error."""
+    engine = engine_for(url)
+    barrier.wait(DEADLINE)
+    try:
+        pipe.send(schema.upgrade(engine))
+    except Exception as error:
+        pipe.send(repr(error))
+    engine.dispose()
