@@ -37,7 +37,7 @@ def find_duplicates(rows: Any, table_keys: Any | None, windows: tuple[WindowRefe
     changes nothing; else that of the lowest window id, then of the lowest ordinal.
 
     :param rows: landed rows with ``window``.
-    :param table_keys: ``org_id``, ``topic``, ``replay_id`` (hex) and ``window_id`` of rows in the table, if any.
+    :param table_keys: ``org_id``, ``topic``, ``replay_id`` and ``window_id`` of rows in the table, if any.
     :raises ValueError: if a landed row has no replay ID.
     """
     from pyspark.sql import functions as f
@@ -110,7 +110,7 @@ def _owned(table_keys: Any, windows: tuple[WindowReference, ...]) -> Any:
     parts = [
         table_keys.where((f.col("org_id") == org_id) & (f.col("topic") == topic)).select(
             f.lit(number).alias("stream"),
-            f.unhex("replay_id").alias("replay_id"),
+            "replay_id",
             f.lit(None).cast("long").alias("place"),
             owner.alias("owner"),
         )

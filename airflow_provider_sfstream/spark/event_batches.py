@@ -19,7 +19,7 @@ from airflow_provider_sfstream.spark.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.decoding import DecodedEvents, DecoderChoice, EventDecoder
 
 ENVELOPE: dict[str, ColumnType] = {
-    "_replay_id": "string",
+    "_replay_id": "binary",
     "_event_id": "string",
     "_schema_id": "string",
     "_event_time": "timestamp",
@@ -28,7 +28,7 @@ ENVELOPE: dict[str, ColumnType] = {
     "_topic": "string",
     "_org_id": "string",
 }
-"""Columns before the event's own fields. ``_replay_id`` is hex text, as in manifests."""
+"""Columns before the event's own fields."""
 PARTITIONS: dict[str, ColumnType] = {"event_date": "date", "window_id": "string"}
 QUARANTINE: dict[str, ColumnType] = {
     "reason": "string",
@@ -193,7 +193,7 @@ def _inside(times: pa.Array, plan: TablePlan) -> pa.Array | None:
 def _envelope(windows: tuple[WindowReference, ...], group: pa.RecordBatch) -> dict[str, pa.Array]:
     numbers = group.column("window")
     return {
-        "_replay_id": pa.array([value.hex() for value in group.column("replay_id").to_pylist()], pa.string()),
+        "_replay_id": group.column("replay_id"),
         "_event_id": group.column("event_id"),
         "_schema_id": group.column("schema_id"),
         "_ordinal": group.column("ordinal"),

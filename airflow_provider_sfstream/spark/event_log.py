@@ -20,7 +20,7 @@ if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
     sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
 
 from airflow_provider_sfstream.spark.event_log_job import EventLogOptions, run  # noqa: E402
-from airflow_provider_sfstream.spark.executor_package import is_installed, write_executor_package  # noqa: E402
+from airflow_provider_sfstream.spark.executor_package import is_shipped, write_executor_package  # noqa: E402
 
 METRICS_PREFIX = "event_log metrics: "
 
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
     spark = SparkSession.builder.appName("sfstream-event-log").getOrCreate()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            if is_installed():
+            if not is_shipped(spark):
                 spark.sparkContext.addPyFile(str(write_executor_package(folder)))
             metrics = run(spark, options)
         print(METRICS_PREFIX + json.dumps(vars(metrics)), flush=True)

@@ -66,7 +66,7 @@ class EventTables:
 
     def keys(self, partitions: dict[str, list[Partition]]) -> Any | None:
         """Return org, topic, replay ID and window partition of all rows in ``partitions``, by table."""
-        schema = "_org_id string, _topic string, _replay_id string, event_date date, window_id string"
+        schema = "_org_id string, _topic string, _replay_id binary, event_date date, window_id string"
         parts = [
             self._spark.read.schema(schema)
             .option("basePath", f"{self.base}/{table}")

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 PACKAGE = "airflow_provider_sfstream"
+FILE_NAME = "sfstream_spark.zip"
 _SPARK = Path(__file__).parent
 
 
-def is_installed() -> bool:
-    """Tell whether the package lies in files. If not, it came in a zip, which executors have too."""
-    return _SPARK.is_dir()
+def is_shipped(spark: Any) -> bool:
+    """Tell whether executors get the zip without further doing: it was given to ``spark-submit --py-files``."""
+    return FILE_NAME in spark.sparkContext.getConf().get("spark.submit.pyFiles", "") or not _SPARK.is_dir()
 
 
 def write_executor_package(folder: str | Path) -> Path:
     """Write the zip into ``folder`` and return its path."""
-    target = Path(folder) / "sfstream_spark.zip"
+    target = Path(folder) / FILE_NAME
     root = _SPARK.parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in (root / "__init__.py", root / "exceptions.py", *sorted(_SPARK.glob("*.py"))):

@@ -1,0 +1,207 @@
+"""Start a Spark job on landed replay windows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.operators._parts import airflow_errors
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Context
+
+JOBS = {"event_log": "event_log.py"}
+_SPARK = Path(__file__).resolve().parent.parent / "spark"
+
+
+class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[misc]
+    """Run a job of this package with ``spark-submit`` on windows that a drain landed.
+
+    Only manifest URLs travel through XCom, never events. The jobs are idempotent by window: a retry, a clear or
+    two windows that overlap change nothing. One job at a time may write below one ``output``
+    (``max_active_runs=1``, or a pool of one slot for all that share it).
+
+    The XCom result is the job's metrics: ``windows``, ``rows_in``, ``rows_written``, ``duplicates``, ``quarantined``,
+    ``outside_interval``, ``tables``, ``decoders`` and ``seconds``; ``None`` where the worker cannot read the metrics
+    file at ``{output}/_sfstream/metrics/``.
+
+    Where the Spark connection does not exist, the job runs on this worker with master ``local[*]``, and a warning.
+
+    :param windows: what to process: the XCom result of a drain, a manifest URL, or a list of these. Windows without
+        events are left out; with none left, the task is skipped. (templated)
+    :param output: folder of the tables, as a URL that Spark can write to. (templated)
+    :param job: ``"event_log"``.
+    :param output_conn_id: Airflow connection with which the worker reads the metrics file, where it needs one. The
+        job itself uses Spark's credentials. (templated)
+    :param event_time_from: only process events at or after this time (ISO 8601, with time zone). (templated)
+    :param event_time_to: only process events before this time. (templated)
+    :param decoder: ``"auto"`` or ``"fastavro"``.
+    :param conn_id: Airflow connection that names the Spark master.
+    :param durable: ``False`` here: with ``True``, Airflow remembers a finished driver, and a cleared or backfilled
+        task returns without submitting anything.
+    """
+
+    template_fields: Sequence[str] = (
+        *SparkSubmitOperator.template_fields,
+        "windows",
+        "output",
+        "output_conn_id",
+        "event_time_from",
+        "event_time_to",
+    )
+
+    def __init__(
+        self,
+        *,
+        windows: Any,
+        output: str,
+        job: str = "event_log",
+        output_conn_id: str | None = None,
+        event_time_from: str | None = None,
+        event_time_to: str | None = None,
+        decoder: str = "auto",
+        conn_id: str = "spark_default",
+        name: str | None = None,
+        durable: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if job not in JOBS:
+            raise ConfigurationError(f"job={job!r} is not a job of this package. Use one of: {', '.join(JOBS)}.")
+        if {"application", "application_args"} & kwargs.keys():
+            raise ConfigurationError("application and application_args are set by this operator; leave them out.")
+        super().__init__(
+            application=str(_SPARK / JOBS[job]),
+            conn_id=conn_id,
+            name=name or f"sfstream-{job}",
+            durable=durable,
+            **kwargs,
+        )
+        self.windows = windows
+        self.output = output
+        self.job = job
+        self.output_conn_id = output_conn_id
+        self.event_time_from = event_time_from
+        self.event_time_to = event_time_to
+        self.decoder = decoder
+
+    def execute(self, context: Context) -> dict[str, Any] | None:
+        """Submit the job and wait for it; return its metrics."""
+        from airflow_provider_sfstream.spark.executor_package import write_executor_package
+
+        with airflow_errors():
+            manifests = manifest_urls(self.windows)
+            self._check_output()
+        if not manifests:
+            raise AirflowSkipException("There are no windows with events to process.")
+        metrics_url = f"{self.output.rstrip('/')}/_sfstream/metrics/{_file_name(context)}.json"
+        self.application_args = self._arguments(manifests, metrics_url)
+        own_py_files: str | None = self.py_files
+        with tempfile.TemporaryDirectory() as folder:
+            # A driver elsewhere gets the application's one file only, and this.
+            self.py_files = ",".join(filter(None, (str(write_executor_package(folder)), own_py_files)))
+            super().execute(context)
+        return self._read_metrics(metrics_url)
+
+    def _check_output(self) -> None:
+        if not isinstance(self.output, str) or not self.output.strip():
+            raise ConfigurationError("output is empty. Give the URL of the folder that tables are written to.")
+        if urlsplit(self.output).password is not None:
+            raise ConfigurationError(
+                "output carries a password. Leave it out and give the credentials to Spark; nothing was written."
+            )
+
+    def _arguments(self, manifests: list[str], metrics_url: str) -> list[str]:
+        arguments = [part for url in manifests for part in ("--manifest", url)]
+        arguments += ["--output", self.output, "--decoder", self.decoder, "--metrics-file", metrics_url]
+        if self.event_time_from and self.event_time_to:
+            arguments += ["--event-time-from", self.event_time_from, "--event-time-to", self.event_time_to]
+        return arguments
+
+    def _read_metrics(self, url: str) -> dict[str, Any] | None:
+        import json
+
+        from airflow.sdk import ObjectStoragePath
+
+        try:
+            metrics: dict[str, Any] = json.loads(ObjectStoragePath(url, conn_id=self.output_conn_id).read_text())
+        except (
+            Exception
+        ) as error:  # the job is done; whatever keeps the worker from reading a report must not undo that
+            self.log.warning("The job succeeded, but its metrics at %s cannot be read here: %s", url, error)
+            return None
+        self.log.info("event_log metrics: %s", metrics)
+        return metrics
+
+    def _get_hook(self) -> SparkSubmitHook:
+        hook = super()._get_hook()
+        if not self._has_connection():
+            # The hook itself would fall back to YARN, which nobody asked for.
+            self.log.warning("There is no connection %r; running Spark here, with master local[*].", self._conn_id)
+            hook._connection["master"] = "local[*]"
+            hook._is_yarn = hook._is_yarn_cluster_mode = False
+        if hook._connection["master"].startswith("local"):
+            hook._env_vars = {**_local_environment(hook), **(self.env_vars or {})}
+        return hook
+
+    def _has_connection(self) -> bool:
+        from airflow.sdk import Connection
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
+        try:
+            Connection.get(self._conn_id)
+        except AirflowNotFoundException:
+            return False
+        return True
+
+
+def manifest_urls(windows: Any) -> list[str]:
+    """Return the manifest URLs of drain results, manifest URLs, or a list of these, without empty windows.
+
+    :raises ConfigurationError: if something else is among them.
+    """
+    if windows is None:
+        return []
+    if isinstance(windows, str):
+        if windows.startswith(("{", "[")) or not windows.endswith(".json"):
+            raise ConfigurationError(
+                f"windows={windows[:200]!r} is not a manifest URL. Give the drain's result itself, as in "
+                "windows=drain.output; nothing was started."
+            )
+        return [windows]
+    if isinstance(windows, dict):
+        url = windows.get("manifest_url")
+        if not isinstance(url, str):
+            raise ConfigurationError("windows has a dict without manifest_url. Give the result of a drain.")
+        return [url] if windows.get("event_count") != 0 else []
+    if isinstance(windows, Iterable):
+        return [url for window in windows for url in manifest_urls(window)]
+    raise ConfigurationError(f"windows has a {type(windows).__name__}. Give results of a drain, or manifest URLs.")
+
+
+def _local_environment(hook: SparkSubmitHook) -> dict[str, str]:
+    """Return what lets a local ``spark-submit`` use this very Python environment, unless it is told otherwise."""
+    environment = {}
+    if "PYSPARK_PYTHON" not in os.environ and "spark.pyspark.python" not in hook._conf:
+        environment["PYSPARK_PYTHON"] = sys.executable
+    beside_python = str(Path(sys.executable).parent)
+    if not shutil.which(hook._connection["spark_binary"]):
+        environment["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), beside_python)))
+    return environment
+
+
+def _file_name(context: Context) -> str:
+    task_instance: Any = context["ti"]
+    mapped = "" if task_instance.map_index in (None, -1) else f".{task_instance.map_index}"
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{task_instance.dag_id}.{task_instance.task_id}{mapped}")

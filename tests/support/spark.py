@@ -1,0 +1,38 @@
+"""One Spark session for all tests of a run, and how ``spark-submit`` is started beside it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_sfstream.spark.executor_package import write_executor_package
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+}
+MASTER = "local[2]"
+
+
+def spark_environment() -> dict[str, str]:
+    """Return the environment in which Spark runs on this Python and on the loopback interface."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    return os.environ | {"PATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def start_session(folder: Path) -> Any:
+    """Start a session whose executors have this package from the zip only, as on a cluster."""
+    os.environ.update(spark_environment())
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(MASTER).appName("sfstream tests")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.addPyFile(str(write_executor_package(folder)))
+    return session
