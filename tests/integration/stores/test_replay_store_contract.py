@@ -84,6 +84,18 @@ def test_the_loser_of_a_race_is_told_who_won(under_test: StoreUnderTest) -> None
     assert under_test.store.windows_overlapping(stream, minute(0), minute(9)) == [winner]
 
 
+@pytest.mark.parametrize("other", [b"\x63", None])
+def test_the_replay_id_is_compared_beside_the_fence(under_test: StoreUnderTest, other: bytes | None) -> None:
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1))
+    stands = under_test.store.read(stream)
+    window = under_test.land(stream, replace(stands, replay_id=other), b"\x02", run_at(2))
+
+    with pytest.raises(PositionConflictError):
+        under_test.store.advance(stream, replace(stands, replay_id=other), window)
+    assert under_test.store.read(stream) == stands
+
+
 def test_a_lost_window_stays_lost_when_the_stream_goes_on(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     start = under_test.store.read(stream)
