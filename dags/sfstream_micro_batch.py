@@ -29,4 +29,4 @@ with DAG(
     drain = DrainReplayWindowOperator(
         task_id="drain", topic="/event/Order__e", landing_url=f"{LAKE}/landing", skip_if_empty=True
     )
-    SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drain.output, output=f"{LAKE}/tables")
+    SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/tables")

@@ -30,18 +30,18 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
     """Run a job of this package with ``spark-submit`` on windows that a drain landed.
 
     Only manifest URLs travel through XCom, never events. The jobs are idempotent by window: a retry, a clear or
-    two windows that overlap change nothing. One job at a time may write below one ``output``
+    two windows that overlap change nothing. One job at a time may write below one ``output_url``
     (``max_active_runs=1``, or a pool of one slot for all that share it).
 
     The XCom result is the job's metrics: ``windows``, ``rows_in``, ``rows_written``, ``duplicates``, ``quarantined``,
     ``outside_interval``, ``tables``, ``decoders`` and ``seconds``; ``None`` where the worker cannot read the metrics
-    file at ``{output}/_sfstream/metrics/``.
+    file at ``{output_url}/_sfstream/metrics/``.
 
     Where the Spark connection does not exist, the job runs on this worker with master ``local[*]``, and a warning.
 
     :param windows: what to process: the XCom result of a drain, a manifest URL, or a list of these. Windows without
         events are left out; with none left, the task is skipped. (templated)
-    :param output: folder of the tables, as a URL that Spark can write to. (templated)
+    :param output_url: folder of the tables, as a URL that Spark can write to. (templated)
     :param job: ``"event_log"``.
     :param output_conn_id: Airflow connection with which the worker reads the metrics file, where it needs one. The
         job itself uses Spark's credentials. (templated)
@@ -56,7 +56,7 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
     template_fields: Sequence[str] = (
         *SparkSubmitOperator.template_fields,
         "windows",
-        "output",
+        "output_url",
         "output_conn_id",
         "event_time_from",
         "event_time_to",
@@ -66,7 +66,7 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
         self,
         *,
         windows: Any,
-        output: str,
+        output_url: str,
         job: str = "event_log",
         output_conn_id: str | None = None,
         event_time_from: str | None = None,
@@ -89,7 +89,7 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
             **kwargs,
         )
         self.windows = windows
-        self.output = output
+        self.output_url = output_url
         self.job = job
         self.output_conn_id = output_conn_id
         self.event_time_from = event_time_from
@@ -105,7 +105,7 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
             self._check_output()
         if not manifests:
             raise AirflowSkipException("There are no windows with events to process.")
-        metrics_url = f"{self.output.rstrip('/')}/_sfstream/metrics/{_file_name(context)}.json"
+        metrics_url = f"{self.output_url.rstrip('/')}/_sfstream/metrics/{_file_name(context)}.json"
         self.application_args = self._arguments(manifests, metrics_url)
         own_py_files: str | None = self.py_files
         with tempfile.TemporaryDirectory() as folder:
@@ -115,16 +115,16 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
         return self._read_metrics(metrics_url)
 
     def _check_output(self) -> None:
-        if not isinstance(self.output, str) or not self.output.strip():
-            raise ConfigurationError("output is empty. Give the URL of the folder that tables are written to.")
-        if urlsplit(self.output).password is not None:
+        if not isinstance(self.output_url, str) or not self.output_url.strip():
+            raise ConfigurationError("output_url is empty. Give the URL of the folder that tables are written to.")
+        if urlsplit(self.output_url).password is not None:
             raise ConfigurationError(
-                "output carries a password. Leave it out and give the credentials to Spark; nothing was written."
+                "output_url carries a password. Leave it out and give the credentials to Spark; nothing was written."
             )
 
     def _arguments(self, manifests: list[str], metrics_url: str) -> list[str]:
         arguments = [part for url in manifests for part in ("--manifest", url)]
-        arguments += ["--output", self.output, "--decoder", self.decoder, "--metrics-file", metrics_url]
+        arguments += ["--output", self.output_url, "--decoder", self.decoder, "--metrics-file", metrics_url]
         if self.event_time_from and self.event_time_to:
             arguments += ["--event-time-from", self.event_time_from, "--event-time-to", self.event_time_to]
         return arguments
