@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from airflow_provider_sfstream.localorg import admin, oauth, soap
+from airflow_provider_sfstream.localorg import admin, oauth, rest, soap
 from airflow_provider_sfstream.localorg.org import Org
 
 _LARGEST_BODY = 64 * 1024 * 1024
@@ -33,6 +33,6 @@ def make_app(org: Org) -> web.Application:
         return response
 
     app = web.Application(middlewares=[note], client_max_size=_LARGEST_BODY)
-    for routes in (admin.routes, oauth.routes, soap.routes):
+    for routes in (admin.routes, oauth.routes, soap.routes, rest.routes):
         app.add_routes(routes(org))
     return app

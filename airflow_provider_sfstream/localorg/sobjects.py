@@ -108,17 +108,18 @@ class SObjects:
             except ApiError as error:
                 results.append(error)
         if all_or_none and any(isinstance(result, ApiError) for result in results):
-            return [result if isinstance(result, ApiError) else _rolled_back() for result in results]
+            return [result if isinstance(result, ApiError) else rolled_back() for result in results]
         if work.changes:
             transaction = self._transaction(work.now, user_id, origin)
             events = change_events(work.changes, transaction, lost=self._is_lost)
             self._publish(events, transaction, work)
         return results
 
-    def overflow(self, entity: Entity, *, user_id: str) -> None:
-        """Publish a GAP_OVERFLOW event, as after more than 100,000 changes in one transaction."""
+    def overflow(self, entity: Entity, *, user_id: str) -> bytes:
+        """Publish a GAP_OVERFLOW event, as after more than 100,000 changes in one transaction; return its replay ID."""
         transaction = self._transaction(int(self._clock() * 1000), user_id, "")
-        self._publish([overflow_event(entity, transaction)], transaction, None)
+        (replay_id,) = self._publish([overflow_event(entity, transaction)], transaction, None)
+        return replay_id
 
     def _transaction(self, now: int, user_id: str, origin: str) -> Transaction:
         number = self._store.counter("commit", _FIRST_COMMIT_NUMBER) + 1
@@ -127,13 +128,13 @@ class SObjects:
     def _is_lost(self, entity: Entity) -> bool:
         return self._rng.random() * 100 < self.gap_percent.get(entity.name, 0)
 
-    def _publish(self, events: Sequence[ChangeEvent], transaction: Transaction, work: _Work | None) -> None:
+    def _publish(self, events: Sequence[ChangeEvent], transaction: Transaction, work: _Work | None) -> list[bytes]:
         def write() -> None:
             self._store.set_counter("commit", transaction.number)
             if work is not None:
                 work.write()
 
-        self._bus.publish([self._bus_event(event) for event in events], together_with=write)
+        return self._bus.publish([self._bus_event(event) for event in events], together_with=write)
 
     def _bus_event(self, event: ChangeEvent) -> BusEvent:
         schema_id = self._schemas.latest(event.entity.event_name) or ""
@@ -225,7 +226,8 @@ class _Work:
         self.changes.append(Change(operation.type, operation.entity, record.id, record.content, columns))
 
 
-def _rolled_back() -> ApiError:
+def rolled_back() -> ApiError:
+    """Return the error of a sound operation that was undone because of another one."""
     return ApiError(
         "ALL_OR_NONE_OPERATION_ROLLED_BACK",
         "Record rolled back because not all records were valid and the request was using AllOrNone header",

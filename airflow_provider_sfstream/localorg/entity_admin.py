@@ -1,0 +1,85 @@
+"""``/admin/entities``: add fields, lose changes to gap events, overflow. Not part of Salesforce."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from airflow_provider_sfstream.localorg.entity import Entity
+from airflow_provider_sfstream.localorg.fields import Field
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.localorg.org import Org
+
+Control = Callable[[web.Request, dict[str, Any]], Awaitable[Any]]
+
+
+def routes(org: Org) -> list[web.RouteDef]:
+    """Return the routes; a request that cannot be carried out answers 400 and changes nothing."""
+    controls = _EntityControls(org)
+    return [
+        web.get("/admin/entities", _answered(controls.show)),
+        web.post("/admin/entities/{entity}/fields", _answered(controls.add_field)),
+        web.post("/admin/entities/{entity}/gaps", _answered(controls.set_gaps)),
+        web.post("/admin/entities/{entity}/overflow", _answered(controls.overflow)),
+    ]
+
+
+def _answered(control: Control) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        try:
+            text = await request.text()
+            return web.json_response(await control(request, dict(json.loads(text)) if text else {}))
+        except KeyError as error:
+            return web.json_response({"error": f"{error.args[0]!r} is missing"}, status=400)
+        except (ValueError, TypeError) as error:
+            return web.json_response({"error": str(error)}, status=400)
+
+    return handle
+
+
+class _EntityControls:
+    def __init__(self, org: Org) -> None:
+        self._org = org
+
+    async def show(self, request: web.Request, body: dict[str, Any]) -> Any:
+        """Answer with every entity's topic, newest schema id, fields and gap percentage."""
+        return {"entities": [self._shown(entity) for entity in self._org.sobjects.entities]}
+
+    async def add_field(self, request: web.Request, body: dict[str, Any]) -> Any:
+        """Add a custom field (``{"name": "Colour__c", "type": "Text"}``): later events have a new schema id."""
+        entity = self._entity(request)
+        schema_id = self._org.sobjects.entities.add_field(entity.name, Field(str(body["name"]), str(body["type"])))
+        return {"schema_id": schema_id}
+
+    async def set_gaps(self, request: web.Request, body: dict[str, Any]) -> Any:
+        """Send this ``percent`` of the entity's change events as GAP events from now on; 0 ends it."""
+        entity, percent = self._entity(request), body["percent"]
+        if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent <= 100:
+            raise ValueError(f"percent={percent!r} must be a number from 0 to 100")
+        self._org.sobjects.gap_percent[entity.name] = float(percent)
+        return self._shown(entity)
+
+    async def overflow(self, request: web.Request, body: dict[str, Any]) -> Any:
+        """Publish a GAP_OVERFLOW event."""
+        replay_id = self._org.sobjects.overflow(self._entity(request), user_id=self._org.user_id)
+        return {"replay_id": replay_id.hex()}
+
+    def _entity(self, request: web.Request) -> Entity:
+        name = request.match_info["entity"]
+        entity = self._org.sobjects.entities.get(name)
+        if entity is None:
+            raise ValueError(f"there is no entity {name!r}")
+        return entity
+
+    def _shown(self, entity: Entity) -> dict[str, Any]:
+        return {
+            "name": entity.name,
+            "topic": entity.topic,
+            "schema_id": self._org.schemas.latest(entity.event_name),
+            "fields": [{"name": field.name, "type": field.type} for field in entity.fields],
+            "gap_percent": self._org.sobjects.gap_percent.get(entity.name, 0.0),
+        }

@@ -1,0 +1,47 @@
+"""The REST API under ``/services/data``: versions, records, collections, queries and event schemas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from airflow_provider_sfstream.localorg import entity_admin, rest_collections, rest_events, rest_query, rest_records
+from airflow_provider_sfstream.localorg.errors import not_found
+from airflow_provider_sfstream.localorg.rest_calls import FIRST_VERSION, LAST_VERSION, Answer, Call, route
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.localorg.org import Org
+
+
+def routes(org: Org) -> list[web.RouteDef]:
+    """Return the routes of the REST API; what it does not have answers 404 in Salesforce's form."""
+    return [
+        web.get("/services/data", _versions),
+        web.get("/services/data/", _versions),
+        route(org, "GET", "", _resources),
+        *rest_events.routes(org),
+        *rest_records.routes(org),
+        *rest_collections.routes(org),
+        *rest_query.routes(org),
+        *entity_admin.routes(org),
+        web.route("*", "/services/data/{rest:.*}", _nothing),
+    ]
+
+
+async def _versions(request: web.Request) -> web.Response:
+    return web.json_response(
+        [
+            {"label": f"API {number}", "url": f"/services/data/v{number}.0", "version": f"{number}.0"}
+            for number in range(FIRST_VERSION, LAST_VERSION + 1)
+        ]
+    )
+
+
+async def _resources(call: Call) -> Answer:
+    return 200, {name: f"{call.base}/{name}" for name in ("sobjects", "query", "queryAll", "composite", "event")}
+
+
+async def _nothing(request: web.Request) -> web.Response:
+    error = not_found()
+    return web.json_response([error.as_error()], status=error.status)

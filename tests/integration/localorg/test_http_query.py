@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.localorg import LocalOrg
+from tests.support.sobject_client import SObjectClient, error_of
+
+
+@pytest.fixture(scope="module")
+def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
+        yield local_org
+
+
+@pytest.fixture(scope="module")
+def client(org: LocalOrg) -> Iterator[SObjectClient]:
+    client = SObjectClient(org)
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def accounts(client: SObjectClient) -> list[str]:
+    values = [
+        {"Name": "alpha", "AnnualRevenue": 10, "Some_Date__c": "2026-01-01"},
+        {"Name": "Beta's \\ best", "AnnualRevenue": 20, "Some_Date__c": "2026-06-01", "Active__c": "Yes"},
+        {"Name": "gamma", "Some_Check_Box__c": True, "BillingCity": "Graz"},
+        {"Name": "deleted"},
+    ]
+    ids = [client.create("Account", **one) for one in values]
+    client.delete("Account", ids.pop())
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("", [0, 1, 2]),
+        ("WHERE Name = 'ALPHA'", [0]),
+        (r"WHERE Name = 'Beta\'s \\ best'", [1]),
+        ("WHERE Name IN ('alpha', 'gamma', 'deleted')", [0, 2]),
+        ("WHERE Name NOT IN ('alpha')", [1, 2]),
+        ("WHERE Name != 'alpha' AND AnnualRevenue = null", [2]),
+        ("WHERE AnnualRevenue > 10", [1]),
+        ("WHERE AnnualRevenue <= 10.0", [0]),
+        ("WHERE Some_Date__c >= 2026-06-01", [1]),
+        ("WHERE CreatedDate < 2001-01-01T00:00:00Z", []),
+        ("WHERE LastModifiedDate > 2001-01-01T00:00:00.000+00:00 AND Some_Check_Box__c = TRUE", [2]),
+        ("WHERE Active__c <> null", [1]),
+        ("ORDER BY AnnualRevenue DESC, Name", [1, 0, 2]),
+        ("ORDER BY Name LIMIT 1 OFFSET 1", [1]),
+        ("LIMIT 2", [0, 1]),
+    ],
+)
+def test_conditions(client: SObjectClient, accounts: list[str], where: str, found: list[int]) -> None:
+    records = client.query(f"SELECT Id FROM Account {where}")
+    assert [record["Id"] for record in records] == [accounts[i] for i in found]
+
+
+def test_an_id_in_either_form(client: SObjectClient, accounts: list[str]) -> None:
+    for text in (accounts[1], accounts[1][:15]):
+        (record,) = client.query(f"select id, name from account where id = '{text}'")
+        assert record["Id"] == accounts[1]
+        assert record["Name"] == "Beta's \\ best"
+
+
+def test_deleted_records_are_in_query_all_only(client: SObjectClient, accounts: list[str]) -> None:
+    every = client.query("SELECT Name, IsDeleted FROM Account", deleted=True)
+    assert [record["IsDeleted"] for record in every] == [False, False, False, True]
+
+
+def test_every_field_and_count(client: SObjectClient, accounts: list[str]) -> None:
+    (record,) = client.query("SELECT FIELDS(ALL) FROM Account WHERE BillingCity = 'Graz' LIMIT 200")
+    described = client.call("GET", "/sobjects/Account/describe").json()["fields"]
+    assert set(record) == {"attributes", *(field["name"] for field in described)}
+    counted = client.call("GET", "/query", params={"q": "SELECT COUNT() FROM Account"}).json()
+    assert counted == {"totalSize": 3, "done": True, "records": []}
+
+
+def test_pages_see_one_state(client: SObjectClient) -> None:
+    for start in (0, 200, 400):
+        records = [{"attributes": {"type": "Contact"}, "LastName": f"n{n:04}"} for n in range(start, start + 200)]
+        assert all(r["success"] for r in client.call("POST", "/composite/sobjects", {"records": records}).json())
+    headers = {"Sforce-Query-Options": "batchSize=200"}
+    page = client.call("GET", "/query", params={"q": "SELECT LastName FROM Contact"}, headers=headers).json()
+    assert (page["totalSize"], page["done"], len(page["records"])) == (600, False, 200)
+    client.create("Contact", LastName="later")
+    names = [record["LastName"] for record in page["records"]]
+    while not page["done"]:
+        page = client.http.get(client.org.instance_url + page["nextRecordsUrl"], headers=headers).json()
+        names += [record["LastName"] for record in page["records"]]
+    assert names == [f"n{n:04}" for n in range(600)]
+    assert len(client.query("SELECT Id FROM Contact")) == 601
+
+
+@pytest.mark.parametrize(
+    ("soql", "code"),
+    [
+        ("", "MALFORMED_QUERY"),
+        ("SELECT Id", "MALFORMED_QUERY"),
+        ("SELECT Id FROM Account WHERE", "MALFORMED_QUERY"),
+        ("SELECT Id FROM Account WHERE Name LIKE 'a%'", "MALFORMED_QUERY"),
+        ("SELECT Id FROM Account WHERE Name = 'a' OR Name = 'b'", "MALFORMED_QUERY"),
+        ("SELECT Id FROM Account WHERE Name = 'a", "MALFORMED_QUERY"),
+        ("SELECT Id FROM Account LIMIT many", "MALFORMED_QUERY"),
+        ("SELECT Id FROM Account; DROP TABLE record", "MALFORMED_QUERY"),
+        ("SELECT Id FROM Nothing", "INVALID_TYPE"),
+        ("SELECT Nothing FROM Account", "INVALID_FIELD"),
+        ("SELECT Owner.Name FROM Account", "INVALID_FIELD"),
+        ("SELECT Id FROM Account WHERE BillingAddress = 'x'", "INVALID_FIELD"),
+        ("SELECT Id FROM Account WHERE AnnualRevenue = 'much'", "JSON_PARSER_ERROR"),
+    ],
+)
+def test_other_queries_are_refused(client: SObjectClient, soql: str, code: str) -> None:
+    assert error_of(client.call("GET", "/query/", params={"q": soql})) == (400, code)
+
+
+def test_an_unknown_locator(client: SObjectClient) -> None:
+    assert error_of(client.call("GET", "/query/01g000000000999AAA-2000")) == (400, "INVALID_QUERY_LOCATOR")
