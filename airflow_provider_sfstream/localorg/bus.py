@@ -128,7 +128,7 @@ class EventBus:
         rows = self._database.execute(
             "SELECT event.position, frame FROM topic_event CROSS JOIN event ON event.position = topic_event.position "
             "WHERE topic = ? AND topic_event.position > ? ORDER BY topic_event.position LIMIT ?",
-            (self._topic(topic), max(after, self.earliest(topic)), limit),
+            (self._topics.get(topic, 0), max(after, self.earliest(topic)), limit),
         ).fetchall()
         total = 0
         for index, (_, frame) in enumerate(rows):
@@ -212,7 +212,7 @@ class EventBus:
             "SELECT event.position, published_at, frame "
             "FROM topic_event CROSS JOIN event ON event.position = topic_event.position "
             "WHERE topic = ? AND topic_event.position > ? ORDER BY topic_event.position LIMIT ?",
-            (self._topic(topic), after, limit),
+            (self._topics.get(topic, 0), after, limit),
         )
         stored = []
         for position, published_at, frame in rows:
@@ -237,7 +237,6 @@ class EventBus:
             "ORDER BY position LIMIT 1",
             (floor, cutoff),
         ).fetchone()
-        # Nothing retained: look again when something has been published, or at the latest in a minute.
         oldest, self._oldest_at = row or (self._last + 1, cutoff)
         if oldest - 1 > floor:
             self._set_floor("", oldest - 1)
