@@ -20,6 +20,7 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -43,7 +44,7 @@ from tests.support.localorg import LocalOrg
 
 TOPIC = "/event/Order__e"
 FIELDS = {"Number__c": "double", "Status__c": "string", "Note__c": "string"}
-EVENT = {"Number__c": 1.5, "Status__c": "shipped", "Note__c": "order {n} " + "lorem ipsum dolor sit amet " * 13}
+WORDS = "order customer shipped pending address street city country phone invoice payment amount total note".split()
 
 
 class Token:
@@ -63,9 +64,20 @@ class Token:
 
 
 def fill(org: LocalOrg, count: int) -> None:
+    """Publish ``count`` events of about 400 bytes that compress as business data does, to about half."""
+    random = Random(1)  # noqa: S311 (test data)
     org.define("Order__e", **FIELDS)
-    for start in range(0, count, 20_000):
-        org.publish_many(TOPIC, min(20_000, count - start), EVENT)
+    for start in range(0, count, 5_000):
+        org.publish(TOPIC, [_event(random) for _ in range(min(5_000, count - start))])
+
+
+def _event(random: Random) -> dict[str, object]:
+    words = " ".join(random.choices(WORDS, k=28))
+    return {
+        "Number__c": random.random(),
+        "Status__c": random.randbytes(9).hex(),
+        "Note__c": f"{random.randbytes(64).hex()} {words}",
+    }
 
 
 def read_bare(target: str, token: AccessToken, count: int) -> int:

@@ -29,6 +29,21 @@ def writer(landing, attempt="1-aa", schema=lambda schema_id: SCHEMA, **sizes):
     return ParquetWindowWriter(landing, STREAM, WINDOW, attempt=attempt, schema=schema, **sizes)
 
 
+def in_a_process(code: str, *arguments: str) -> str:
+    """Run ``code`` in a process of its own and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        cwd=Path(__file__).parents[3],
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def read(landing, landed) -> pa.Table:
     folder = landing.window_folder(STREAM, WINDOW)
     tables = []
@@ -78,6 +93,33 @@ def test_rows_are_the_events_in_order_with_the_contracted_columns(landing, sizes
     if "part_bytes" in sizes:
         assert len(landed.files) > 1
     assert [file.name for file in landed.files] == [f"part-{n:05d}-1-aa.parquet" for n in range(len(landed.files))]
+
+
+@pytest.mark.parametrize("ids", [[None] * 9, ["é", "", "x"] * 3, [None, "é", "x", None, "", "y", "z", None, None]])
+def test_event_ids_keep_their_nulls(landing, ids):
+    one = batch(0, 9)
+    one.event_ids[:] = ids
+    with writer(landing) as open_writer:
+        open_writer.append(one)
+        landed = open_writer.finish()
+    table = read(landing, landed)
+    table.validate(full=True)
+    assert table["event_id"].to_pylist() == ids
+
+
+def test_landing_does_not_import_pandas(tmp_path):
+    """It would cost a quarter of a second and 40 MB in every task."""
+    code = """
+        import sys
+        from airflow_provider_sfstream.landing.location import Landing
+        from tests.unit.landing.test_parquet import batch, writer
+        before = "pandas" in sys.modules
+        with writer(Landing.from_url(sys.argv[1])) as open_writer:
+            open_writer.append(batch(0, 9))
+            open_writer.finish()
+        print(before, "pandas" in sys.modules)
+    """
+    assert in_a_process(code, str(tmp_path)).split() == ["False", "False"]
 
 
 def test_parts_are_zstd(tmp_path):
@@ -165,8 +207,7 @@ def test_a_landing_that_cannot_be_written_shows_at_append_or_finish(tmp_path):
         land()
 
 
-FULL_DISK = textwrap.dedent(
-    """
+FULL_DISK = """
     import os, resource, signal, sys
     from airflow_provider_sfstream.exceptions import LandingError
     from airflow_provider_sfstream.landing.location import Landing
@@ -187,22 +228,12 @@ FULL_DISK = textwrap.dedent(
             open_writer.finish()
     except LandingError as error:
         print(appended, len(landing.filesystem.ls(landing.window_folder(STREAM, WINDOW))), error)
-    """
-)
+"""
 
 
 def test_storage_that_fills_up_fails_the_window_soon_and_publishes_nothing(tmp_path):
     """The file size limit of the process makes the kernel refuse the write, as a full disk does."""
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        cwd=Path(__file__).parents[3],
-    )
-    assert done.returncode == 0, done.stderr
-    appended, left, message = done.stdout.split(" ", 2)
+    appended, left, message = in_a_process(FULL_DISK, str(tmp_path)).split(" ", 2)
     assert int(appended) < 10_000
     assert left == "0"
     assert "could not be written (OSError: File too large)" in message
