@@ -6,6 +6,7 @@ import fcntl
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,7 @@ class Org:
         """What API logins append to the password."""
         return self.identity.security_token
 
-    @property
+    @cached_property
     def user_id(self) -> str:
         """18 characters, ``005...``."""
         return self.sessions.user_id(self.username)

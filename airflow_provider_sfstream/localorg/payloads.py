@@ -54,11 +54,14 @@ def encode(schema: Any, values: Mapping[str, Any]) -> bytes:
 
     :raises ValueError: if a field is unknown to the schema, or a value does not fit it.
     """
-    columns = {field["name"]: field for field in schema["fields"]}
-    unknown = set(values) - set(columns)
-    if unknown:
-        raise ValueError(f"{schema['name']} has no field {', '.join(sorted(unknown))}")
-    record = {name: _value(columns[name], value) for name, value in values.items()}
+    record = {}
+    for field in schema["fields"]:
+        name = field["name"]
+        if name in values:
+            value = values[name]
+            record[name] = _parsed(field, value) if isinstance(value, str) else value
+    if len(record) < len(values):
+        raise ValueError(f"{schema['name']} has no field {', '.join(sorted(set(values) - set(record)))}")
     buffer = io.BytesIO()
     try:
         fastavro.schemaless_writer(buffer, schema, record)
@@ -82,13 +85,12 @@ def decode(schema: Any, payload: bytes) -> dict[str, Any]:
     return dict(record)
 
 
-def _value(field: Mapping[str, Any], value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    kind = field.get("doc", "").split(":")[1:2]
-    if kind == ["DateTime"] or field["name"] == "CreatedDate":
+def _parsed(field: Mapping[str, Any], value: str) -> str | int:
+    """Return the milliseconds of a date or time given as text, and any other text as it is."""
+    doc = field.get("doc", "")
+    if doc.startswith(("Data:DateTime", "CreatedDate:DateTime")):
         moment = datetime.fromisoformat(value)
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-    if field.get("doc", "").startswith("Data:DateOnly"):
+    if doc.startswith("Data:DateOnly"):
         return (date.fromisoformat(value) - date(1970, 1, 1)).days * _MILLISECONDS_PER_DAY
     return value

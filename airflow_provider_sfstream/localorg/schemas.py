@@ -24,8 +24,10 @@ class SchemaRegistry:
         self._json: dict[str, str] = {}
         self._parsed: dict[str, Any] = {}
         self._latest: dict[str, str] = {}
+        self._names: dict[str, str] = {}
         for schema_id, name, text in database.execute("SELECT schema_id, name, json FROM schema ORDER BY registration"):
             self._json[schema_id] = text
+            self._names[schema_id] = name
             self._latest[name] = schema_id
 
     def register(self, record_schema: dict[str, Any]) -> str:
@@ -52,6 +54,7 @@ class SchemaRegistry:
                 (schema_id, name, text),
             )
         self._json[schema_id] = text
+        self._names[schema_id] = name
         self._latest[name] = schema_id
         return schema_id
 
@@ -74,5 +77,4 @@ class SchemaRegistry:
 
     def name(self, schema_id: str) -> str | None:
         """Return the event API name that a schema describes, ``None`` if there is none of this id."""
-        text = self._json.get(schema_id)
-        return str(json.loads(text)["name"]) if text else None
+        return self._names.get(schema_id)
