@@ -117,8 +117,10 @@ def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credent
             f"The Salesforce connection lacks {', '.join(missing)} for the login flow {flow!r}. Fill them in, or "
             "choose another flow with auth_flow. Nothing was contacted."
         )
-    login_url = _checked_url("login_url", login_url_from(fields), allow_insecure)
-    return _credentials(flow, fields, login_url, allow_insecure)
+    if flow == "access_token":
+        instance_url = _checked_url("instance_url", fields.get("instance_url") or "", allow_insecure)
+        return GivenAccessToken(instance_url, fields.get("access_token") or "")
+    return _credentials(flow, fields, _checked_url("login_url", login_url_from(fields), allow_insecure))
 
 
 _FLOWS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -142,13 +144,10 @@ def _inferred_flow(fields: Fields) -> str:
     return asked[0] if asked else "client_credentials"
 
 
-def _credentials(flow: str, fields: Fields, login_url: str, allow_insecure: bool) -> Credentials:
+def _credentials(flow: str, fields: Fields, login_url: str) -> Credentials:
     def text(name: str) -> str:
         return fields.get(name) or ""
 
-    if flow == "access_token":
-        instance_url = _checked_url("instance_url", text("instance_url"), allow_insecure)
-        return GivenAccessToken(instance_url, text("access_token"))
     if flow == "refresh_token":
         return RefreshToken(login_url, text("consumer_key"), text("refresh_token"), fields.get("consumer_secret"))
     if flow == "jwt_bearer":
@@ -170,10 +169,11 @@ def login_url_from(fields: Fields) -> str:
     ``https://{label}.salesforce.com``, as in Airflow's Salesforce provider.
     """
     for name in ("login_url", "domain", "instance_url", "instance"):
-        value = (fields.get(name) or "").strip().rstrip("/")
+        given = (fields.get(name) or "").strip()
+        value = given.rstrip("/")
         if not value:
             continue
-        if "://" in value:
+        if "://" in given:
             return value
         bare_host = name == "login_url" or value.endswith(".com") or ":" in value
         return f"https://{value}" if bare_host else f"https://{value}.salesforce.com"
