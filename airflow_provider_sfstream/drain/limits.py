@@ -38,7 +38,7 @@ class DrainLimits:
     max_events: int | None = None
     max_bytes: int | None = None
     max_seconds: float | None = None
-    idle_timeout: float = 20.0
+    idle_timeout: float = 10.0
     until: datetime | None = None
     grace: timedelta = timedelta(0)
 
@@ -53,7 +53,7 @@ class DrainLimits:
             )
         if not _is_seconds(self.idle_timeout):
             raise ConfigurationError(
-                f"idle_timeout={self.idle_timeout!r} must be a number of seconds above 0, for example 20."
+                f"idle_timeout={self.idle_timeout!r} must be a number of seconds above 0, for example 10."
             )
         if self.until is not None and (not isinstance(self.until, datetime) or self.until.utcoffset() is None):
             raise ConfigurationError(

@@ -99,7 +99,7 @@ class DrainReplayWindowOperator(BaseOperator):
         max_events: int | None = None,
         max_bytes: int | None = None,
         max_seconds: float | None = None,
-        idle_timeout: float = 20.0,
+        idle_timeout: float = 10.0,
         until: str | datetime | None = None,
         grace: timedelta = timedelta(0),
         on_invalid_replay: Literal["fail", "earliest", "latest"] = "fail",
