@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from airflow_provider_sfstream.localorg.bus import BusEvent
 from airflow_provider_sfstream.localorg.endings import CallEnded, end_call, refused
@@ -147,7 +148,10 @@ class PubSubService:
                 status="UNAVAILABLE",
                 message="upstream connect error or disconnect/reset before headers. reset reason: remote reset",
             )
-        return pb.PublishRequest.FromString(body)
+        try:
+            return pb.PublishRequest.FromString(body)
+        except DecodeError:
+            raise CallEnded(code="", status="INTERNAL", message="Exception deserializing request!") from None
 
     def _publish_events(self, topic: TopicDefinition, request: pb.PublishRequest, call: _Call) -> pb.PublishResponse:
         if not topic.can_publish:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import grpc
 import pytest
@@ -74,11 +76,10 @@ def test_open_streams_can_be_dropped_at_once(org: LocalOrg, topic: str) -> None:
 
 
 def test_transport_errors_come_without_trailers(org: LocalOrg, topic: str) -> None:
-    org.fault(
-        "fail_calls", rpc="Subscribe", code="", status="INTERNAL", message="Received RST_STREAM with error code 0"
-    )
+    message = "Stream removed (RST_STREAM (Received RST_STREAM with error code 0))"
+    org.fault("fail_calls", rpc="Subscribe", code="", status="INTERNAL", message=message)
     error = Subscriber(org).fetch(1, topic).error()
-    assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "Received RST_STREAM with error code 0")
+    assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, message)
     assert not error.trailing_metadata()
 
 
@@ -117,6 +118,15 @@ def test_revoking_a_token_ends_its_streams_and_its_calls(org: LocalOrg, topic: s
     assert error_code(caught.value) == "service.auth.error"
     if not everybody:
         assert org.stub().GetTopic(pb.TopicRequest(topic_name=topic), metadata=org.metadata(other))
+
+
+def test_a_client_that_revokes_its_own_token_loses_its_stream(org: LocalOrg, topic: str) -> None:
+    token = org.token()
+    subscriber = Subscriber(org, token=token).fetch(100, topic)
+    wait_until(lambda: any(stream["topic"] == topic for stream in org.streams()))
+    body = urlencode({"token": token}).encode()
+    urllib.request.urlopen(f"{org.login_url}/services/oauth2/revoke", body, timeout=20).close()
+    assert error_code(subscriber.error()) == "service.auth.error"
 
 
 def test_the_delivery_quota_ends_streams(org: LocalOrg, topic: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
 from airflow_provider_sfstream.protocol import pubsub_api_pb2_grpc as pb_grpc
-from tests.support.localorg import LocalOrg
+from tests.support.localorg import LocalOrg, wait_until
 from tests.support.subscriber import Subscriber
 
 ORDERS = {"platform_events": [{"name": "Order__e", "fields": [{"name": "Amount__c", "type": "double"}]}]}
@@ -52,6 +52,15 @@ def test_every_acknowledged_event_outlives_kill_9(tmp_path: Path) -> None:
             read = [event.replay_id for event in subscriber.events(5_001)]
         assert read == [event["replay_id"] for event in before] + later
         assert read == sorted(set(read))
+
+
+def test_stopping_ends_open_streams(tmp_path: Path) -> None:
+    with LocalOrg.running(tmp_path / "org", topics=ORDERS) as org:
+        subscriber = Subscriber(org).fetch(100, "/event/Order__e")
+        wait_until(org.streams)
+        assert org.stop() == 0
+        assert subscriber.error().code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+        assert (org.data_dir / "localorg.log").read_text() == ""
 
 
 def test_one_data_directory_serves_one_process(org: LocalOrg) -> None:

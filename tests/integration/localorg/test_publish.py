@@ -103,6 +103,15 @@ def test_an_older_schema_is_still_accepted(org: LocalOrg) -> None:
     assert [(e["schema_id"], e["fields"]["Number__c"]) for e in org.record("/event/Older__e")] == [(old, 7)]
 
 
+def test_a_request_that_is_not_one_is_refused(org: LocalOrg) -> None:
+    with grpc.insecure_channel(org.grpc_target) as channel:
+        call = channel.unary_unary("/eventbus.v1.PubSub/Publish")
+        with pytest.raises(grpc.RpcError) as caught:
+            call(b"\xff\xff", metadata=org.metadata(), timeout=20)
+    assert caught.value.code() == grpc.StatusCode.INTERNAL
+    assert error_code(caught.value) is None
+
+
 def test_an_empty_request_is_refused(org: LocalOrg, topic: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         publish(org, topic)
