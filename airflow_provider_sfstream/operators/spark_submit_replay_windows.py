@@ -53,6 +53,7 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
         task returns without submitting anything.
     """
 
+    py_files: str | None
     template_fields: Sequence[str] = (
         *SparkSubmitOperator.template_fields,
         "windows",
@@ -107,7 +108,7 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
             raise AirflowSkipException("There are no windows with events to process.")
         metrics_url = f"{self.output_url.rstrip('/')}/_sfstream/metrics/{_file_name(context)}.json"
         self.application_args = self._arguments(manifests, metrics_url)
-        own_py_files: str | None = self.py_files
+        own_py_files = self.py_files
         with tempfile.TemporaryDirectory() as folder:
             # A driver elsewhere gets the application's one file only, and this.
             self.py_files = ",".join(filter(None, (str(write_executor_package(folder)), own_py_files)))

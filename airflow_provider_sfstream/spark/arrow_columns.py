@@ -54,21 +54,6 @@ def arrow_type(type_: ColumnType) -> pa.DataType:
     return pa.list_(arrow_type(inside)) if kind == "array" else pa.map_(pa.string(), arrow_type(inside))
 
 
-def column_type(type_: pa.DataType) -> ColumnType:
-    """Return the column type of an Arrow type, the inverse of :func:`arrow_type`."""
-    if pa.types.is_struct(type_):
-        return {"struct": {member.name: column_type(member.type) for member in type_}}
-    if pa.types.is_list(type_):
-        return {"array": column_type(type_.value_type)}
-    if pa.types.is_map(type_):
-        return {"map": column_type(type_.item_type)}
-    return (
-        "timestamp"
-        if pa.types.is_timestamp(type_)
-        else next(name for name, arrow in _PRIMITIVES.items() if arrow == type_)
-    )
-
-
 # From pyruhvro's arrays
 
 

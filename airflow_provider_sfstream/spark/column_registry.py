@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from airflow_provider_sfstream.spark.avro_columns import ColumnType
 
@@ -89,6 +90,17 @@ def merge_types(old: ColumnType, new: ColumnType) -> ColumnType | None:
             return None
         members[name] = merged
     return {"struct": members}
+
+
+def type_of_spark(type_: Any) -> ColumnType:
+    """Return the column type of a type in the JSON form of Spark's own schemas."""
+    if isinstance(type_, str):
+        return {"integer": "int"}.get(type_, type_)
+    if type_["type"] == "struct":
+        return {"struct": {member["name"]: type_of_spark(member["type"]) for member in type_["fields"]}}
+    if type_["type"] == "array":
+        return {"array": type_of_spark(type_["elementType"])}
+    return {"map": type_of_spark(type_["valueType"])}
 
 
 def kind_of(type_: ColumnType) -> str:

@@ -1,6 +1,6 @@
 """From payloads to columns: pyruhvro where it can, fastavro where it must, and every undecodable payload by itself.
 
-Every payload is checked to its last byte. Before pyruhvro sees it, eight known bytes are appended, which the schema
+Every payload is checked to its last byte. Before pyruhvro sees it, eight random bytes are appended, which the schema
 reads as a closing number: if the event ends early or late, those bytes are not where they should be.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,8 +25,6 @@ from airflow_provider_sfstream.spark.avro_columns import Member, members_of, nee
 log = logging.getLogger(__name__)
 
 DecoderChoice = Literal["auto", "fastavro"]
-END = b"\x9d<end>\x1bA"
-_END_VALUE: float = struct.unpack("<d", END)[0]
 _PROBED_PAYLOADS = 16
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -60,6 +59,8 @@ class EventDecoder:
         self._schema = fastavro.parse_schema(_without_ornament(schema))
         framed = [{"name": "event", "type": _without_ornament(schema)}, {"name": "end", "type": "double"}]
         self._framed_json = json.dumps({"type": "record", "name": "FramedEvent", "fields": framed})
+        self._end = os.urandom(8)
+        self._end_number: int = struct.unpack("<q", self._end)[0]
         self._name = schema["name"]
         self._pyruhvro: Any = None
         if choice == "auto" and not needs_fastavro(self.members):
@@ -86,8 +87,9 @@ class EventDecoder:
         return DecodedEvents(columns, _event_times(self.members, columns, len(payloads)))
 
     def _with_pyruhvro(self, payloads: Sequence[bytes]) -> list[pa.Array]:
-        framed = self._pyruhvro.deserialize_array([payload + END for payload in payloads], self._framed_json)
-        if pa.compute.any(pa.compute.not_equal(framed.column("end"), _END_VALUE)).as_py():
+        framed = self._pyruhvro.deserialize_array([payload + self._end for payload in payloads], self._framed_json)
+        ends = framed.column("end").view(pa.int64())  # as bits: not every eight bytes are a number
+        if pa.compute.any(pa.compute.not_equal(ends, self._end_number)).as_py():
             raise ValueError("bytes are left over after the event")
         event = framed.column("event")
         event.validate(full=True)  # pyruhvro does not check that text is UTF-8

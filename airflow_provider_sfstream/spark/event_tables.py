@@ -14,8 +14,7 @@ from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
-from airflow_provider_sfstream.spark.arrow_columns import column_type
-from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
+from airflow_provider_sfstream.spark.column_registry import ColumnRegistry, type_of_spark
 from airflow_provider_sfstream.spark.event_batches import ENVELOPE, PARTITIONS
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 
@@ -88,12 +87,10 @@ class EventTables:
         except FileNotFoundError:
             if not any(folder.startswith("event_date=") for folder in self._files.folders(f"{self.base}/{table}")):
                 return ColumnRegistry()
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         log.warning("%s has no column registry; making it from the table's files.", table)
         stored = self._spark.read.option("mergeSchema", True).parquet(f"{self.base}/{table}").schema
-        fields = {field.name: column_type(field.type) for field in to_arrow_schema(stored)}
-        return ColumnRegistry({name: t for name, t in fields.items() if name not in ENVELOPE | PARTITIONS})
+        columns = {item["name"]: type_of_spark(item["type"]) for item in stored.jsonValue()["fields"]}
+        return ColumnRegistry({name: t for name, t in columns.items() if name not in ENVELOPE | PARTITIONS})
 
     def write_registry(self, table: str, registry: ColumnRegistry) -> None:
         self._files.replace_text(self._registry_url(table), registry.to_json())

@@ -1,0 +1,171 @@
+"""Benchmarks ``event_log`` and ``event_log_rewrite``: the Spark job beside itself decoding with fastavro, and beside
+Spark merely rewriting the table that the job made, which is the least the job could cost.
+
+One Spark session, one landed window of change events (about 430 bytes, 100 columns), every side in turn, several
+rounds; the medians count. Prints one JSON line for each; ``ratio`` is our events per second divided by the other's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import fastavro
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from airflow_provider_sfstream.spark.event_log_job import EventLogOptions, run
+from tests.support.landing_files import LandedEvent, land_window
+from tests.support.spark import start_session
+
+TOPIC, TABLE = "/data/AccountChangeEvent", "AccountChangeEvent"
+START = datetime(2026, 1, 10, tzinfo=UTC)
+WORDS = ("order", "customer", "shipped", "pending", "address", "street", "city", "country", "phone", "invoice", "note")
+
+
+def schema() -> dict[str, Any]:
+    """Return a change event schema of the shape and size that Salesforce gives an Account."""
+    text = {"type": "array", "items": "string"}
+    changes = ("CREATE", "UPDATE", "DELETE", "UNDELETE", "GAP_CREATE", "GAP_UPDATE", "GAP_DELETE", "GAP_OVERFLOW")
+    header: list[tuple[str, Any]] = [
+        ("entityName", "string"),
+        ("recordIds", text),
+        ("changeType", {"type": "enum", "name": "ChangeType", "symbols": list(changes)}),
+        ("changeOrigin", "string"),
+        ("transactionKey", "string"),
+        ("sequenceNumber", "int"),
+        ("commitTimestamp", "long"),
+        ("commitNumber", "long"),
+        ("commitUser", "string"),
+        ("nulledFields", text),
+        ("diffFields", text),
+        ("changedFields", text),
+    ]
+    fields = [{"name": "ChangeEventHeader", "type": _record("ChangeEventHeader", header)}]
+    address = _record("Address", [(n, ["null", "string"]) for n in ("Street", "City", "PostalCode", "Country")])
+    person = _record("Switchable_PersonName", [(n, ["null", "string"]) for n in ("FirstName", "LastName")])
+    fields.append({"name": "Name", "type": ["null", "string", person], "default": None})
+    fields.append({"name": "BillingAddress", "type": ["null", address], "default": None})
+    fields.append({"name": "ShippingAddress", "type": ["null", "Address"], "default": None})
+    kinds = [("string", "Data:Text")] * 5 + [
+        ("double", "Data:Currency"),
+        ("long", "Data:DateTime"),
+        ("boolean", "Data:Boolean"),
+        ("long", "Data:DateOnly"),
+        ("int", "Data:Integer"),
+    ]
+    for number in range(95):
+        kind, doc = kinds[number % 10]
+        fields.append(
+            {"name": f"Field{number}__c", "type": ["null", kind], "doc": f"{doc}:00N{number}", "default": None}
+        )
+    return {**_record(TABLE, []), "namespace": "com.sforce.eventbus", "fields": fields}
+
+
+def _record(name: str, fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": key, "type": type_} for key, type_ in fields]}
+
+
+def land(folder: Path, count: int) -> str:
+    """Land ``count`` events of three days and return the manifest's URL."""
+    shape = random.Random(1)
+    avro = schema()
+    parsed = fastavro.parse_schema(json.loads(json.dumps(avro)))
+    events = []
+    for number in range(count):
+        stream = io.BytesIO()
+        fastavro.schemaless_writer(stream, parsed, _event(number, count, shape))
+        events.append(LandedEvent(number, "account", stream.getvalue()))
+    times = (START, START + timedelta(days=3))
+    return land_window(
+        folder, "20260113T000000Z-bench", events, {"account": avro}, event_times=times, topic=TOPIC, parts=4
+    )
+
+
+def _event(number: int, count: int, shape: random.Random) -> dict[str, Any]:
+    moment = int(START.timestamp() * 1000) + number * 3 * 86_400_000 // count
+    header = {
+        "entityName": "Account",
+        "recordIds": [f"001{shape.getrandbits(48):015d}"],
+        "changeType": "UPDATE",
+        "changeOrigin": "com/salesforce/api/soap/65.0;client=Bench",
+        "transactionKey": f"{shape.getrandbits(32):08x}-{shape.getrandbits(64):016x}",
+        "sequenceNumber": 1 + number % 7,
+        "commitTimestamp": moment,
+        "commitNumber": 10_000_000_000 + number,
+        "commitUser": "0055g00000ABCDEAAA",
+        "nulledFields": [],
+        "diffFields": [],
+        "changedFields": ["0x0000000000F00C20", "2-0x06"],
+    }
+    record: dict[str, Any] = {"ChangeEventHeader": header, "Name": " ".join(shape.sample(WORDS, 3))}
+    for field in shape.sample(range(95), 6):
+        kind = field % 10
+        value: Any = " ".join(shape.sample(WORDS, 3)) if kind < 5 else moment + shape.getrandbits(20)
+        record[f"Field{field}__c"] = {5: shape.random() * 1000, 7: True, 9: number & 0xFFFF}.get(kind, value)
+    if number % 3 == 0:
+        record["BillingAddress"] = {"Street": " ".join(shape.sample(WORDS, 4)), "City": "Berlin", "PostalCode": "10115"}
+    return record
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        manifest = land(folder / "landing", given.events)
+        spark = start_session(folder)
+        measured = measure(spark, manifest, folder, given.rounds)
+        spark.stop()
+    seconds = {side: statistics.median(times) for side, times in measured.items()}
+    ours = {"events": given.events, "events_per_second": round(given.events / seconds["ours"])}
+    for benchmark, other in (("event_log", "fastavro"), ("event_log_rewrite", "rewrite")):
+        figures = {
+            "benchmark": benchmark,
+            "ratio": round(seconds[other] / seconds["ours"], 3),
+            **ours,
+            f"{other}_events_per_second": round(given.events / seconds[other]),
+            "seconds": {side: [round(t, 2) for t in measured[side]] for side in ("ours", other)},
+        }
+        print(json.dumps(figures), flush=True)
+
+
+def measure(spark: Any, manifest: str, folder: Path, rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each round, by side. The first round warms up and does not count."""
+    table, copy = folder / "ours" / TABLE, folder / "copy"
+
+    def job(output: str, **options: Any) -> Callable[[], Any]:
+        return lambda: run(spark, EventLogOptions((manifest,), (folder / output).as_uri(), **options))
+
+    def rewrite() -> None:
+        rows = spark.read.option("basePath", str(table)).parquet(str(table))
+        writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer.partitionBy("event_date", "window_id").parquet(str(copy))
+
+    sides = {"ours": job("ours"), "rewrite": rewrite, "fastavro": job("fastavro", decoder="fastavro")}
+    measured: dict[str, list[float]] = {side: [] for side in sides}
+    for number in range(rounds + 1):
+        for side, act in sides.items():
+            shutil.rmtree(folder / ("copy" if side == "rewrite" else side), ignore_errors=True)
+            started = time.perf_counter()
+            act()
+            if number:
+                measured[side].append(time.perf_counter() - started)
+    return measured
+
+
+if __name__ == "__main__":
+    main()

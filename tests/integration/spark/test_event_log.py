@@ -1,0 +1,330 @@
+"""The event log job in a real Spark session, compared row by row with the events that were landed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
+from airflow_provider_sfstream.spark.event_log_job import EventLogMetrics, EventLogOptions, run
+from tests.support.landing_files import LandedEvent, encode, land_window
+
+DAY = datetime(2026, 1, 10, tzinfo=UTC)
+SPAN = (DAY, DAY + timedelta(days=3))
+ORDER = {
+    "type": "record",
+    "name": "Order__e",
+    "namespace": "com.sforce.eventbus",
+    "fields": [
+        {"name": "CreatedDate", "type": "long", "doc": "CreatedDate:DateTime"},
+        {"name": "CreatedById", "type": "string", "doc": "CreatedBy:EntityId"},
+        {"name": "Amount__c", "type": ["null", "double"], "doc": "Data:Double:00N1", "default": None},
+        {"name": "Due__c", "type": ["null", "long"], "doc": "Data:DateOnly:00N2", "default": None},
+    ],
+}
+ORDER_2 = copy.deepcopy(ORDER)
+ORDER_2["fields"].append({"name": "Note__c", "type": ["null", "string"], "doc": "Data:Text:00N3", "default": None})
+ORDER_3 = copy.deepcopy(ORDER)
+ORDER_3["fields"][2]["type"] = ["null", "string"]
+ACCOUNT_SCHEMA = Path(__file__).parents[4] / "shared/schemas/AccountChangeEvent.avsc"
+CONTACT_SCHEMA = ACCOUNT_SCHEMA.with_name("ContactChangeEvent.avsc")
+
+
+def milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def order(number: int, schema_id: str = "one", **fields: Any) -> LandedEvent:
+    """Return an event of the day that its number gives: eight hours lie between two numbers."""
+    moment = DAY + timedelta(hours=8 * (number % 9))
+    record = {"CreatedDate": milliseconds(moment), "CreatedById": "005", "Amount__c": number / 4, "Due__c": None}
+    return LandedEvent(number, schema_id, record | fields)
+
+
+class Lake:
+    """A landing and tables in a temporary folder."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self.spark, self.landing, self.output = spark, folder / "landing", folder / "tables"
+
+    def land(self, window_id: str, events: list[LandedEvent], schemas: dict[str, Any], **given: Any) -> str:
+        return land_window(self.landing, window_id, events, schemas, **{"event_times": SPAN} | given)
+
+    def run(self, *manifests: str, **given: Any) -> EventLogMetrics:
+        return run(self.spark, EventLogOptions(manifests, self.output.as_uri(), **given))
+
+    def rows(self, table: str = "Order__e") -> list[dict[str, Any]]:
+        frame = self.spark.read.option("mergeSchema", True).parquet(str(self.output / table))
+        rows = [row.asDict(recursive=True) for row in frame.collect()]
+        return sorted(rows, key=lambda row: (row.get("_replay_id") or row.get("replay_id"), row["window_id"]))
+
+    def files(self) -> dict[str, bytes]:
+        return {str(p.relative_to(self.output)): p.read_bytes() for p in self.output.rglob("*.parquet")}
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path) -> Lake:
+    return Lake(spark, tmp_path)
+
+
+def as_utc(local: datetime) -> datetime:
+    """Spark hands timestamps over in the local time zone, without naming it."""
+    return local.astimezone(UTC)
+
+
+def without_place(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k not in ("window_id", "_ordinal")} for row in rows]
+
+
+def test_every_event_is_one_typed_row_of_its_date(lake: Lake) -> None:
+    events = [order(n, Due__c=milliseconds(datetime(1969, 12, 1, tzinfo=UTC)) if n % 2 else None) for n in range(40)]
+    metrics = lake.run(lake.land("20260110T000000Z-a", events, {"one": ORDER}, parts=3))
+    rows = lake.rows()
+    assert len(rows) == 40
+    for ordinal, (row, event) in enumerate(zip(rows, events, strict=True)):
+        moment = DAY + timedelta(hours=8 * (event.number % 9))
+        assert as_utc(row.pop("CreatedDate")) == as_utc(row.pop("_event_time")) == moment
+        assert as_utc(row.pop("_received_at")) == datetime(2026, 1, 10, 12, tzinfo=UTC)
+        assert row == {
+            "_replay_id": event.replay_id,
+            "_event_id": f"event-{event.number}",
+            "_schema_id": "one",
+            "_ordinal": ordinal,
+            "_topic": "/event/Order__e",
+            "_org_id": "00D000000000001EAA",
+            "CreatedById": "005",
+            "Amount__c": event.number / 4,
+            "Due__c": date(1969, 12, 1) if event.number % 2 else None,
+            "event_date": moment.date(),
+            "window_id": "20260110T000000Z-a",
+        }
+    assert {row["event_date"] for row in rows} == {date(2026, 1, 10), date(2026, 1, 11), date(2026, 1, 12)}
+    assert (metrics.rows_in, metrics.rows_written, metrics.tables) == (40, 40, {"Order__e": 40})
+    assert metrics.decoders == {"pyruhvro": 40}
+
+
+def test_fastavro_gives_the_same_rows(lake: Lake) -> None:
+    manifest = lake.land("w1", [order(n) for n in range(20)], {"one": ORDER})
+    lake.run(manifest)
+    rows = lake.rows()
+    metrics = lake.run(manifest, decoder="fastavro")
+    assert lake.rows() == rows
+    assert metrics.decoders == {"fastavro": 20}
+
+
+def test_running_a_window_again_changes_nothing(lake: Lake) -> None:
+    manifest = lake.land("w1", [order(n) for n in range(30)] + [LandedEvent(99, "one", b"\xff")], {"one": ORDER})
+    metrics_file = lake.output / "metrics.json"
+    first = lake.run(manifest, metrics_file=metrics_file.as_uri())
+    rows, folders = lake.rows(), {Path(name).parent for name in lake.files()}
+    again = lake.run(manifest, manifest)
+    assert lake.rows() == rows
+    assert {Path(name).parent for name in lake.files()} == folders
+    assert vars(again) | {"seconds": 0} == vars(first) | {"seconds": 0}
+    assert json.loads(metrics_file.read_text()) == vars(first)
+
+
+def test_windows_that_overlap_give_each_event_once(lake: Lake) -> None:
+    one = lake.land("w1", [*(order(n) for n in range(20)), order(7)], {"one": ORDER})
+    two = lake.land("w2", [order(n) for n in range(10, 30)], {"one": ORDER})
+    lake.run(two)
+    metrics = lake.run(one)
+    assert (metrics.rows_written, metrics.duplicates) == (10, 11)
+    separately = lake.rows()
+    assert [int.from_bytes(row["_replay_id"][:8], "big") for row in separately] == list(range(30))
+    assert {row["window_id"] for row in separately if row["_replay_id"] >= order(10).replay_id} == {"w2"}
+    together = lake.run(one, two)
+    assert lake.rows() == separately, "an event stays with the window that the table has it from"
+    assert (together.rows_in, together.rows_written, together.duplicates) == (41, 30, 11)
+
+
+def test_windows_of_one_run_overlap(lake: Lake) -> None:
+    two = lake.land("w2", [order(n) for n in range(5, 15)], {"one": ORDER})
+    one = lake.land("w1", [order(n) for n in range(10)], {"one": ORDER})
+    empty = lake.land("w0", [], {})
+    metrics = lake.run(two, one, empty)
+    assert [(row["window_id"], row["_ordinal"]) for row in lake.rows()] == [
+        *(("w1", n) for n in range(10)),
+        *(("w2", n) for n in range(5, 10)),
+    ]
+    assert (metrics.windows, metrics.rows_in, metrics.duplicates) == (["w0", "w1", "w2"], 20, 5)
+
+
+def test_two_topics_do_not_share_replay_ids(lake: Lake) -> None:
+    one = lake.land("w1", [order(n) for n in range(5)], {"one": ORDER})
+    two = lake.land("w2", [order(n) for n in range(5)], {"one": ORDER}, topic="/event/Orders__chn")
+    assert lake.run(one, two).rows_written == 10
+
+
+def test_an_empty_window_is_fine(lake: Lake) -> None:
+    metrics = lake.run(lake.land("w0", [], {}))
+    assert (metrics.windows, metrics.rows_in, metrics.rows_written) == (["w0"], 0, 0)
+    assert not lake.output.exists()
+
+
+def test_schemas_mix_and_change_and_no_type_is_rewritten(lake: Lake) -> None:
+    lake.run(lake.land("w1", [order(n) for n in range(4)], {"one": ORDER}))
+    mixed = [order(n, "two", Note__c=f"note {n}") if n % 2 else order(n) for n in range(4, 8)]
+    lake.run(lake.land("w2", mixed, {"one": ORDER, "two": ORDER_2}))
+    lake.run(lake.land("w3", [order(n, "three", Amount__c=f"{n} EUR") for n in range(8, 10)], {"three": ORDER_3}))
+    rows = lake.rows()
+    assert [row["Amount__c"] for row in rows] == [*(n / 4 for n in range(8)), None, None]
+    assert [row["Amount__c__string"] for row in rows] == [None] * 8 + ["8 EUR", "9 EUR"]
+    assert [row["Note__c"] for row in rows] == [f"note {n}" if n in (5, 7) else None for n in range(10)]
+    registry = json.loads((lake.output / "Order__e/_sfstream/columns.json").read_text())
+    assert {column["name"]: column["type"] for column in registry["columns"]} == {
+        "CreatedDate": "timestamp",
+        "CreatedById": "string",
+        "Amount__c": "double",
+        "Due__c": "date",
+        "Note__c": "string",
+        "Amount__c__string": "string",
+    }
+    (lake.output / "Order__e/_sfstream/columns.json").unlink()
+    lake.run(lake.land("w4", [order(10, "three", Amount__c="10 EUR")], {"three": ORDER_3}))
+    assert lake.rows()[-1]["Amount__c__string"] == "10 EUR", "a lost registry is made from the files"
+
+
+def test_what_cannot_be_decoded_goes_to_quarantine_and_its_neighbours_do_not(lake: Lake) -> None:
+    good = encode(ORDER, order(3).record)
+    events = [order(n) for n in range(50)]
+    broken = {10: good[:-1], 11: good + b"\x00", 12: b"", 30: b"\xff" * 30, 49: good[:5]}
+    for place, payload in broken.items():
+        events[place] = LandedEvent(place, "one", payload)
+    events += [LandedEvent(50, "lost", good), LandedEvent(51, "unreadable", good), LandedEvent(52, None, good)]
+    manifest = lake.land("w1", events, {"one": ORDER, "unreadable": {"type": "strange"}}, parts=2)
+    metrics = lake.run(manifest)
+    assert (metrics.rows_in, metrics.rows_written, metrics.quarantined) == (53, 45, 8)
+    assert [row["_replay_id"] for row in lake.rows()] == [e.replay_id for e in events[:50] if e.number not in broken]
+    quarantine = lake.rows("_quarantine")
+    assert [(row["ordinal"], row["payload"]) for row in quarantine] == [
+        *broken.items(),
+        *((place, good) for place in (50, 51, 52)),
+    ]
+    assert [row["schema_id"] for row in quarantine] == ["one"] * 5 + ["lost", "unreadable", None]
+    assert {row["topic"] for row in quarantine} == {"/event/Order__e"}
+    assert all(row["reason"] for row in quarantine)
+    assert "left over" in quarantine[1]["reason"]
+    assert "no schema 'lost'" in quarantine[5]["reason"]
+
+    # The lost schema turns up: its rows leave the quarantine. The manifest is the same.
+    folder = lake.landing.rglob("schemas").__next__()
+    (folder / "unreadable.avsc").write_text(json.dumps(ORDER))
+    again = lake.run(manifest)
+    assert (again.rows_written, again.quarantined) == (46, 7)
+    assert [row["ordinal"] for row in lake.rows("_quarantine")] == [*broken, 50, 52]
+
+
+def test_a_quarantine_that_is_no_longer_needed_is_removed(lake: Lake) -> None:
+    manifest = lake.land("w1", [order(1)], {"one": ORDER})
+    schema = lake.landing.rglob("one.avsc").__next__()
+    text = schema.read_text()
+    schema.unlink()
+    assert lake.run(manifest).quarantined == 1
+    schema.write_text(text)
+    assert lake.run(manifest).rows_written == 1
+    assert not (lake.output / "_quarantine/window_id=w1").exists()
+
+
+def test_partitions_that_a_window_no_longer_has_are_removed(lake: Lake) -> None:
+    manifest = lake.land("w1", [order(n) for n in range(9)], {"one": ORDER})
+    lake.run(manifest)
+    rows = lake.rows()
+    stale = lake.output / "Order__e/event_date=2026-01-13/window_id=w1"
+    stale.parent.mkdir()
+    (lake.output / "Order__e/event_date=2026-01-12/window_id=w1").rename(stale)
+    leftovers = lake.output / "Order__e/.spark-staging-killed"
+    leftovers.mkdir()
+    lake.run(manifest)
+    assert lake.rows() == rows
+    assert not stale.exists()
+    assert not leftovers.exists()
+
+
+def test_an_interval_takes_its_part_of_a_window_and_never_replaces_the_whole(lake: Lake) -> None:
+    manifest = lake.land("w1", [order(n) for n in range(9)], {"one": ORDER})
+    second_day = {"event_time_from": DAY + timedelta(days=1), "event_time_to": DAY + timedelta(days=2)}
+    part = lake.run(manifest, **second_day)
+    assert (part.rows_in, part.rows_written, part.outside_interval) == (9, 3, 6)
+    assert {row["event_date"] for row in lake.rows()} == {date(2026, 1, 11)}
+    whole = lake.run(manifest)
+    assert (whole.rows_written, whole.duplicates) == (6, 3)
+    rows = lake.rows()
+    assert [int.from_bytes(row["_replay_id"][:8], "big") for row in rows] == list(range(9))
+    assert lake.run(manifest, **second_day).rows_written == 3
+    assert lake.rows() == rows
+
+
+def test_one_table_for_each_entity_of_a_channel(lake: Lake) -> None:
+    if not ACCOUNT_SCHEMA.exists():
+        pytest.skip("the captured change event schemas are not here")
+    account, contact = (json.loads(path.read_text()) for path in (ACCOUNT_SCHEMA, CONTACT_SCHEMA))
+    person = {"Salutation": "Mx", "FirstName": "A", "LastName": "B"}
+    events = [
+        LandedEvent(0, "a", change_event(account, 0, Name="Acme", AnnualRevenue=1.5)),
+        LandedEvent(1, "c", change_event(contact, 1, Email="a@example.com")),
+        LandedEvent(2, "a", change_event(account, 2, Name=person)),
+        LandedEvent(3, "a", change_event(account, 3, Name=None, BillingAddress=address(account, City="Bonn"))),
+    ]
+    metrics = lake.run(lake.land("w1", events, {"a": account, "c": contact}, topic="/data/ChangeEvents"))
+    assert metrics.tables == {"AccountChangeEvent": 3, "ContactChangeEvent": 1}
+    rows = lake.rows("AccountChangeEvent")
+    assert [(row["Name"], row["Name_record"]) for row in rows] == [("Acme", None), (None, person), (None, None)]
+    assert rows[2]["BillingAddress"]["City"] == "Bonn"
+    assert rows[0]["BillingAddress"] is None
+    for row, event in zip(rows, (events[0], events[2], events[3]), strict=True):
+        assert row["ChangeEventHeader"] == event.record["ChangeEventHeader"]  # type: ignore[index]
+        assert as_utc(row["_event_time"]) == DAY + timedelta(minutes=event.number)
+    assert lake.rows("ContactChangeEvent")[0]["Email"] == "a@example.com"
+
+
+def change_event(schema: dict[str, Any], number: int, **fields: Any) -> dict[str, Any]:
+    header = {
+        "entityName": schema["name"].removesuffix("ChangeEvent"),
+        "recordIds": [f"001{number:015d}"],
+        "changeType": "UPDATE",
+        "changeOrigin": "",
+        "transactionKey": f"{number:08d}-0000",
+        "sequenceNumber": 1,
+        "commitTimestamp": milliseconds(DAY + timedelta(minutes=number)),
+        "commitNumber": 1 << 40,
+        "commitUser": "005000000000001AAA",
+        "nulledFields": [],
+        "diffFields": [],
+        "changedFields": ["0x02"],
+    }
+    return {item["name"]: None for item in schema["fields"]} | {"ChangeEventHeader": header} | fields
+
+
+def address(schema: dict[str, Any], **parts: str) -> dict[str, Any]:
+    union = next(item for item in schema["fields"] if item["name"] == "BillingAddress")["type"]
+    return {item["name"]: None for item in union[1]["fields"]} | parts
+
+
+def test_a_missing_a_foreign_and_a_broken_manifest_stop_the_job_before_it_writes(lake: Lake, tmp_path: Path) -> None:
+    manifest = lake.land("w1", [order(1)], {"one": ORDER})
+    foreign = tmp_path / "foreign.json"
+    foreign.write_text('{"format": "other"}')
+    for url in (foreign.as_uri(), (tmp_path / "none.json").as_uri()):
+        with pytest.raises(ManifestError, match="Nothing was written"):
+            lake.run(manifest, url)
+    assert not lake.output.exists()
+
+
+def test_files_that_do_not_have_the_rows_of_their_manifest_stop_the_job_before_it_writes(lake: Lake) -> None:
+    manifest = lake.land("w1", [order(n) for n in range(10)], {"one": ORDER}, parts=2)
+    part = next(lake.landing.rglob("part-00001.parquet"))
+    part.write_bytes(part.with_name("part-00000.parquet").read_bytes())
+    path = Path(manifest.removeprefix("file://"))
+    document = json.loads(path.read_text())
+    document["files"][1]["rows"] = 6
+    document["event_count"] = 11
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigurationError, match="w1 has 10 rows in its files, its manifest counts 11"):
+        lake.run(manifest)
+    assert not lake.output.exists()
