@@ -122,11 +122,14 @@ class VariableReplayStore:
         current = document.position
         is_expected = (current.replay_id, current.fence) == (expected.replay_id, expected.fence)
         follows = window.previous_window_id == current.window_id
-        if not (is_expected and follows):
-            if self._is_recorded(stream, document, window):
-                return current
-            if not is_expected:
-                raise PositionConflictError(conflict_message(stream, expected, current, window))
+        # The first window of all names no window before it either, and may be offered again after a reset.
+        follows_reset = current.window_id is None and bool(document.resets)
+        is_new = is_expected and follows and not follows_reset
+        if not is_new and self._is_recorded(stream, document, window):
+            return current
+        if not is_expected:
+            raise PositionConflictError(conflict_message(stream, expected, current, window))
+        if not follows:
             raise ConfigurationError(
                 f"{stream}: window {window.window_id} names {window.previous_window_id} as the window before it, but "
                 f"the position stands on {current.window_id}. It was not recorded and the position was not moved: "

@@ -111,8 +111,8 @@ def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
         yield server
     finally:
         if process is not None and process.poll() is None:
-            # setpriv and the plain command both are the server by now: it replaced itself.
-            process.send_signal(signal.SIGINT)
+            # setpriv replaced itself by the server. SIGQUIT: stop at once, nobody wants the data.
+            process.send_signal(signal.SIGQUIT)
             try:
                 process.wait(_DEADLINE)
             except subprocess.TimeoutExpired:

@@ -14,6 +14,9 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStore
 CONNECT_SECONDS = 15
 """How long to wait for a connection, and on SQLite for another writer to finish."""
 
+LOCK_SECONDS = 60
+"""How long to wait on PostgreSQL for a transaction that another process has open (MySQL has 50 by default)."""
+
 _WRITES = "sfstream_writes"
 
 
@@ -65,6 +68,9 @@ def writing(engine: Engine) -> Iterator[Connection]:
         engine.connect().execution_options(**{_WRITES: True}) as connection,
         connection.begin(),
     ):
+        if connection.dialect.name == "postgresql":
+            # A worker that lost its network with a transaction open would be waited for until TCP gives it up.
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
         yield connection
 
 

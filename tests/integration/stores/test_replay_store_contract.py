@@ -232,6 +232,16 @@ def test_windows_stay_recorded_after_resets(under_test: StoreUnderTest) -> None:
     assert under_test.store.windows_of_run(stream, run_at(2)) == [windows[1]]
 
 
+def test_a_window_recorded_before_a_reset_is_not_recorded_again(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+    window = under_test.advance(stream, b"\x01", run_at(1), events=(0, 1))
+    stands = under_test.store.reset(stream, None, reason="again", updated_by="ann")
+
+    assert under_test.store.advance(stream, stands, window) == stands
+    assert under_test.store.read(stream) == stands
+    assert under_test.store.windows_overlapping(stream, minute(0), minute(9)) == [window]
+
+
 def test_windows_of_a_run_are_those_of_all_its_tries(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     first = under_test.advance(stream, b"\x01", run_at(5, try_number=1), events=(1, 2))

@@ -15,9 +15,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import URL, create_engine, inspect, text
 
-from airflow_provider_sfstream.exceptions import ReplayStoreError
+from airflow_provider_sfstream.exceptions import PositionConflictError, ReplayStoreError
 from airflow_provider_sfstream.stores.base import Position
-from airflow_provider_sfstream.stores.table import TableReplayStore, schema
+from airflow_provider_sfstream.stores.table import TableReplayStore, engine, schema
 from airflow_provider_sfstream.stores.table.engine import engine_for
 from airflow_provider_sfstream.stores.table.models import Base
 from tests.support.postgres import PostgresServer
@@ -86,6 +86,28 @@ def test_reading_waits_for_no_writer(database_url: URL, tmp_path: Path) -> None:
         assert under_test.open().read(stream) == stands
 
 
+def test_a_writer_that_hangs_is_not_waited_for_without_end(
+    database_url: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "LOCK_SECONDS", 1)
+    monkeypatch.setattr(engine, "CONNECT_SECONDS", 1)
+    under_test = table_store(tmp_path / "landing", database_url)
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1))
+    stands = under_test.store.read(stream)
+    window = under_test.land(stream, stands, b"\x02", run_at(2))
+    rival = under_test.land(stream, stands, b"\x03", run_at(3))
+
+    with processes(hang_before_commit, [(as_text(database_url), stream, rival)]) as [(_, pipe)]:
+        assert hear(pipe) == "about to commit"
+        with pytest.raises(ReplayStoreError, match="lock") as raised:
+            under_test.store.advance(stream, stands, window)
+
+    assert raised.value.retriable
+    assert not isinstance(raised.value, PositionConflictError)
+    under_test.store.close()
+
+
 def test_two_tasks_may_use_an_empty_database_first(database_url: URL) -> None:
     barrier = multiprocessing.get_context("spawn").Barrier(3)
 
@@ -93,35 +115,35 @@ def test_two_tasks_may_use_an_empty_database_first(database_url: URL) -> None:
         answers = [hear(pipe) for _, pipe in started]
 
     assert answers == [schema.head()] * 3
-    engine = engine_for(database_url)
-    assert set(inspect(engine).get_table_names()) == TABLES
-    engine.dispose()
+    database = engine_for(database_url)
+    assert set(inspect(database).get_table_names()) == TABLES
+    database.dispose()
 
 
 def test_migrations_make_what_the_models_say(database_url: URL) -> None:
-    engine = engine_for(database_url)
-    assert schema.current(engine) is None
-    schema.upgrade(engine)
+    database = engine_for(database_url)
+    assert schema.current(database) is None
+    schema.upgrade(database)
 
-    with engine.connect() as connection:
+    with database.connect() as connection:
         options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Base.metadata) == []
-    assert schema.upgrade(engine) == schema.current(engine) == schema.head()
-    engine.dispose()
+    assert schema.upgrade(database) == schema.current(database) == schema.head()
+    database.dispose()
 
 
 def test_tables_beside_others_are_left_alone(database_url: URL) -> None:
-    engine = create_engine(database_url)
-    with engine.begin() as connection:
+    database = create_engine(database_url)
+    with database.begin() as connection:
         connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32))"))
         connection.execute(text("INSERT INTO alembic_version VALUES ('somebody elses')"))
 
     TableReplayStore(database_url).read(new_stream())
 
-    with engine.connect() as connection:
+    with database.connect() as connection:
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == ["somebody elses"]
-    engine.dispose()
+    database.dispose()
 
 
 def test_a_store_that_may_not_migrate_says_what_to_run(database_url: URL) -> None:
@@ -137,16 +159,16 @@ def test_a_store_that_may_not_migrate_says_what_to_run(database_url: URL) -> Non
 
 @pytest.mark.parametrize("migrate", [True, False])
 def test_tables_of_a_newer_version_are_not_touched(database_url: URL, migrate: bool) -> None:
-    engine = engine_for(database_url)
-    schema.upgrade(engine)
-    with engine.begin() as connection:
+    database = engine_for(database_url)
+    schema.upgrade(database)
+    with database.begin() as connection:
         connection.execute(text("UPDATE sfstream_alembic_version SET version_num = '9999'"))
 
     with pytest.raises(ReplayStoreError, match=r"9999.*newer version"):
-        TableReplayStore(engine, migrate=migrate).read(new_stream())
+        TableReplayStore(database, migrate=migrate).read(new_stream())
 
-    assert schema.current(engine) == "9999"
-    engine.dispose()
+    assert schema.current(database) == "9999"
+    database.dispose()
 
 
 def test_the_command_upgrades_and_shows_the_revision(database_url: URL) -> None:
