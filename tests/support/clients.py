@@ -1,0 +1,26 @@
+"""Logins and clients for a local org."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
+from airflow_provider_sfstream.clients.credentials import credentials_from
+from airflow_provider_sfstream.clients.pubsub import PubSubClient
+from tests.support.localorg import LocalOrg
+
+
+def app_fields(org: LocalOrg) -> dict[str, str | None]:
+    """Return the connection fields of the org's connected app, enough for client credentials."""
+    return {"login_url": org.login_url, "consumer_key": org.client_id, "consumer_secret": org.client_secret}
+
+
+def token_provider(org: LocalOrg, **options: Any) -> OAuthTokenProvider:
+    """Return what logs in to the org with client credentials."""
+    return OAuthTokenProvider(credentials_from(app_fields(org)), **options)
+
+
+def pubsub_client(org: LocalOrg, **options: Any) -> PubSubClient:
+    """Return a client of the org's plaintext port."""
+    provider = options.pop("provider", None) or token_provider(org)
+    return PubSubClient(provider, endpoint=f"http://{org.grpc_target}", **options)
