@@ -14,6 +14,7 @@ from airflow_provider_sfstream.localorg.identifiers import to_18
 
 _EPOCH = date(1970, 1, 1)
 _DAY = 86_400_000
+_FIRST_YEAR, _LAST_YEAR = 1700, 4000  # Salesforce's bounds
 _MIDNIGHT = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -98,12 +99,20 @@ def _datetime(value: Any) -> int:
     moment = datetime.fromisoformat(_text(value))
     if moment.tzinfo is None:
         raise ValueError
+    _check_year(moment)
     return int((moment - _MIDNIGHT).total_seconds()) * 1000
 
 
 def _date(value: Any) -> int:
     # A date-time is taken too, as Salesforce does, and loses its time.
-    return (date.fromisoformat(_text(value)[:10]) - _EPOCH).days * _DAY
+    day = date.fromisoformat(_text(value)[:10])
+    _check_year(day)
+    return (day - _EPOCH).days * _DAY
+
+
+def _check_year(day: date) -> None:
+    if not _FIRST_YEAR <= day.year <= _LAST_YEAR:
+        raise ValueError
 
 
 def _time(value: Any) -> int:

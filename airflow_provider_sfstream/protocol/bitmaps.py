@@ -111,9 +111,16 @@ def _record_fields(avro_type: Any, schema: Mapping[str, Any]) -> Sequence[Mappin
 
 
 def _named_record(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the definition of a named type, which Avro puts where the schema uses it first."""
+    """Return the definition of a named type, which Avro puts where the schema uses it first.
+
+    All records of an event are in one namespace, so names are compared without it: it may be written or implied.
+    """
     for one in schema["fields"]:
         for branch in one["type"] if isinstance(one["type"], list) else [one["type"]]:
-            if isinstance(branch, Mapping) and branch.get("name") == name.rpartition(".")[2]:
+            if isinstance(branch, Mapping) and _bare(branch.get("name", "")) == _bare(name):
                 return branch
     return None
+
+
+def _bare(name: str) -> str:
+    return name.rpartition(".")[2]

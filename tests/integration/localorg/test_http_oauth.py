@@ -11,41 +11,40 @@ from typing import Any
 import jwt
 import pytest
 import pytest_asyncio
-from aiohttp.test_utils import TestClient
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from airflow_provider_sfstream.localorg import oauth
-from airflow_provider_sfstream.localorg.grants import JWT_BEARER, PUBLIC_KEY_FILE
-from tests.support.http_org import HttpOrg, serve
+from airflow_provider_sfstream.localorg.grants import JWT_BEARER
+from airflow_provider_sfstream.localorg.org import Org
+from tests.support.org_server import Client, serving
 
 TOKEN = "/services/oauth2/token"
-Client = TestClient[Any, Any]
-
-
-@pytest.fixture(scope="module")
-def private_key() -> rsa.RSAPrivateKey:
-    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
-
-
-@pytest.fixture
-def org(tmp_path: Path, private_key: rsa.RSAPrivateKey) -> HttpOrg:
-    (tmp_path / PUBLIC_KEY_FILE).write_bytes(
-        private_key.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-    )
-    return HttpOrg(tmp_path)
 
 
 @pytest_asyncio.fixture
-async def client(org: HttpOrg) -> AsyncIterator[Client]:
-    client = await serve(org, oauth.routes)
-    yield client
-    await client.close()
+async def served(tmp_path: Path) -> AsyncIterator[tuple[Org, Client]]:
+    async with serving(tmp_path) as both:
+        yield both
 
 
-def secret_form(org: HttpOrg, **fields: str) -> dict[str, str]:
+@pytest.fixture
+def org(served: tuple[Org, Client]) -> Org:
+    return served[0]
+
+
+@pytest.fixture
+def client(served: tuple[Org, Client]) -> Client:
+    return served[1]
+
+
+@pytest.fixture
+def private_key(org: Org) -> rsa.RSAPrivateKey:
+    key = serialization.load_pem_private_key(org.jwt_private_key_file.read_bytes(), None)
+    assert isinstance(key, rsa.RSAPrivateKey)
+    return key
+
+
+def secret_form(org: Org, **fields: str) -> dict[str, str]:
     return {"client_id": org.client_id, "client_secret": org.client_secret, **fields}
 
 
@@ -54,7 +53,7 @@ async def ask(client: Client, form: dict[str, str], **options: Any) -> tuple[int
     return response.status, await response.json()
 
 
-async def test_client_credentials_in_the_body(client: Client, org: HttpOrg) -> None:
+async def test_client_credentials_in_the_body(client: Client, org: Org) -> None:
     status, answer = await ask(client, secret_form(org, grant_type="client_credentials"))
     assert status == 200
     assert set(answer) == {"access_token", "signature", "scope", "instance_url", "id", "token_type", "issued_at"}
@@ -66,7 +65,7 @@ async def test_client_credentials_in_the_body(client: Client, org: HttpOrg) -> N
     assert answer["id"] == f"{org.instance_url}/id/{org.org_id}/{session.user_id}"
 
 
-async def test_client_credentials_over_http_basic(client: Client, org: HttpOrg) -> None:
+async def test_client_credentials_over_http_basic(client: Client, org: Org) -> None:
     encoded = base64.b64encode(f"{org.client_id}:{org.client_secret}".encode()).decode()
     headers = {"Authorization": f"Basic {encoded}"}
     status, answer = await ask(client, {"grant_type": "client_credentials"}, headers=headers)
@@ -75,27 +74,28 @@ async def test_client_credentials_over_http_basic(client: Client, org: HttpOrg) 
 
 
 @pytest.mark.parametrize("host", ["login.localhost", "test.localhost:8080"])
-async def test_client_credentials_are_refused_on_a_login_host(client: Client, org: HttpOrg, host: str) -> None:
+async def test_client_credentials_are_refused_on_a_login_host(client: Client, org: Org, host: str) -> None:
     status, answer = await ask(client, secret_form(org, grant_type="client_credentials"), headers={"Host": host})
     assert status == 400
     assert answer == {"error": "invalid_grant", "error_description": "request not supported on this domain"}
 
 
-async def test_every_host_can_play_a_login_host(client: Client, org: HttpOrg) -> None:
+async def test_every_host_can_play_a_login_host(client: Client, org: Org) -> None:
     assert (await client.post("/admin/oauth", json={"login_host": True})).status == 200
     status, answer = await ask(client, secret_form(org, grant_type="client_credentials"))
     assert (status, answer["error"]) == (400, "invalid_grant")
 
 
-@pytest.mark.parametrize("suffix", ["", "TOKEN"])
-async def test_password(client: Client, org: HttpOrg, suffix: str) -> None:
-    form = secret_form(org, grant_type="password", username=org.username, password=org.password + suffix)
+@pytest.mark.parametrize("with_security_token", [False, True])
+async def test_password(client: Client, org: Org, with_security_token: bool) -> None:
+    password = org.password + (org.security_token if with_security_token else "")
+    form = secret_form(org, grant_type="password", username=org.username, password=password)
     status, answer = await ask(client, form)
     assert status == 200
     assert org.sessions.check(answer["access_token"])
 
 
-async def test_refresh_token(client: Client, org: HttpOrg) -> None:
+async def test_refresh_token(client: Client, org: Org) -> None:
     refresh = (await (await client.post("/admin/oauth/refresh_tokens")).json())["refresh_token"]
     form = {"grant_type": "refresh_token", "client_id": org.client_id, "refresh_token": refresh}
     status, answer = await ask(client, form)
@@ -118,13 +118,13 @@ async def test_refresh_token(client: Client, org: HttpOrg) -> None:
         ({"password": ""}, "invalid_request", "missing required parameter: password"),
     ],
 )
-async def test_refusals(client: Client, org: HttpOrg, changed: dict[str, str], error: str, description: str) -> None:
+async def test_refusals(client: Client, org: Org, changed: dict[str, str], error: str, description: str) -> None:
     form = secret_form(org, grant_type="password", username=org.username, password=org.password) | changed
     assert await ask(client, form) == (400, {"error": error, "error_description": description})
     assert len(org.sessions) == 0
 
 
-def claims_of(org: HttpOrg, **changed: Any) -> dict[str, Any]:
+def claims_of(org: Org, **changed: Any) -> dict[str, Any]:
     expires = int(time.time()) + 180
     return {"iss": org.client_id, "sub": org.username, "aud": org.login_url, "exp": expires} | changed
 
@@ -143,10 +143,10 @@ async def ask_jwt(client: Client, key: rsa.RSAPrivateKey, claims: dict[str, Any]
         {"aud": "https://login.salesforce.com"},
         {"aud": "https://test.salesforce.com/"},
         {"aud": ["https://elsewhere.example.com", "https://test.salesforce.com"]},
-        {"aud": "http://acme.localhost:8080"},
+        {"aud": "https://acme.localhost:8443"},
     ],
 )
-async def test_jwt_bearer(client: Client, org: HttpOrg, private_key: rsa.RSAPrivateKey, changed: Any) -> None:
+async def test_jwt_bearer(client: Client, org: Org, private_key: rsa.RSAPrivateKey, changed: Any) -> None:
     status, answer = await ask_jwt(client, private_key, claims_of(org, **changed))
     assert status == 200, answer
     assert org.sessions.check(answer["access_token"])
@@ -165,13 +165,13 @@ async def test_jwt_bearer(client: Client, org: HttpOrg, private_key: rsa.RSAPriv
     ],
 )
 async def test_jwt_refusals(
-    client: Client, org: HttpOrg, private_key: rsa.RSAPrivateKey, changed: Any, error: str, description: str
+    client: Client, org: Org, private_key: rsa.RSAPrivateKey, changed: Any, error: str, description: str
 ) -> None:
     refused = await ask_jwt(client, private_key, claims_of(org, **changed))
     assert refused == (400, {"error": error, "error_description": description})
 
 
-async def test_a_jwt_signed_by_another_key_is_refused(client: Client, org: HttpOrg) -> None:
+async def test_a_jwt_signed_by_another_key_is_refused(client: Client, org: Org) -> None:
     other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     status, answer = await ask_jwt(client, other, claims_of(org))
     assert (status, answer["error_description"]) == (400, "invalid assertion")
@@ -180,7 +180,7 @@ async def test_a_jwt_signed_by_another_key_is_refused(client: Client, org: HttpO
     assert (status, answer["error_description"]) == (400, "invalid assertion")
 
 
-async def test_user_info_identity_and_introspection(client: Client, org: HttpOrg) -> None:
+async def test_user_info_identity_and_introspection(client: Client, org: Org) -> None:
     _, answer = await ask(client, secret_form(org, grant_type="client_credentials"))
     authorization = {"Authorization": f"Bearer {answer['access_token']}"}
     user = await (await client.get("/services/oauth2/userinfo", headers=authorization)).json()
@@ -206,13 +206,13 @@ async def test_user_info_identity_and_introspection(client: Client, org: HttpOrg
         assert (refused.status, await refused.text()) == (403, "Bad_OAuth_Token")
 
 
-async def test_discovery_names_the_token_endpoint(client: Client, org: HttpOrg) -> None:
+async def test_discovery_names_the_token_endpoint(client: Client, org: Org) -> None:
     discovered = await (await client.get("/.well-known/openid-configuration")).json()
     assert discovered["issuer"] == org.instance_url
     assert discovered["token_endpoint"] == org.instance_url + TOKEN
 
 
-async def test_faults_come_in_order_and_end(client: Client, org: HttpOrg) -> None:
+async def test_faults_come_in_order_and_end(client: Client, org: Org) -> None:
     form = secret_form(org, grant_type="client_credentials")
     await client.post("/admin/oauth", json={"fail_next": 1})
     down = await client.post(TOKEN, data=form)

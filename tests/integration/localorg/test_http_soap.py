@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 import pytest
 import pytest_asyncio
-from aiohttp.test_utils import TestClient
 
-from airflow_provider_sfstream.localorg import soap
-from tests.support.http_org import HttpOrg, serve
+from airflow_provider_sfstream.localorg.org import Org
+from tests.support.org_server import Client, serving
 
-Client = TestClient[Any, Any]
 ENVELOPE = """<?xml version="1.0" encoding="utf-8" ?>
 <env:Envelope xmlns:env="http://schemas.xmlsoap.org/soap/envelope/" xmlns:urn="urn:partner.soap.sforce.com">
   <env:Body><n1:login xmlns:n1="urn:partner.soap.sforce.com">
@@ -23,16 +21,21 @@ ENVELOPE = """<?xml version="1.0" encoding="utf-8" ?>
   </n1:login></env:Body></env:Envelope>"""
 
 
-@pytest.fixture
-def org(tmp_path: Path) -> HttpOrg:
-    return HttpOrg(tmp_path, password="p<&>d")
-
-
 @pytest_asyncio.fixture
-async def client(org: HttpOrg) -> AsyncIterator[Client]:
-    client = await serve(org, soap.routes)
-    yield client
-    await client.close()
+async def served(tmp_path: Path) -> AsyncIterator[tuple[Org, Client]]:
+    async with serving(tmp_path) as (org, client):
+        org.identity = replace(org.identity, password="p<&>d")
+        yield org, client
+
+
+@pytest.fixture
+def org(served: tuple[Org, Client]) -> Org:
+    return served[0]
+
+
+@pytest.fixture
+def client(served: tuple[Org, Client]) -> Client:
+    return served[1]
 
 
 async def login(client: Client, username: str, password: str, version: str = "59.0") -> tuple[int, ElementTree.Element]:
@@ -43,9 +46,10 @@ async def login(client: Client, username: str, password: str, version: str = "59
     return response.status, ElementTree.fromstring(await response.text())
 
 
-@pytest.mark.parametrize("suffix", ["", "TOKEN"])
-async def test_children_come_in_the_vendors_order(client: Client, org: HttpOrg, suffix: str) -> None:
-    status, root = await login(client, org.username, org.password + suffix)
+@pytest.mark.parametrize("with_security_token", [False, True])
+async def test_children_come_in_the_vendors_order(client: Client, org: Org, with_security_token: bool) -> None:
+    password = org.password + (org.security_token if with_security_token else "")
+    status, root = await login(client, org.username, password)
     assert status == 200
     result = root[0][0][0]
     user_info = result[6]
@@ -57,7 +61,7 @@ async def test_children_come_in_the_vendors_order(client: Client, org: HttpOrg, 
     assert result[5].text == session.user_id
 
 
-async def test_a_wrong_password_is_a_fault(client: Client, org: HttpOrg) -> None:
+async def test_a_wrong_password_is_a_fault(client: Client, org: Org) -> None:
     status, root = await login(client, org.username, "wrong")
     fault = root[0][0]
     assert status == 500
@@ -69,7 +73,7 @@ async def test_a_wrong_password_is_a_fault(client: Client, org: HttpOrg) -> None
 
 
 @pytest.mark.parametrize("version", ["65.0", "66.0", "fifty"])
-async def test_login_is_gone_from_65_on(client: Client, org: HttpOrg, version: str) -> None:
+async def test_login_is_gone_from_65_on(client: Client, org: Org, version: str) -> None:
     status, root = await login(client, org.username, org.password, version)
     assert status == 500
     assert root[0][0].findtext("faultcode") == "sf:UNSUPPORTED_API_VERSION"

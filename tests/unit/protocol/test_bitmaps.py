@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +100,12 @@ def test_names(entries: list[str], names: list[str]) -> None:
 def test_a_field_that_is_not_compound_has_nothing_inside() -> None:
     with pytest.raises(SchemaError, match="Phone, which is not compound"):
         field_names(["2-0x01"], SCHEMA)
+
+
+def test_a_schema_that_fastavro_has_parsed_gives_the_same_names() -> None:
+    parsed = fastavro.parse_schema(json.loads(json.dumps(SCHEMA)))
+    assert isinstance(parsed, dict)
+    assert field_names(["0x04", "4-0x01"], parsed) == field_names(["0x04", "4-0x01"], SCHEMA)
 
 
 @pytest.mark.parametrize("entry", ["", "14", "0x", "0xZZ", "-0x10", "a-0x10", "1-2-0x10", "0x10 ", "Name"])

@@ -1,0 +1,29 @@
+"""A local org inside the test's own process, over an aiohttp test server: for tests that look behind the HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from aiohttp.test_utils import TestClient, TestServer
+
+from airflow_provider_sfstream.localorg.app import make_app
+from airflow_provider_sfstream.localorg.org import Org
+
+Client = TestClient[Any, Any]
+
+
+@asynccontextmanager
+async def serving(data_dir: Path) -> AsyncIterator[tuple[Org, Client]]:
+    """Yield an org and a client of its HTTP side; both are closed afterwards."""
+    org = Org(data_dir)
+    client: Client = TestClient(TestServer(make_app(org)))
+    try:
+        await client.start_server()
+        org.listening(str(client.make_url("")).rstrip("/"), "https://acme.localhost:8443")
+        yield org, client
+    finally:
+        await client.close()
+        org.close()
