@@ -10,6 +10,7 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         description="A Salesforce org for your laptop. Prints one JSON line with its ports and credentials when ready.",
     )
     parser.add_argument("--data-dir", type=Path, required=True, help="where the org lives; made if missing")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: loopback only)")
+    parser.add_argument(
+        "--host", type=ip_address, default=ip_address("127.0.0.1"), help="IP address to listen on (default: 127.0.0.1)"
+    )
     for name in ("http", "https", "grpc", "grpc-tls"):
         parser.add_argument(f"--{name}-port", type=int, default=0, help="0 (default) takes a free one")
     parser.add_argument("--topics", type=Path, help="JSON or YAML file of platform events and channels to define")
@@ -65,10 +68,15 @@ async def _run(org: Org, options: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with _http_servers(org, options) as (http_port, https_port), _grpc_server(org, options) as grpc_ports:
-        org.listening(f"http://127.0.0.1:{http_port}", f"https://127.0.0.1:{https_port}")
+        host = _authority(ip_address("127.0.0.1") if options.host.is_unspecified else options.host)
+        org.listening(f"http://{host}:{http_port}", f"https://{host}:{https_port}")
         sys.stdout.write(json.dumps(_ready_line(org, http_port, https_port, *grpc_ports)) + "\n")
         sys.stdout.flush()
         await stop.wait()
+
+
+def _authority(host: IPv4Address | IPv6Address) -> str:
+    return f"[{host}]" if host.version == 6 else str(host)
 
 
 def _ready_line(org: Org, http_port: int, https_port: int, grpc_port: int, grpc_tls_port: int) -> dict[str, Any]:
@@ -99,8 +107,8 @@ async def _http_servers(org: Org, options: argparse.Namespace) -> AsyncIterator[
     runner = web.AppRunner(make_app(org), access_log=None, shutdown_timeout=_GRACE_SECONDS)
     await runner.setup()
     try:
-        await web.TCPSite(runner, options.host, options.http_port).start()
-        await web.TCPSite(runner, options.host, options.https_port, ssl_context=context).start()
+        await web.TCPSite(runner, str(options.host), options.http_port).start()
+        await web.TCPSite(runner, str(options.host), options.https_port, ssl_context=context).start()
         http, https = runner.addresses
         yield http[1], https[1]
     finally:
@@ -112,8 +120,8 @@ async def _grpc_server(org: Org, options: argparse.Namespace) -> AsyncIterator[t
     server = grpc.aio.server(options=OPTIONS)
     server.add_generic_rpc_handlers((PubSubService(org).handler(),))
     credentials = grpc.ssl_server_credentials([(org.tls.key.read_bytes(), org.tls.certificate.read_bytes())])
-    plain = server.add_insecure_port(f"{options.host}:{options.grpc_port}")
-    secure = server.add_secure_port(f"{options.host}:{options.grpc_tls_port}", credentials)
+    plain = server.add_insecure_port(f"{_authority(options.host)}:{options.grpc_port}")
+    secure = server.add_secure_port(f"{_authority(options.host)}:{options.grpc_tls_port}", credentials)
     await server.start()
     try:
         yield plain, secure

@@ -23,7 +23,7 @@ from airflow_provider_sfstream.localorg.topics import TopicDefinition
 
 PREFIX = "/admin"
 _CHUNK = 2_000
-_LARGEST_PAGE = 10_000
+_LARGEST_PAGE = 2_000
 
 Body = dict[str, Any]
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -52,6 +53,21 @@ def test_every_acknowledged_event_outlives_kill_9(tmp_path: Path) -> None:
             read = [event.replay_id for event in subscriber.events(5_001)]
         assert read == [event["replay_id"] for event in before] + later
         assert read == sorted(set(read))
+
+
+def test_kill_9_in_the_middle_of_publishing_leaves_whole_transactions(tmp_path: Path) -> None:
+    with LocalOrg.running(tmp_path / "org", topics=ORDERS) as org, ThreadPoolExecutor(1) as pool:
+        publishing = pool.submit(org.publish_many, "/event/Order__e", 500_000, {"Amount__c": "{n}"})
+        first_page = "/events?topic=/event/Order__e&limit=1"
+        wait_until(lambda: org.admin("GET", first_page)["events"], what="a first transaction")
+        org.kill()
+        assert isinstance(publishing.exception(timeout=30), OSError)
+        org.start()
+        record = org.record("/event/Order__e")
+        assert [event["fields"]["Amount__c"] for event in record] == list(range(len(record)))
+        later = org.publish("/event/Order__e", [{"Amount__c": -1.0}])
+        with Subscriber(org).fetch(100, "/event/Order__e", after=record[-1]["replay_id"]) as subscriber:
+            assert [event.replay_id for event in subscriber.events(1)] == later
 
 
 def test_stopping_ends_open_streams(tmp_path: Path) -> None:
