@@ -12,6 +12,7 @@ from airflow_provider_sfstream.localorg.record_store import StoredRecord
 from airflow_provider_sfstream.localorg.values import from_json, to_json
 
 READ_ONLY = frozenset({"CreatedDate", "CreatedById", "LastModifiedDate", "LastModifiedById"})
+_NAME_PARTS = ("Salutation", "FirstName", "LastName")
 SYSTEM_COLUMNS = {"Id": "EntityId", "IsDeleted": "Boolean", "SystemModstamp": "DateTime"}
 """Columns that every record has in REST but no change event carries."""
 
@@ -32,9 +33,7 @@ def accept(entity: Entity, values: Mapping[str, Any], *, before: Mapping[str, An
         if column is None or column.name in READ_ONLY:
             raise _not_writable(name)
         accepted[column.name] = from_json(column.name, column.type, value)
-    person = _is_person(entity, {**(before or {}), **accepted})
-    if person and _switchable(entity) and accepted.get("Name") is not None:
-        raise _not_writable("Name")
+    _check_name(entity, {**(before or {}), **accepted}, accepted)
     return accepted
 
 
@@ -100,12 +99,18 @@ def _visible(entity: Entity) -> set[str]:
     return {name.lower() for name in readable(entity)}
 
 
+def _check_name(entity: Entity, content: Mapping[str, Any], accepted: Mapping[str, Any]) -> None:
+    """An account is a business or a person for life: it has a name, or the parts of one, never both."""
+    if _switchable(entity) and _is_person(entity, content) and content.get("Name") is not None:
+        raise _not_writable(next(name for name in ("Name", *_NAME_PARTS) if name in accepted))
+
+
 def _switchable(entity: Entity) -> bool:
     return any(field.compound and field.compound.or_text for field in entity.fields)
 
 
 def _is_person(entity: Entity, content: Mapping[str, Any]) -> bool:
-    return "LastName" in entity.columns and any(content.get(n) is not None for n in ("FirstName", "LastName"))
+    return "LastName" in entity.columns and any(content.get(name) is not None for name in _NAME_PARTS)
 
 
 def _not_writable(name: str) -> ApiError:

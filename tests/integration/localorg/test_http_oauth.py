@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import ssl
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jwt
 import pytest
 import pytest_asyncio
@@ -16,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from airflow_provider_sfstream.localorg.grants import JWT_BEARER
 from airflow_provider_sfstream.localorg.org import Org
+from tests.support.localorg import LocalOrg
 from tests.support.org_server import Client, serving
 
 TOKEN = "/services/oauth2/token"
@@ -63,6 +66,17 @@ async def test_client_credentials_in_the_body(client: Client, org: Org) -> None:
     session = org.sessions.check(answer["access_token"])
     assert session is not None
     assert answer["id"] == f"{org.instance_url}/id/{org.org_id}/{session.user_id}"
+
+
+def test_the_instance_url_has_the_scheme_of_the_caller(tmp_path: Path) -> None:
+    with LocalOrg.running(tmp_path) as org:
+        form = {"grant_type": "client_credentials", "client_id": org.client_id, "client_secret": org.client_secret}
+        context = ssl.create_default_context(cafile=org.ca_file)
+        for base in (org.instance_url, org.https_instance_url):
+            answer = httpx.post(base + TOKEN, data=form, verify=context, trust_env=False).json()
+            assert answer["instance_url"] == base
+            assert answer["id"].startswith(f"{base}/id/{org.org_id}/005")
+        assert len(org.requests("http", f"POST {TOKEN}")) == 2
 
 
 async def test_client_credentials_over_http_basic(client: Client, org: Org) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import queue
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fastavro
+import httpx
 import pytest
 
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
-from tests.support.localorg import AdminError, LocalOrg
+from tests.support.localorg import AdminError, LocalOrg, wait_until
 from tests.support.sobject_client import SObjectClient, error_of, names, not_null
 
 
@@ -158,6 +161,10 @@ def test_a_person_account_has_the_record_branch_of_the_name(client: SObjectClien
     create, update = events.take(2)
     assert create["Name"] == {"Salutation": None, "FirstName": "Ann", "LastName": "Lee"}
     assert changed(update) == {"Name.FirstName", "LastModifiedDate"}
+    business = client.create("Account", Name="Acme")
+    for record_id, name in ((business, "FirstName"), (account, "Name")):
+        refused = client.call("PATCH", f"/sobjects/Account/{record_id}", {name: "x"})
+        assert error_of(refused) == (400, "INVALID_FIELD_FOR_INSERT_UPDATE")
     (record,) = client.query(f"SELECT Name, FirstName FROM Account WHERE Id = '{account}'")
     assert (record["Name"], record["FirstName"]) == ("Anna Lee", "Anna")
 
@@ -243,6 +250,8 @@ def test_bad_collections(client: SObjectClient) -> None:
         ({"Name": "A", "Id": "001000000000001AAA"}, "INVALID_FIELD_FOR_INSERT_UPDATE"),
         ({"Name": "A", "BillingAddress": {"city": "Graz"}}, "INVALID_FIELD_FOR_INSERT_UPDATE"),
         ({"Name": "A", "LastName": "B"}, "INVALID_FIELD_FOR_INSERT_UPDATE"),
+        ({"Name": "A", "Salutation": "Dr"}, "INVALID_FIELD_FOR_INSERT_UPDATE"),
+        ({"FirstName": "A"}, "REQUIRED_FIELD_MISSING"),
         ({"Name": "A", "AnnualRevenue": "much"}, "JSON_PARSER_ERROR"),
         ({"Name": "A", "AnnualRevenue": True}, "JSON_PARSER_ERROR"),
         ({"Name": "A", "NumberOfEmployees": 1.5}, "JSON_PARSER_ERROR"),
@@ -353,6 +362,32 @@ def test_records_and_events_survive_kill_9(tmp_path: Path) -> None:
         ]
         numbers = [e["fields"]["ChangeEventHeader"]["commitNumber"] for e in org.record("/data/ChangeEvents")]
         assert numbers[0] < numbers[1]
+        client.close()
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_a_kill_between_writes_leaves_no_record_without_its_event(tmp_path: Path, attempt: int) -> None:
+    with LocalOrg.running(tmp_path) as org:
+        client, acknowledged = SObjectClient(org), []
+        records = [{"attributes": {"type": "Account"}, "Name": str(n)} for n in range(100)]
+
+        def write() -> None:
+            with contextlib.suppress(httpx.TransportError):
+                while True:
+                    results = client.call("POST", "/composite/sobjects", {"allOrNone": True, "records": records}).json()
+                    acknowledged.extend(result["id"] for result in results)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        wait_until(lambda: len(acknowledged) >= 300 * (attempt + 1), what="the first writes")
+        org.kill()
+        writer.join()
+        org.start()
+        stored = [record["Id"] for record in client.query("SELECT Id FROM Account")]
+        events = [event["fields"]["ChangeEventHeader"] for event in org.record("/data/AccountChangeEvent")]
+        assert sorted(record_id for header in events for record_id in header["recordIds"]) == stored
+        assert set(acknowledged) <= set(stored)
+        assert len(stored) - len(acknowledged) in (0, 100)  # whole transactions only
         client.close()
 
 

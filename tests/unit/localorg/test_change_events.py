@@ -118,7 +118,7 @@ def present(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_replica_of_the_events_equals_the_org(data: st.DataObject) -> None:
     bench = Bench()
