@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from airflow_provider_sfstream.localorg.endings import CallEnded
@@ -62,7 +62,7 @@ class Faults:
                 failure.times -= 1
                 if not failure.times:
                     self.failures.remove(failure)
-                raise CallEnded(**asdict(failure.ending))
+                raise replace(failure.ending)
 
     def events_until_drop(self, topic: str, delivered: int) -> int | None:
         """Return how many more events a stream that has had ``delivered`` may have; ``None`` for no end."""
@@ -76,7 +76,7 @@ class Faults:
             drop.times -= 1
             if not drop.times:
                 self.drops.remove(drop)
-        return CallEnded(**asdict(drop.ending))
+        return replace(drop.ending)
 
     def is_silent(self, topic: str) -> bool:
         """Return whether streams of this topic stay open and say nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -67,10 +68,10 @@ def _check(name: str, value: object) -> None:
         return
     if name.endswith("_quota") and value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name}={value!r} must be a number")
     if name.endswith("_seconds"):
-        if value < 0 and name != "clock_offset_seconds":
-            raise ValueError(f"{name}={value!r} must not be negative")
+        if value <= 0 and name != "clock_offset_seconds":
+            raise ValueError(f"{name}={value!r} must be above zero")
     elif not isinstance(value, int) or value < (0 if name.endswith("_quota") else 1):
         raise ValueError(f"{name}={value!r} must be a positive whole number")

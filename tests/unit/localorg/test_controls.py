@@ -28,7 +28,14 @@ def test_knobs_turn_together_or_not_at_all() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"nonsense": 1}, {"credit_cap": 1.5}, {"credit_cap": True}, {"keepalive_seconds": -1}, {"client_idle_end": "no"}],
+    [
+        {"nonsense": 1},
+        {"credit_cap": 1.5},
+        {"credit_cap": True},
+        {"keepalive_seconds": 0},
+        {"retention_seconds": float("inf")},
+        {"client_idle_end": "no"},
+    ],
 )
 def test_knobs_refuse_nonsense(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
