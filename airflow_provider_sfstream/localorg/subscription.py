@@ -174,7 +174,9 @@ class Subscription:
         allowed = knobs.keepalive_seconds if self._pending else knobs.client_idle_seconds
         left = self._last_response + allowed - time.monotonic()
         try:
-            await asyncio.wait_for(self.wake.wait(), max(0.0, left))
+            # Not wait_for, which on Python 3.11 swallows a client's cancellation that comes together with a wake.
+            async with asyncio.timeout(max(0.0, left)):
+                await self.wake.wait()
         except TimeoutError:
             if self.wake.is_set():  # in the same instant: there may be events, which a keepalive would skip
                 return
