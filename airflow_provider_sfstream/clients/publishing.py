@@ -68,12 +68,22 @@ def encode(
     buffer = io.BytesIO()
     try:
         fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), record, strict_allow_default=True)
-    except (ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
+        # The cause would quote the value.
         raise SchemaError(
-            f"The values of a {event_name} do not fit its schema ({type(error).__name__}); its fields are "
-            f"{', '.join(sorted(names))}. Nothing was published."
-        ) from error
+            f"{_misfits(schema, record)} of a {event_name} is not of its type. Nothing was published."
+        ) from None
     return OutgoingEvent(buffer.getvalue(), schema_id)
+
+
+def _misfits(schema: dict[str, Any], record: Mapping[str, Any]) -> str:
+    """Return the names of fields whose value is missing or of another type."""
+    misfits = []
+    for entry in fastavro.parse_schema(schema, expand=True)["fields"]:
+        value = record.get(entry["name"], entry.get("default"))
+        if not fastavro.validation.validate(value, entry["type"], raise_errors=False):
+            misfits.append(entry["name"])
+    return ", ".join(misfits) or "A value"
 
 
 def requests(topic: str, events: Sequence[OutgoingEvent]) -> list[PublishRequest]:

@@ -24,8 +24,8 @@ from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
     InvalidReplayIdError,
     InvalidTopicError,
+    PublishError,
     SalesforceStreamError,
-    SchemaError,
     SessionExpiredError,
 )
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
@@ -117,13 +117,17 @@ class PubSubClient:
         """Return events with these values by field name, written with the newest schema of ``topic``.
 
         :raises SchemaError: if values do not fit the schema. Nothing was published.
+        :raises PublishError: if the topic is not one that this user can publish to.
         """
-        schema_id = self.get_topic(topic).schema_id
-        if not schema_id:
-            raise SchemaError(f"{topic} has no schema of its own: publish to the event's own topic, /event/Name__e.")
-        schema_json = self.get_schema(schema_id)
+        info = self.get_topic(topic)
+        if not info.can_publish or not info.schema_id:
+            raise PublishError(
+                f"{topic} cannot be published to by this user. Publish to a platform event's own topic, "
+                "/event/Name__e, with create access to it."
+            )
+        schema_json = self.get_schema(info.schema_id)
         created_by = self._token_provider.token().user_id
-        return [publishing.encode(schema_json, schema_id, each, created_by=created_by) for each in values]
+        return [publishing.encode(schema_json, info.schema_id, each, created_by=created_by) for each in values]
 
     def publish(self, topic: str, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]:
         """Publish ``events`` in order and return a result for each, in the same order.

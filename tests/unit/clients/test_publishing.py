@@ -53,7 +53,7 @@ def test_an_unknown_field_is_named() -> None:
 
 
 def test_a_value_of_another_type_is_refused_and_not_quoted() -> None:
-    with pytest.raises(SchemaError, match="do not fit its schema") as caught:
+    with pytest.raises(SchemaError, match="Amount__c of a Order__e is not of its type") as caught:
         publishing.encode(SCHEMA, "id1", {"Amount__c": "very private"})
     assert "very private" not in str(caught.value)
 
