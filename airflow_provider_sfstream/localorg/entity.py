@@ -72,6 +72,15 @@ class Entity:
         """Every value that a change event can carry, by its name in REST."""
         return {column.name: column for at, field in enumerate(self.fields, 1) for column in field.columns(at)}
 
+    @cached_property
+    def compounds(self) -> dict[str, tuple[Field, tuple[str, ...]]]:
+        """Each compound field by its name, with the names of the columns of its parts."""
+        return {
+            field.name: (field, tuple(column.name for column in field.columns(at) if column.part is not None))
+            for at, field in enumerate(self.fields, 1)
+            if field.compound
+        }
+
     def with_field(self, field: Field) -> Entity:
         """Return the entity with one more field at the end.
 
@@ -92,7 +101,7 @@ class Entity:
     def body(self, record: Record, columns: Collection[str] | None = None) -> dict[str, Any]:
         """Return the fields of a change event, header aside: of all columns, or of some with all else null."""
         kept = {name: value for name, value in record.items() if columns is None or name in columns}
-        return {field.name: self._value(field, at, kept) for at, field in enumerate(self.fields, 1)}
+        return {field.name: self._value(field, kept) for field in self.fields}
 
     def bitmap(self, columns: Collection[str]) -> list[str]:
         """Return the header's bitmap entries that name these columns."""
@@ -105,11 +114,10 @@ class Entity:
                 nested.setdefault(column.position, set()).add(column.part)
         return encode_bitmap(top, nested)
 
-    def _value(self, field: Field, position: int, record: Record) -> Any:
+    def _value(self, field: Field, record: Record) -> Any:
         if field.compound is None:
             return record.get(field.name)
-        columns = [column for column in field.columns(position) if column.part is not None]
-        values = [record.get(column.name) for column in columns]
+        values = [record.get(name) for name in self.compounds[field.name][1]]
         if all(value is None for value in values):
             return record.get(field.name) if field.compound.or_text else None
         return {part: value for (part, _), value in zip(field.compound.parts, values, strict=True)}

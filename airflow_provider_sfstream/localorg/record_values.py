@@ -7,7 +7,6 @@ from typing import Any
 
 from airflow_provider_sfstream.localorg.entity import Entity
 from airflow_provider_sfstream.localorg.errors import ApiError
-from airflow_provider_sfstream.localorg.fields import Column
 from airflow_provider_sfstream.localorg.record_store import StoredRecord
 from airflow_provider_sfstream.localorg.values import from_json, to_json
 
@@ -59,7 +58,7 @@ def missing(entity: Entity, content: Mapping[str, Any]) -> None:
 def readable(entity: Entity) -> dict[str, str]:
     """Return every column that REST can show, compound fields included, with its type's name."""
     columns = {name: column.type for name, column in entity.columns.items()}
-    compound = {field.name: field.type for field in entity.fields if field.compound}
+    compound = {name: field.type for name, (field, _) in entity.compounds.items()}
     return {**SYSTEM_COLUMNS, **compound, **columns}
 
 
@@ -82,17 +81,19 @@ def stored_value(entity: Entity, record: StoredRecord, name: str) -> Any:
 
 
 def _shown(entity: Entity, record: StoredRecord, name: str) -> Any:
-    compound = next((field for field in entity.fields if field.name == name and field.compound), None)
-    if compound is None or name == "Name":
-        column: Column | None = entity.columns.get(name)
-        kind = column.type if column else SYSTEM_COLUMNS.get(name, "Text")
-        return to_json(kind, stored_value(entity, record, name))
-    columns = [column for column in compound.columns(0) if column.part is not None]
-    values = [record.content.get(column.name) for column in columns]
-    if all(value is None for value in values):
-        return None
-    parts = compound.compound.parts if compound.compound else ()
-    return {part[0].lower() + part[1:]: value for (part, _), value in zip(parts, values, strict=True)}
+    if name in entity.compounds and name != "Name":
+        return _compound(entity, record, name)
+    column = entity.columns.get(name)
+    kind = column.type if column else SYSTEM_COLUMNS.get(name, "Text")
+    return to_json(kind, stored_value(entity, record, name))
+
+
+def _compound(entity: Entity, record: StoredRecord, name: str) -> dict[str, Any] | None:
+    field, columns = entity.compounds[name]
+    values = [record.content.get(column) for column in columns]
+    parts = field.compound.parts if field.compound else ()
+    shown = {part[0].lower() + part[1:]: value for (part, _), value in zip(parts, values, strict=True)}
+    return shown if any(value is not None for value in values) else None
 
 
 def _visible(entity: Entity) -> set[str]:
@@ -106,7 +107,7 @@ def _check_name(entity: Entity, content: Mapping[str, Any], accepted: Mapping[st
 
 
 def _switchable(entity: Entity) -> bool:
-    return any(field.compound and field.compound.or_text for field in entity.fields)
+    return any(field.compound and field.compound.or_text for field, _ in entity.compounds.values())
 
 
 def _is_person(entity: Entity, content: Mapping[str, Any]) -> bool:
