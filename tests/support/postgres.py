@@ -21,7 +21,7 @@ import pytest
 from sqlalchemy import URL
 
 REQUIRE = "SFSTREAM_REQUIRE_POSTGRES"
-_DEADLINE = 60
+_DEADLINE = 120
 
 
 @dataclass(frozen=True)

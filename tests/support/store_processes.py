@@ -19,7 +19,7 @@ from airflow_provider_sfstream.stores.table import TableReplayStore, schema
 from airflow_provider_sfstream.stores.table.engine import engine_for
 from tests.support.replay_stores import run_at
 
-DEADLINE = 90
+DEADLINE = 200
 
 
 @contextmanager

@@ -140,6 +140,6 @@ def test_every_store_behaves_as_the_model(under_test: StoreUnderTest) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=25, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )

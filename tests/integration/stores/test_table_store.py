@@ -32,7 +32,7 @@ def as_text(url: URL) -> str:
 
 
 def test_of_eight_processes_exactly_one_wins_each_time(database_url: URL) -> None:
-    stream, workers, rounds = new_stream(), 8, 12
+    stream, workers, rounds = new_stream(), 8, 8
     barrier = multiprocessing.get_context("spawn").Barrier(workers)
     arguments = [(as_text(database_url), stream, worker, rounds, barrier) for worker in range(workers)]
 
