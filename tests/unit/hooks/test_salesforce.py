@@ -1,0 +1,150 @@
+"""From an Airflow connection to settings, as Airflow's own Salesforce provider stores its fields."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from airflow.sdk import Connection
+
+from airflow_provider_sfstream.clients.credentials import ClientCredentials, UsernamePassword
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
+from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+
+APP = {"consumer_key": "key", "consumer_secret": "s3cret-app", "domain": "acme.my"}
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Store a connection as the environment variable that Airflow reads."""
+
+    def store(extra: dict[str, Any] | str | None = None, conn_id: str = "salesforce_default", **fields: Any) -> None:
+        text = extra if isinstance(extra, str | None) else json.dumps(extra)
+        value = json.dumps({"conn_type": "salesforce", "extra": text, **fields})
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", value)
+
+    return store
+
+
+def settings(extra: dict[str, Any], **fields: Any) -> SalesforceSettings:
+    return SalesforceSettings.from_connection(Connection(conn_id="sf", conn_type="salesforce", **fields), extra)
+
+
+def test_the_fields_of_airflows_provider_and_ours() -> None:
+    got = settings(
+        {
+            **APP,
+            "organization_id": "00D000000000001AAA",
+            "pubsub_endpoint": "api.deu.pubsub.salesforce.com:443",
+            "tls_ca": "/etc/ca.pem",
+            "allow_insecure": True,
+            "proxies": {"https": "http://proxy:1"},
+            "version": "62.0",
+            "client_id": "airflow",
+        }
+    )
+    assert got == SalesforceSettings(
+        ClientCredentials("https://acme.my.salesforce.com", "key", "s3cret-app"),
+        "00D000000000001AAA",
+        "api.deu.pubsub.salesforce.com:443",
+        "/etc/ca.pem",
+        True,
+        {"https": "http://proxy:1"},
+    )
+
+
+def test_login_and_password_are_the_connections_own() -> None:
+    got = settings({**APP, "security_token": "-token"}, login="u@x", password="s3cret")
+    assert isinstance(got.credentials, UsernamePassword)
+    assert (got.credentials.username, got.credentials.password) == ("u@x", "s3cret-token")
+
+
+def test_an_empty_field_is_none_and_hides_an_old_one_as_in_airflows_provider() -> None:
+    old = {f"extra__salesforce__{name}": value for name, value in APP.items()}
+    assert settings(old).credentials == settings(APP).credentials
+    assert settings({**APP, "auth_flow": "", "pubsub_endpoint": "", "organization_id": ""}) == settings(APP)
+    with pytest.raises(ConfigurationError, match="consumer_secret"):
+        settings({**old, "consumer_secret": ""})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(True, True), ("true", True), ("1", True), (False, False), ("", False), (None, False)]
+)
+def test_allow_insecure_is_a_boolean_or_its_text(given: Any, expected: bool) -> None:
+    assert settings({**APP, "allow_insecure": given}).allow_insecure is expected
+
+
+def test_proxies_may_be_text_as_the_form_stores_them() -> None:
+    assert settings({**APP, "proxies": '{"https": "http://proxy:1"}'}).proxies == {"https": "http://proxy:1"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "named"),
+    [
+        ({"allow_insecure": "perhaps"}, "allow_insecure"),
+        ({"proxies": "http://user:s3cret@proxy"}, "proxies"),
+        ({"proxies": "[]"}, "proxies"),
+        ({"consumer_secret": 5}, "consumer_secret must be a text"),
+        ({"domain": "login"}, "My Domain"),
+    ],
+)
+def test_unusable_fields_are_named_with_their_connection(extra: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigurationError, match="Airflow connection 'sf': ") as caught:
+        settings({**APP, **extra})
+    assert named in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_the_repr_shows_no_secret() -> None:
+    shown = repr(settings({**APP, "proxies": {"https": "http://u:s3cret@proxy:1"}}))
+    assert "s3cret" not in shown
+    assert "key" in shown
+
+
+@pytest.mark.parametrize("extra", ["{not json", '["a list"]', '"text"'])
+def test_an_extra_that_is_no_json_object_is_refused(connect: Any, extra: str) -> None:
+    connect(extra)
+    with pytest.raises(ConfigurationError, match="Extra is not a JSON object"):
+        SalesforceLoginHook().settings()
+
+
+def test_a_connection_by_its_id(connect: Any) -> None:
+    connect(APP, conn_id="my_org")
+    assert SalesforceLoginHook("my_org").settings() == settings(APP)
+
+
+async def test_without_blocking(connect: Any) -> None:
+    connect(APP)
+    hook = SalesforceLoginHook()
+    assert await hook.asettings() == settings(APP)
+    assert await hook.atoken_provider() is hook.token_provider(), "one login for both"
+
+
+def test_a_password_login_warns_once_that_it_is_retiring(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect(APP, login="u@x", password="s3cret")
+    hook = SalesforceLoginHook()
+    warnings: list[str] = []
+    monkeypatch.setattr(hook.log, "warning", lambda text, *values: warnings.append(text % values))
+    hook.token_provider()
+    hook.token_provider()
+    [warning] = warnings
+    assert "salesforce_default" in warning
+    assert "retiring" in warning
+    assert "s3cret" not in warning
+
+
+def test_test_connection_names_unusable_fields(connect: Any) -> None:
+    connect({"consumer_key": "key"})
+    ok, message = SalesforcePubSubHook().test_connection()
+    assert not ok
+    assert message.startswith("Connection fields: Airflow connection 'salesforce_default': ")
+    connect({**APP, "tls_ca": "/no/such/file"})
+    ok, message = SalesforcePubSubHook().test_connection()
+    assert not ok
+    assert "tls_ca" in message
+    connect({**APP, "pubsub_endpoint": "http://example.org:7443"})
+    ok, message = SalesforcePubSubHook().test_connection()
+    assert not ok
+    assert "allow_insecure" in message
