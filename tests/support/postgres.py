@@ -130,12 +130,16 @@ def _binaries() -> Path | None:
 
 
 def _unprivileged() -> tuple[list[str], pwd.struct_passwd]:
-    """Return a command prefix that drops root, which initdb refuses, and the user who then runs the server."""
+    """Return a command prefix that drops root, which initdb refuses, and the user who then runs the server.
+
+    Where ``setpriv`` exists the server also ends when the tests are killed.
+    """
+    setpriv = ["setpriv", "--pdeathsig", "QUIT"]
     if os.getuid() != 0:
-        return [], pwd.getpwuid(os.getuid())
+        return setpriv if shutil.which("setpriv") else [], pwd.getpwuid(os.getuid())
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
     owner = known.get("postgres") or known["nobody"]
-    return ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"], owner
+    return [*setpriv, f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"], owner
 
 
 def _free_port() -> int:
