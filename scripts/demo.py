@@ -6,25 +6,22 @@ The last line printed is JSON with the keys ``published``, ``landed``, ``rows`` 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pyarrow.dataset as ds
-from airflow_stack import AirflowStack, end_process, running_airflow, wait_for
+from airflow_stack import AirflowStack, running_airflow, wait_for
+
+from airflow_provider_sfstream.localorg.process import LocalOrg
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / ".demo"
 TOPIC = "/event/Order__e"
 DAG_ID = "sfstream_micro_batch"
-FIELDS = [{"name": "Order_Number__c", "type": "string"}, {"name": "Amount__c", "type": "double"}]
-NEW_FIELD = {"name": "Currency__c", "type": "string"}
+FIELDS = {"Order_Number__c": "string", "Amount__c": "double"}
 FIRST_BATCH, SECOND_BATCH = 5000, 1500
 STARTED = time.monotonic()
 
@@ -34,52 +31,10 @@ def say(text: str) -> None:
     print(f"[{time.monotonic() - STARTED:6.1f} s] {text}", flush=True)
 
 
-def start_org(data_dir: Path, log: Path) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-    """Start a local Salesforce org with the topic; return its process and the facts it prints."""
-    data_dir.mkdir(parents=True)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "airflow_provider_sfstream.localorg", "--data-dir", data_dir],
-        stdout=subprocess.PIPE,
-        stderr=log.open("w"),
-        text=True,
-        start_new_session=True,
-    )
-    line = process.stdout.readline() if process.stdout else ""
-    if not line:
-        raise RuntimeError(f"the local org did not start: see {log}")
-    org = json.loads(line)
-    define_event(org, FIELDS)
-    return process, org
-
-
-def admin(org: dict[str, Any], method: str, path: str, **kwargs: Any) -> Any:
-    """Call the org's admin API."""
-    response = httpx.request(method, f"{org['admin_url']}{path}", timeout=60, **kwargs)
-    response.raise_for_status()
-    return response.json()
-
-
-def define_event(org: dict[str, Any], fields: list[dict[str, str]]) -> None:
-    """Create the event or change its fields, as an administrator would: later events have another schema id."""
-    admin(org, "PUT", "/topics/Order__e", json={"fields": fields})
-
-
-def publish(org: dict[str, Any], first: int, count: int, **more: Any) -> None:
+def publish(org: LocalOrg, first: int, count: int, **more: Any) -> None:
     """Publish ``count`` orders, numbered from ``first``."""
-    events = [
-        {"Order_Number__c": f"O-{number:06d}", "Amount__c": number / 4, **more}
-        for number in range(first, first + count)
-    ]
-    admin(org, "POST", "/events", json={"topic": TOPIC, "events": events})
-
-
-def count_published(org: dict[str, Any]) -> int:
-    """Count the events in the org's own record."""
-    count, after = 0, ""
-    while after is not None:
-        page = admin(org, "GET", "/events", params={"topic": TOPIC, "after": after})
-        count, after = count + len(page["events"]), page["next"]
-    return count
+    numbers = range(first, first + count)
+    org.publish(TOPIC, [{"Order_Number__c": f"O-{number:06d}", "Amount__c": number / 4, **more} for number in numbers])
 
 
 def position(stack: AirflowStack) -> str:
@@ -108,20 +63,20 @@ def finish_run(stack: AirflowStack, run_id: str) -> dict[str, Any]:
     return window
 
 
-def sums(org: dict[str, Any], lake: Path) -> dict[str, int]:
+def sums(org: LocalOrg, lake: Path) -> dict[str, int]:
     """Count what was published, landed, and is in the table, each from its own record."""
     manifests = [json.loads(path.read_text()) for path in (lake / "landing").rglob("manifest.json")]
     table = ds.dataset(lake / "tables" / "Order__e", partitioning="hive").to_table(columns=["_replay_id"])
     rows = table.num_rows
     return {
-        "published": count_published(org),
+        "published": len(org.record(TOPIC)),
         "landed": sum(manifest["event_count"] for manifest in manifests),
         "rows": rows,
         "duplicates": rows - len(table["_replay_id"].unique()),
     }
 
 
-def demo(org: dict[str, Any]) -> dict[str, int]:
+def demo(org: LocalOrg) -> dict[str, int]:
     """Publish, run, publish more, run again, and add up."""
     lake = WORK / "lake"
     stack = AirflowStack(
@@ -138,8 +93,8 @@ def demo(org: dict[str, Any]) -> dict[str, int]:
         publishing = pool.submit(
             lambda: (
                 publish(org, 0, half),
-                define_event(org, [*FIELDS, NEW_FIELD]),
-                publish(org, half, FIRST_BATCH - half, **{"Currency__c": "EUR"}),
+                org.define("Order__e", **FIELDS, Currency__c="string"),
+                publish(org, half, FIRST_BATCH - half, Currency__c="EUR"),
             )
         )
         with running_airflow(stack):
@@ -150,7 +105,7 @@ def demo(org: dict[str, Any]) -> dict[str, int]:
             before = position(stack)
             stack.unpause(DAG_ID)
             first = finish_run(stack, wait_for(lambda: stack.run_ids(DAG_ID), 60, "the scheduled run")[0])
-            publish(org, FIRST_BATCH, SECOND_BATCH, **{"Currency__c": "USD"})
+            publish(org, FIRST_BATCH, SECOND_BATCH, Currency__c="USD")
             say(f"published {SECOND_BATCH:,} more")
             second = finish_run(stack, stack.trigger(DAG_ID))
             if second["after"] != first["through"]:
@@ -162,17 +117,17 @@ def demo(org: dict[str, Any]) -> dict[str, int]:
     return totals
 
 
-def add_connections(stack: AirflowStack, org: dict[str, Any]) -> None:
+def add_connections(stack: AirflowStack, org: LocalOrg) -> None:
     """Create the two connections that the DAG names, as a user would in the UI."""
     stack.add_connection(
         "salesforce_default",
         conn_type="salesforce",
         extra={
-            "consumer_key": org["client_id"],
-            "consumer_secret": org["client_secret"],
-            "login_url": org["https_instance_url"],
-            "pubsub_endpoint": f"localhost:{org['grpc_tls_port']}",
-            "tls_ca": org["ca_file"],
+            "consumer_key": org.client_id,
+            "consumer_secret": org.client_secret,
+            "login_url": org.https_instance_url,
+            "pubsub_endpoint": f"localhost:{org.grpc_tls_port}",
+            "tls_ca": org.ca_file,
         },
     )
     stack.add_connection("spark_default", conn_type="spark", host="local[2]")
@@ -183,12 +138,9 @@ def main() -> None:
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir()
     say("starting a local Salesforce org")
-    process, org = start_org(WORK / "org", WORK / "localorg.log")
-    try:
+    with LocalOrg.running(WORK / "org") as org:
+        org.define("Order__e", **FIELDS)
         totals = demo(org)
-    finally:
-        end_process(process)
-    os.sync()
     print(json.dumps(totals))
     if not totals["published"] == totals["landed"] == totals["rows"] or totals["duplicates"]:
         raise SystemExit("published, landed and rows differ: see the manifests and logs under .demo")

@@ -6,8 +6,10 @@ import shutil
 import signal
 import threading
 
-from airflow_stack import AirflowStack, end_process, running_airflow
-from demo import DAG_ID, ROOT, add_connections, publish, start_org
+from airflow_stack import AirflowStack, running_airflow
+from demo import DAG_ID, FIELDS, ROOT, add_connections, publish
+
+from airflow_provider_sfstream.localorg.process import LocalOrg
 
 WORK = ROOT / ".up"
 
@@ -19,8 +21,8 @@ def main() -> None:
     stopped = threading.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: stopped.set())
-    process, org = start_org(WORK / "org", WORK / "localorg.log")
-    try:
+    with LocalOrg.running(WORK / "org") as org:
+        org.define("Order__e", **FIELDS)
         publish(org, 0, 1000)
         stack = AirflowStack(WORK / "airflow", ROOT / "dags", {"SFSTREAM_LAKE": str(WORK / "lake")})
         with running_airflow(stack, triggerer=True):
@@ -29,18 +31,16 @@ def main() -> None:
             print(
                 f"\n  Airflow:      {stack.url}  (no login is asked for: everybody on this machine is admin)"
                 f"\n  DAG:          {stack.url}/dags/{DAG_ID}"
-                f"\n  Local org:    {org['instance_url']}  user {org['username']}, its admin API {org['admin_url']}"
+                f"\n  Local org:    {org.instance_url}  user {org.username}, its admin API {org.admin_url}"
                 f"\n  Lake:         {WORK / 'lake'}"
                 f"\n  Logs:         {stack.home}"
                 "\n\n  1,000 orders were published. To publish one more:"
-                f"\n    curl -X POST {org['admin_url']}/events -H 'Content-Type: application/json' "
+                f"\n    curl -X POST {org.admin_url}/events -H 'Content-Type: application/json' "
                 '-d \'{"topic": "/event/Order__e", "events": [{"Order_Number__c": "O-1", "Amount__c": 1.5}]}\''
                 "\n\n  Ctrl-C ends it all.\n",
                 flush=True,
             )
             stopped.wait()
-    finally:
-        end_process(process)
 
 
 if __name__ == "__main__":

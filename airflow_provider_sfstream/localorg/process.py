@@ -1,0 +1,241 @@
+"""A local org for tests and demos: a process of its own, started and stopped from Python, and its controls.
+
+In a test of your own DAG::
+
+    from airflow_provider_sfstream.localorg.process import LocalOrg
+
+    @pytest.fixture
+    def org(tmp_path):
+        with LocalOrg.running(tmp_path / "org") as org:
+            org.define("Order__e", Amount__c="double")
+            yield org
+
+    def test_my_dag(org):
+        org.publish("/event/Order__e", [{"Amount__c": 1.5}])
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import grpc
+import httpx
+
+from airflow_provider_sfstream.protocol import pubsub_api_pb2_grpc as pb_grpc
+
+START_SECONDS = 30.0
+
+
+class LocalOrg:
+    """A running org. ``info`` is the JSON line it printed; its keys are attributes too (``org.grpc_port``)."""
+
+    def __init__(self, data_dir: Path, *, topics: Mapping[str, Any] | None = None) -> None:
+        self.data_dir = data_dir
+        self.info: dict[str, Any] = {}
+        self._topics = topics
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channels: list[grpc.Channel] = []
+
+    @classmethod
+    @contextmanager
+    def running(cls, data_dir: Path, **arguments: Any) -> Iterator[LocalOrg]:
+        """Start an org and stop it afterwards, whatever happens."""
+        local_org = cls(data_dir, **arguments)
+        try:
+            local_org.start()
+            yield local_org
+        finally:
+            local_org.close()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["info"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def start(self) -> None:
+        """Start the process, on its former ports if it has run before, and wait until it is ready."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "airflow_provider_sfstream.localorg", "--data-dir", str(self.data_dir)]
+        for name in ("http_port", "https_port", "grpc_port", "grpc_tls_port"):
+            command += [f"--{name.replace('_', '-')}", str(self.info.get(name, 0))]
+        if self._topics is not None:
+            path = self.data_dir / "topics.json"
+            path.write_text(json.dumps(self._topics))
+            command += ["--topics", str(path)]
+        log = (self.data_dir / "localorg.log").open("ab")
+        with log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+        self.info = json.loads(self._ready_line(self._process))
+
+    def kill(self) -> None:
+        """End the process as ``kill -9`` does."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """End the process cleanly; return its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        """Stop and start again, on the same ports and data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """End the process, if it runs, and close the channels made here."""
+        for channel in self._channels:
+            channel.close()
+        self._channels.clear()
+        if self._process is not None:
+            self._end(signal.SIGTERM)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._running().pid
+
+    @property
+    def grpc_target(self) -> str:
+        return f"127.0.0.1:{self.grpc_port}"
+
+    def stub(self) -> pb_grpc.PubSubStub:
+        """Return a stub on a new plaintext channel."""
+        channel = grpc.insecure_channel(self.grpc_target, [("grpc.use_local_subchannel_pool", 1)])
+        self._channels.append(channel)
+        return pb_grpc.PubSubStub(channel)  # type: ignore[no-untyped-call]
+
+    def token(self) -> str:
+        """Return a new access token, without logging in."""
+        return str(self.admin("POST", "/sessions", {})["access_token"])
+
+    def metadata(self, token: str | None = None) -> list[tuple[str, str]]:
+        """Return the metadata that every gRPC call needs."""
+        return [
+            ("accesstoken", token or self.token()),
+            ("instanceurl", self.instance_url),
+            ("tenantid", self.org_id),
+        ]
+
+    def define(self, name: str, /, **fields: str) -> Any:
+        """Create or change a platform event: ``define("Order__e", Amount__c="double")``. Return its topic."""
+        listed = [{"name": field, "type": kind} for field, kind in fields.items()]
+        return self.admin("PUT", f"/topics/{name}", {"fields": listed})
+
+    def channel(self, name: str, members: Sequence[str]) -> Any:
+        """Create or change a custom channel. Return its topic."""
+        return self.admin("PUT", f"/channels/{name}", {"members": list(members)})
+
+    def publish(self, topic: str, events: Sequence[Mapping[str, Any]], *, schema_id: str | None = None) -> list[bytes]:
+        """Publish events given as field values; return their replay IDs."""
+        body: dict[str, Any] = {"topic": topic, "events": list(events)}
+        if schema_id is not None:
+            body["schema_id"] = schema_id
+        return [bytes.fromhex(replay_id) for replay_id in self.admin("POST", "/events", body)["replay_ids"]]
+
+    def publish_many(self, topic: str, count: int, template: Mapping[str, Any]) -> tuple[bytes, bytes]:
+        """Publish ``count`` events made from a template (``"{n}"`` is the index); return first and last replay ID."""
+        body = {"topic": topic, "count": count, "template": dict(template)}
+        first, last = self.admin("POST", "/events", body)["first_and_last_replay_id"]
+        return bytes.fromhex(first), bytes.fromhex(last)
+
+    def record(self, topic: str) -> list[dict[str, Any]]:
+        """Return everything ever published to a topic, in order: the org's own record to compare with."""
+        events: list[dict[str, Any]] = []
+        after: str | None = ""
+        while after is not None:
+            page = self.admin("GET", "/events?" + urlencode({"topic": topic, "after": after}))
+            events += page["events"]
+            after = page["next"]
+        for event in events:
+            event["replay_id"] = bytes.fromhex(event["replay_id"])
+            event["payload"] = bytes.fromhex(event["payload"])
+        return events
+
+    def knobs(self, **changes: Any) -> Any:
+        """Turn knobs; return them all."""
+        return self.admin("PATCH", "/knobs", changes)
+
+    def reset_knobs(self) -> None:
+        """Turn every knob back to its default."""
+        self.admin("DELETE", "/knobs")
+
+    def fault(self, fault: str, /, **arguments: Any) -> Any:
+        """Cause a fault, for example ``fault("drop_every", every=300, how="reset")``."""
+        return self.admin("POST", f"/faults/{fault}", arguments)
+
+    def clear_faults(self) -> None:
+        """End all faults that last."""
+        self.admin("DELETE", "/faults")
+
+    def revoke(self, token: str | None = None) -> int:
+        """Revoke one access token, or all; return how many."""
+        return int(self.admin("POST", "/sessions/revoke", {} if token is None else {"token": token})["revoked"])
+
+    def requests(self, kind: str | None = None, method: str | None = None) -> list[dict[str, Any]]:
+        """Return the request log, oldest first, all of it or one kind (``grpc``, ``http``) or method."""
+        entries = self.admin("GET", "/requests")["requests"]
+        return [e for e in entries if kind in (None, e["kind"]) and method in (None, e["method"])]
+
+    def streams(self) -> list[dict[str, Any]]:
+        """Return the open streams: ``topic`` and ``events`` delivered."""
+        return list(self.admin("GET", "/org")["streams"])
+
+    def admin(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Call the admin API.
+
+        :raises AdminError: if the org refuses.
+        :raises ConnectionError: if it does not answer.
+        """
+        json_body = None if body is None else dict(body)
+        try:
+            response = httpx.request(method, self.admin_url + path, json=json_body, timeout=120, trust_env=False)
+        except httpx.TransportError as error:
+            raise ConnectionError(f"{method} {path}: {error}") from error
+        if response.is_error:
+            raise AdminError(f"{method} {path}: {response.status_code} {response.text}")
+        return response.json()
+
+    def _ready_line(self, process: subprocess.Popen[bytes]) -> Any:
+        stdout: Any = process.stdout
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            ready, _, _ = select.select([stdout], [], [], 0.1)
+            if ready and (line := stdout.readline()):
+                return line
+            if process.poll() is not None:
+                break
+        log = (self.data_dir / "localorg.log").read_text()
+        raise RuntimeError(f"the local org did not start (exit status {process.poll()}):\n{log}")
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise RuntimeError("the local org is not running")
+        return self._process
+
+    def _end(self, number: signal.Signals) -> int:
+        process, self._process = self._running(), None
+        if process.poll() is None:
+            os.kill(process.pid, number)
+        try:
+            return process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+        finally:
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+class AdminError(Exception):
+    """The admin API refused a call."""
