@@ -105,10 +105,12 @@ _OUR_FIELDS: dict[str, Any] = {
     "refresh_token": _field("Refresh Token", format="password"),
     "access_token": _field("Access Token", "Used as it is, with Instance URL; cannot be renewed", format="password"),
     "pubsub_endpoint": _field("Pub/Sub API Endpoint", "host:port; default api.pubsub.salesforce.com:7443"),
-    "tls_ca": _field("Certificate Authority", "PEM text, or a file on the workers; default: the public ones"),
+    "tls_ca": _field(
+        "Certificate Authority", "PEM text, or a file on the workers; default: the public ones", format="multiline"
+    ),
     "allow_insecure": {
         "label": "Allow Plaintext",
         "description": "Accept http:// to hosts other than this machine. Credentials then cross the network readable",
-        "schema": {"type": ["boolean", "null"], "default": None},
+        "schema": {"type": "boolean", "default": False},
     },
 }
