@@ -19,9 +19,10 @@ from typing import Self
 from airflow_provider_sfstream.drain.event_times import StreamEventTimes, to_datetime
 from airflow_provider_sfstream.drain.source import EventBatch
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.columns import RowGroup
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import WindowFile
-from airflow_provider_sfstream.landing.parts import PartWriter, RowGroup
+from airflow_provider_sfstream.landing.parts import PartWriter
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder, write_once
 from airflow_provider_sfstream.protocol.streams import Stream
 
@@ -89,9 +90,7 @@ class ParquetWindowWriter:
         self._last: int | None = None
         self._event_count = 0
         self._payload_bytes = 0
-        self._gathered: list[EventBatch] = []
-        self._gathered_rows = 0
-        self._gathered_bytes = 0
+        self._gathered = RowGroup(first_ordinal=0)
         self._queue: queue.Queue[RowGroup | None] = queue.Queue(_WAITING)
         self._failure: BaseException | None = None
         self._discard = False
@@ -106,10 +105,10 @@ class ParquetWindowWriter:
         for schema_id in set(batch.schema_ids):
             if schema_id not in self._schemas:
                 self._schemas[schema_id] = self._schema(schema_id)
-        self._gathered.append(batch)
-        self._gathered_rows += len(batch)
-        self._gathered_bytes += sum(map(len, batch.payloads))
-        if self._gathered_rows >= self._row_group_rows or self._gathered_bytes >= self._row_group_bytes:
+        self._note_times(batch)
+        group = self._gathered
+        group.add(batch)
+        if len(group) >= self._row_group_rows or group.payload_bytes >= self._row_group_bytes:
             self._hand_over()
 
     def finish(self) -> LandedWindow:
@@ -117,7 +116,7 @@ class ParquetWindowWriter:
 
         :raises LandingError: if writing failed. Nothing of the window is published.
         """
-        if self._gathered:
+        if len(self._gathered):
             self._hand_over()
         self._stop_thread()
         self._raise_failure()
@@ -147,10 +146,10 @@ class ParquetWindowWriter:
             self._parts.abandon()
 
     def _hand_over(self) -> None:
-        group = RowGroup(self._gathered, first_ordinal=self._event_count)
-        self._event_count += self._gathered_rows
-        self._payload_bytes += self._gathered_bytes
-        self._gathered, self._gathered_rows, self._gathered_bytes = [], 0, 0
+        group = self._gathered
+        self._event_count += len(group)
+        self._payload_bytes += group.payload_bytes
+        self._gathered = RowGroup(first_ordinal=self._event_count)
         if self._thread is None:
             self._thread = threading.Thread(target=self._write_groups, name="sfstream-landing", daemon=True)
             self._thread.start()
@@ -162,14 +161,15 @@ class ParquetWindowWriter:
             if self._discard or self._failure is not None:
                 continue
             try:
-                self._note_times(self._parts.write(group))
+                self._parts.write(group)
             except BaseException as error:  # also a Rust panic; it belongs to the appending thread, which raises it
                 self._failure = error
 
-    def _note_times(self, columns: tuple[list[str], list[bytes]]) -> None:
-        times = [time for time in (*self._event_times(*columns), self._first, self._last) if time is not None]
+    def _note_times(self, batch: EventBatch) -> None:
+        times = [time for time in self._event_times(batch.schema_ids, batch.payloads) if time is not None]
         if times:
-            self._first, self._last = min(times), max(times)
+            self._first = min(times) if self._first is None else min(self._first, min(times))
+            self._last = max(times) if self._last is None else max(self._last, max(times))
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -4,38 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
-from array import array
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import accumulate, chain
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_sfstream.drain.source import EventBatch
+from airflow_provider_sfstream.landing.columns import SCHEMA, RowGroup
 from airflow_provider_sfstream.landing.manifest import WindowFile
 from airflow_provider_sfstream.landing.storage import is_local, make_folder, sync
-
-SCHEMA = pa.schema(
-    [
-        pa.field("ordinal", pa.int64(), nullable=False),
-        pa.field("replay_id", pa.binary(), nullable=False),
-        pa.field("event_id", pa.string()),
-        pa.field("schema_id", pa.string(), nullable=False),
-        pa.field("payload", pa.binary(), nullable=False),
-        pa.field("received_at", pa.timestamp("us", "UTC"), nullable=False),
-    ]
-)
-"""The contract of a raw landing."""
-
-
-@dataclass(frozen=True)
-class RowGroup:
-    """Batches that are written together; ``first_ordinal`` is the place of their first event in the window."""
-
-    batches: list[EventBatch]
-    first_ordinal: int
 
 
 class PartWriter:
@@ -53,28 +29,14 @@ class PartWriter:
         self._writer: Any = None
         self.finished = False
 
-    def write(self, group: RowGroup) -> tuple[list[str], list[bytes]]:
-        """Write ``group``; return its schema ids and payloads."""
+    def write(self, group: RowGroup) -> None:
+        """Write ``group`` behind those before it."""
         if self._file is not None and self._file.size >= self._part_bytes:
             self._end_part()
         if self._file is None:
             self._begin_part()
-        schema_ids = list(chain.from_iterable(batch.schema_ids for batch in group.batches))
-        payloads = list(chain.from_iterable(batch.payloads for batch in group.batches))
-        received_at = array("q")
-        for batch in group.batches:
-            received_at.extend(array("q", (batch.received_at // 1000,)) * len(batch))
-        columns = [
-            _fixed_width(array("q", range(group.first_ordinal, group.first_ordinal + len(payloads))), pa.int64()),
-            _binary(list(chain.from_iterable(batch.replay_ids for batch in group.batches)), pa.binary()),
-            _text(list(chain.from_iterable(batch.event_ids for batch in group.batches))),
-            _text(list(schema_ids)),
-            _binary(payloads, pa.binary()),
-            _fixed_width(received_at, SCHEMA.field("received_at").type),
-        ]
-        self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), row_group_size=len(payloads))
-        self._rows += len(payloads)
-        return schema_ids, payloads
+        self._writer.write_table(group.table(), row_group_size=len(group))
+        self._rows += len(group)
 
     def finish(self) -> tuple[WindowFile, ...]:
         """Close the last part and return all of them."""
@@ -118,30 +80,6 @@ class PartWriter:
         file.close()
         self._files.append(WindowFile(self._begun[-1], self._rows, file.size, file.digest.hexdigest()))
         self._writer = self._file = None
-
-
-# pa.array would copy large values with the interpreter locked, and so stall the stream (joining lets go of it); and its
-# first call imports pandas where that is installed.
-
-
-def _binary(values: list[bytes], type_: pa.DataType, valid: pa.Buffer | None = None) -> pa.Array:
-    offsets = array("i", accumulate(map(len, values), initial=0))
-    return pa.Array.from_buffers(type_, len(values), [valid, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))])
-
-
-def _text(values: list[str | None]) -> pa.Array:
-    nulls = values.count(None)
-    if nulls == len(values):
-        return pa.nulls(nulls, pa.string())
-    valid = None
-    if nulls:
-        bits = "".join("0" if value is None else "1" for value in reversed(values))
-        valid = pa.py_buffer(int(bits, 2).to_bytes(-(-len(bits) // 8), "little"))
-    return _binary([b"" if value is None else value.encode() for value in values], pa.string(), valid)
-
-
-def _fixed_width(values: array[int], type_: pa.DataType) -> pa.Array:
-    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
 class _CountedFile(io.RawIOBase):
