@@ -44,6 +44,7 @@ QUARANTINE: dict[str, ColumnType] = {
 }
 
 Batches = Iterator[pa.RecordBatch]
+Rows = Callable[[Batches], Batches]
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def quarantine_schema() -> pa.Schema:
     return pa.schema([(name, arrow_type(type_)) for name, type_ in QUARANTINE.items()])
 
 
-def table_rows(plan: TablePlan, count: Callable[[Counter[Any]], None]) -> Callable[[Batches], Batches]:
+def table_rows(plan: TablePlan, count: Callable[[Counter[Any]], None]) -> Rows:
     """Return a function for ``mapInArrow`` that gives the rows of a table and leaves out what cannot be decoded.
 
     ``count`` is told what became of the rows: ``("written", window, date)``, ``("undecodable", window)``,
@@ -107,7 +108,7 @@ def table_rows(plan: TablePlan, count: Callable[[Counter[Any]], None]) -> Callab
     return rows
 
 
-def quarantine_rows(plan: TablePlan) -> Callable[[Batches], Batches]:
+def quarantine_rows(plan: TablePlan) -> Rows:
     """Return a function for ``mapInArrow`` that gives only the rows that :func:`table_rows` leaves out."""
 
     def rows(batches: Batches) -> Batches:
@@ -122,7 +123,7 @@ def quarantine_rows(plan: TablePlan) -> Callable[[Batches], Batches]:
     return rows
 
 
-def refused_rows(reasons: dict[str, str], windows: tuple[WindowReference, ...]) -> Callable[[Batches], Batches]:
+def refused_rows(reasons: dict[str, str], windows: tuple[WindowReference, ...]) -> Rows:
     """Return a function for ``mapInArrow`` that quarantines every row, with the reason of its schema id."""
 
     def rows(batches: Batches) -> Batches:

@@ -41,13 +41,22 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
     parser.add_argument("--event-time-from", type=_moment, metavar="ISO", help="leave out earlier events")
     parser.add_argument("--event-time-to", type=_moment, metavar="ISO", help="leave out events at or after this")
     parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
+    parser.add_argument("--writer", choices=("auto", "arrow", "spark"), default="auto", help="who writes the files")
     given = parser.parse_args(arguments)
     if not given.manifest:
         parser.error("give at least one --manifest")
     first, end = given.event_time_from, given.event_time_to
     if (first is None) != (end is None) or (first is not None and first >= end):
         parser.error("give --event-time-from and a later --event-time-to, or neither")
-    return EventLogOptions(tuple(given.manifest), given.output, given.decoder, first, end, given.metrics_file)
+    return EventLogOptions(
+        manifests=tuple(given.manifest),
+        output=given.output,
+        decoder=given.decoder,
+        writer=given.writer,
+        event_time_from=first,
+        event_time_to=end,
+        metrics_file=given.metrics_file,
+    )
 
 
 def main(arguments: Sequence[str]) -> None:

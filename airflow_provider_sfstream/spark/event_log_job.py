@@ -26,6 +26,7 @@ from airflow_provider_sfstream.spark.event_tables import QUARANTINE_TABLE, Dates
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.landed_windows import LandedWindow, read_rows, read_windows
 from airflow_provider_sfstream.spark.table_plans import place_columns, read_schemas
+from airflow_provider_sfstream.spark.table_writers import WriterChoice, choose_writer
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +41,18 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class EventLogOptions:
-    """What the job is asked to do. With bounds, only events of ``[event_time_from, event_time_to)`` are written."""
+    """What the job is asked to do.
+
+    With bounds, only events of ``[event_time_from, event_time_to)`` are written. ``writer`` is who writes the files:
+    ``"arrow"`` the executors' Python, much faster, onto a file system that all of them share with the driver;
+    ``"spark"`` Spark, wherever it can; ``"auto"`` the former where driver and executors are one process and the
+    output is a local folder.
+    """
 
     manifests: tuple[str, ...]
     output: str
     decoder: DecoderChoice = "auto"
+    writer: WriterChoice = "auto"
     event_time_from: datetime | None = None
     event_time_to: datetime | None = None
     metrics_file: str | None = None
@@ -53,7 +61,7 @@ class EventLogOptions:
         """Return the window's partition. A part of a window has its own, so that it never replaces the whole."""
         if self.event_time_from is None or self.event_time_to is None:
             return window.window_id
-        return f"{window.window_id}.{self.event_time_from:%Y%m%dT%H%M%SZ}-{self.event_time_to:%Y%m%dT%H%M%SZ}"
+        return f"{window.window_id}.{self.event_time_from:%Y%m%dT%H%M%S.%fZ}-{self.event_time_to:%Y%m%dT%H%M%S.%fZ}"
 
 
 @dataclass
@@ -125,6 +133,7 @@ class _Job:
         self._schemas = read_schemas(files, windows)
         self._rows = read_rows(spark, windows)
         self._outcasts: list[Any] = []
+        self._write = choose_writer(options.writer, spark.sparkContext.master, self._tables)
 
     def run(self) -> None:
         present = self._survey()
@@ -181,8 +190,6 @@ class _Job:
 
     def _write_table(self, table: str, schemas: dict[str, str], rows: Any) -> set[Partition]:
         """Write the events of one table; return the partitions that it wrote."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
         from pyspark.sql.pandas.types import from_arrow_schema
 
         registry = self._tables.read_registry(table)
@@ -198,10 +205,8 @@ class _Job:
             _microseconds(self._options.event_time_to),
         )
         counted = self._spark.sparkContext.accumulator(Counter(), CounterParam())
-        observation = Observation()
-        decoded = rows.mapInArrow(table_rows(plan, counted.add), from_arrow_schema(plan.arrow_schema()))
-        self._tables.replace(table, decoded.observe(observation, f.count(f.lit(1)).alias("rows")))
-        self._count(table, counted.value, observation.get["rows"])
+        written = self._write(self._tables, table, rows, table_rows(plan, counted.add), plan)
+        self._count(table, counted.value, written)
         if any(key[0] == "undecodable" for key in counted.value):
             self._outcasts.append(rows.mapInArrow(quarantine_rows(plan), from_arrow_schema(quarantine_schema())))
         keys = [key for key in counted.value if key[0] == "written"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import uuid
 from collections.abc import Iterable
 from datetime import date
 from functools import reduce
@@ -21,6 +22,7 @@ from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 log = logging.getLogger(__name__)
 
 QUARANTINE_TABLE = "_quarantine"
+_STAGING = ".sfstream-staging-"
 Dates = tuple[date, date] | None
 Partition = tuple[date, str]
 _TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
@@ -100,10 +102,33 @@ class EventTables:
         writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
         writer.partitionBy(*partition_by).parquet(f"{self.base}/{table}")
 
+    def local_path(self) -> str | None:
+        """Return the path of the folder in a file system, ``None`` if it is in other storage."""
+        return self._files.local_path(self.base)
+
+    def stage(self, table: str) -> tuple[str, str]:
+        """Make a folder that readers do not see, and return its URL and its path in the file system."""
+        inside = f"{table}/{_STAGING}{uuid.uuid4().hex}"
+        self._files.make_folder(f"{self.base}/{inside}")
+        return f"{self.base}/{inside}", f"{self.local_path()}/{inside}"
+
+    def replace_with_files(self, table: str, staged: str, files: dict[Partition, list[str]]) -> None:
+        """Replace partitions by files that lie in the folder ``staged``, and remove that folder."""
+        for partition, names in files.items():
+            ready = f"{staged}/{partition[0].isoformat()}/{partition[1]}"
+            self._files.make_folder(ready)
+            for name in names:
+                self._files.rename(f"{staged}/{name}", f"{ready}/{name}")
+            target = self._folder(table, partition)
+            self._files.make_folder(target.rpartition("/")[0])
+            self._files.delete(target)
+            self._files.rename(ready, target)
+        self._files.delete(staged)
+
     def remove_leftovers(self, table: str) -> None:
         """Remove what a killed job left behind; readers do not see it."""
         for folder in self._files.folders(f"{self.base}/{table}"):
-            if folder.startswith((".spark-staging-", "_temporary")):
+            if folder.startswith((_STAGING, ".spark-staging-", "_temporary")):
                 self._files.delete(f"{self.base}/{table}/{folder}")
 
     def remove(self, table: str, partitions: Iterable[Partition]) -> None:

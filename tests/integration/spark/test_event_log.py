@@ -49,14 +49,15 @@ def order(number: int, schema_id: str = "one", **fields: Any) -> LandedEvent:
 class Lake:
     """A landing and tables in a temporary folder."""
 
-    def __init__(self, spark: Any, folder: Path) -> None:
+    def __init__(self, spark: Any, folder: Path, writer: Any = "auto") -> None:
+        self.writer = writer
         self.spark, self.landing, self.output = spark, folder / "landing", folder / "tables"
 
     def land(self, window_id: str, events: list[LandedEvent], schemas: dict[str, Any], **given: Any) -> str:
         return land_window(self.landing, window_id, events, schemas, **{"event_times": SPAN} | given)
 
     def run(self, *manifests: str, **given: Any) -> EventLogMetrics:
-        return run(self.spark, EventLogOptions(manifests, self.output.as_uri(), **given))
+        return run(self.spark, EventLogOptions(manifests, self.output.as_uri(), **{"writer": self.writer} | given))
 
     def rows(self, table: str = "Order__e") -> list[dict[str, Any]]:
         frame = self.spark.read.option("mergeSchema", True).parquet(str(self.output / table))
@@ -67,9 +68,9 @@ class Lake:
         return {str(p.relative_to(self.output)): p.read_bytes() for p in self.output.rglob("*.parquet")}
 
 
-@pytest.fixture
-def lake(spark: Any, tmp_path: Path) -> Lake:
-    return Lake(spark, tmp_path)
+@pytest.fixture(params=["arrow", "spark"])
+def lake(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
+    return Lake(spark, tmp_path, request.param)
 
 
 def as_utc(local: datetime) -> datetime:

@@ -1,0 +1,174 @@
+"""The job as users start it: ``spark-submit`` by hand and by the operator, and killed in the middle of a write."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.operators.spark_submit_replay_windows import (
+    SparkSubmitReplayWindowsOperator,
+    manifest_urls,
+)
+from airflow_provider_sfstream.spark.executor_package import write_executor_package
+from tests.support.landing_files import LandedEvent, encode, land_window
+from tests.support.spark import MASTER, SETTINGS, spark_environment
+from tests.support.tasks import context_for, set_connection
+
+APPLICATION = Path(__file__).parents[3] / "airflow_provider_sfstream/spark/event_log.py"
+SCHEMA = {
+    "type": "record",
+    "name": "Order__e",
+    "fields": [{"name": "CreatedDate", "type": "long", "doc": "CreatedDate:DateTime"}, {"name": "N__c", "type": "int"}],
+}
+DAY = 86_400_000
+START = 20_463 * DAY
+
+
+def events(count: int, days: int = 3) -> list[LandedEvent]:
+    return [
+        LandedEvent(n, "one", encode(SCHEMA, {"CreatedDate": START + n * days * DAY // count, "N__c": n}))
+        for n in range(count)
+    ]
+
+
+def numbers(tables: Path) -> list[int]:
+    if not any((tables / "Order__e").glob("event_date=*/*/*.parquet")):
+        return []
+    found = ds.dataset(tables / "Order__e", partitioning="hive").to_table(columns=["N__c"])
+    return sorted(found.column("N__c").to_pylist())
+
+
+def command(application: Path, *arguments: str) -> list[str]:
+    settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
+    return ["spark-submit", "--master", MASTER, *settings, str(application), *arguments]
+
+
+@pytest.fixture
+def stopped() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes put here are ended with the test, with all that they started."""
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
+
+
+def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped: list[Any]) -> None:
+    manifest = land_window(tmp_path / "landing", "w1", events(400_000), {"one": SCHEMA}, parts=4)
+    tables = tmp_path / "tables"
+    arguments = ("--manifest", manifest, "--output", str(tables))
+    with (tmp_path / "first.log").open("wb") as output:
+        process = subprocess.Popen(
+            command(APPLICATION, *arguments),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=spark_environment(),
+            start_new_session=True,
+        )
+        stopped.append(process)
+        deadline = time.monotonic() + 120
+        while not any((tables / "Order__e").glob(".sfstream-staging-*/*.parquet")):
+            assert process.poll() is None, (tmp_path / "first.log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "the job never began to write"
+            time.sleep(0.01)
+        kill(process)
+    assert process.returncode == -signal.SIGKILL
+    assert len(numbers(tables)) < 400_000
+
+    # Again, and as on a cluster: the driver has the application's one file, and this package only from the zip.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(APPLICATION, elsewhere)
+    again_command = command(elsewhere / APPLICATION.name, *arguments)
+    again_command[1:1] = ["--py-files", str(write_executor_package(elsewhere))]
+    again = subprocess.run(
+        again_command, capture_output=True, text=True, env=spark_environment(), timeout=240, check=False
+    )
+    assert again.returncode == 0, again.stderr[-4000:]
+    metrics = json.loads(again.stdout.strip().splitlines()[-1].removeprefix("event_log metrics: "))
+    assert (metrics["rows_in"], metrics["rows_written"], metrics["duplicates"]) == (400_000, 400_000, 0)
+    assert numbers(tables) == list(range(400_000))
+    assert not list((tables / "Order__e").glob(".sfstream-staging-*"))
+
+
+def operator(tmp_path: Path, windows: Any, **arguments: Any) -> SparkSubmitReplayWindowsOperator:
+    given = {"output_url": str(tmp_path / "tables"), "conf": dict(SETTINGS)} | arguments
+    return SparkSubmitReplayWindowsOperator(task_id="event_log", windows=windows, **given)
+
+
+def test_the_operator_submits_windows_and_returns_the_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    manifest = land_window(tmp_path / "landing", "w1", events(30), {"one": SCHEMA})
+    empty = {"manifest_url": (tmp_path / "never-read.json").as_uri(), "event_count": 0}
+    windows = [{"manifest_url": manifest, "event_count": 30, "window_id": "w1"}, empty, None]
+    metrics = operator(tmp_path, windows).execute(context_for("event_log"))
+    assert metrics is not None
+    assert (metrics["windows"], metrics["rows_in"], metrics["tables"]) == (["w1"], 30, {"Order__e": 30})
+    assert numbers(tmp_path / "tables") == list(range(30))
+    assert "running Spark here, with master local[*]" in caplog.text
+
+
+def test_without_windows_the_task_is_skipped(tmp_path: Path) -> None:
+    for windows in (None, [], [None], {"manifest_url": "file:///m.json", "event_count": 0}):
+        with pytest.raises(AirflowSkipException):
+            operator(tmp_path, windows).execute(context_for("event_log"))
+
+
+@pytest.mark.parametrize("windows", ["{'manifest_url': 'x'}", "window-1", {"window_id": "w1"}, 7, [b"x"]])
+def test_anything_but_windows_is_refused_before_spark_starts(tmp_path: Path, windows: Any) -> None:
+    with pytest.raises(AirflowFailException, match="windows"):
+        operator(tmp_path, windows).execute(context_for("event_log"))
+
+
+def test_a_password_in_the_output_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(AirflowFailException, match="carries a password") as caught:
+        operator(tmp_path, "file:///m.json", output_url="s3://user:hunter2@lake/t").execute(context_for("event_log"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_unknown_jobs_and_arguments_of_ours_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="Use one of: event_log"):
+        operator(tmp_path, None, job="other")
+    with pytest.raises(ConfigurationError, match="set by this operator"):
+        operator(tmp_path, None, application="other.py")
+
+
+def test_windows_are_drain_results_urls_and_lists_of_both() -> None:
+    result = {"manifest_url": "s3://lake/a/manifest.json", "event_count": 3}
+    assert manifest_urls([result, "s3://lake/b/manifest.json", [result]]) == [
+        "s3://lake/a/manifest.json",
+        "s3://lake/b/manifest.json",
+        "s3://lake/a/manifest.json",
+    ]
+
+
+def test_the_spark_connection_names_the_master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_connection(monkeypatch, "spark_default", conn_type="spark", host="spark://master", port=7077)
+    hook = operator(tmp_path, None)._get_hook()
+    assert hook._connection["master"] == "spark://master:7077"
+    assert not hook._env_vars
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    local = operator(tmp_path, None, env_vars={"PYSPARK_PYTHON": "/mine"})._get_hook()
+    assert local._connection["master"] == "local[*]"
+    assert local._env_vars["PYSPARK_PYTHON"] == "/mine"

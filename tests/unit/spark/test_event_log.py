@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from airflow_provider_sfstream.spark.event_log import parse_arguments
+from airflow_provider_sfstream.spark.event_log_job import EventLogMetrics, EventLogOptions
+from airflow_provider_sfstream.spark.landed_windows import LandedWindow
+
+WINDOW = LandedWindow("w1", "00D", "/event/Order__e", (), {}, 0, None, None)
+
+
+def test_arguments_become_options() -> None:
+    given = "--manifest a.json --manifest b.json --output s3://lake/t --decoder fastavro --writer spark"
+    times = ["--event-time-from", "2026-01-10T02:00:00+02:00", "--event-time-to", "2026-01-11T00:00:00Z"]
+    options = parse_arguments([*given.split(), "--metrics-file", "m.json", *times])
+    assert options == EventLogOptions(
+        manifests=("a.json", "b.json"),
+        output="s3://lake/t",
+        decoder="fastavro",
+        writer="spark",
+        event_time_from=datetime(2026, 1, 10, tzinfo=UTC),
+        event_time_to=datetime(2026, 1, 11, tzinfo=UTC),
+        metrics_file="m.json",
+    )
+    assert options.partition_of(WINDOW) == "w1.20260110T000000.000000Z-20260111T000000.000000Z"
+    assert EventLogOptions(("a",), "b").partition_of(WINDOW) == "w1"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("--output t", "at least one --manifest"),
+        ("--manifest m", "--output"),
+        ("--manifest m --output t --event-time-from 2026-01-10T00:00:00", "no time zone"),
+        ("--manifest m --output t --event-time-from 2026-01-10T00:00:00Z", "or neither"),
+        (
+            "--manifest m --output t --event-time-from 2026-01-10T00:00:00Z --event-time-to 2026-01-10T00:00:00Z",
+            "a later --event-time-to",
+        ),
+        ("--manifest m --output t --event-time-from now", "--event-time-from"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused(given: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_arguments(given.split())
+    assert message in capsys.readouterr().err
+
+
+def test_rows_that_do_not_add_up_are_an_error() -> None:
+    EventLogMetrics(
+        ["w"], rows_in=5, rows_written=2, duplicates=1, quarantined=1, outside_interval=1, tables={"T": 2}
+    ).check()
+    with pytest.raises(RuntimeError, match="do not add up"):
+        EventLogMetrics(["w"], rows_in=5, rows_written=4, tables={"T": 4}).check()
+    with pytest.raises(RuntimeError, match="do not add up"):
+        EventLogMetrics(["w"], rows_in=5, rows_written=5, tables={"T": 4}).check()
