@@ -18,6 +18,7 @@ from airflow_provider_sfstream.clients.credentials import (
     GivenAccessToken,
     JwtBearer,
     RefreshToken,
+    UsernamePassword,
     secrets_of,
 )
 from airflow_provider_sfstream.clients.tokens import AccessToken
@@ -122,7 +123,7 @@ def token_url(credentials: Credentials) -> str:
     return f"{credentials.login_url}/services/oauth2/token"
 
 
-def _form(credentials: ClientCredentials | JwtBearer | RefreshToken | Any, now: float) -> dict[str, str]:
+def _form(credentials: ClientCredentials | JwtBearer | RefreshToken | UsernamePassword, now: float) -> dict[str, str]:
     if isinstance(credentials, JwtBearer):
         claims = {
             "iss": credentials.consumer_key,
