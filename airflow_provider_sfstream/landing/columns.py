@@ -1,9 +1,9 @@
 """From batches of events to the columns of a row group, at the least cost to the stream that they arrive on.
 
-Python's interpreter lock decides the speed of a drain: whoever holds it keeps the subscription from asking for more. So
-values are joined batch by batch, by the thread that has just received them, in a few calls a batch; and what is left for
-the writing thread, :meth:`RowGroup.table`, is a handful of calls that let go of the lock. ``pa.array`` is not among
-them: it copies with the lock held, and its first call imports pandas where that is installed.
+Python's interpreter lock decides the speed of a drain: whoever holds it keeps the subscription from asking for more.
+So values are joined batch by batch, by the thread that has just received them, in a few calls a batch; and what is
+left for the writing thread, :meth:`RowGroup.table`, is a handful of calls that let go of the lock. ``pa.array`` is not
+among them: it copies with the lock held, and its first call imports pandas where that is installed.
 """
 
 from __future__ import annotations
