@@ -1,0 +1,95 @@
+"""Benchmark ``drain_50ms``: our drain and landing with 50 ms of round trip added, beside the protocol's own ceiling.
+
+At most 100 events may be outstanding on a subscription, so no client gets more than 100 of them in a round trip. The
+round trip is measured through the same proxy, before each round, with an echo of one byte. The bare reader of the
+benchmark ``drain`` runs too, for comparison.
+
+Prints one JSON line; ``ratio`` is our events per second divided by the ceiling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from drain import LocalOrg, fill, in_a_process, median
+
+HERE = Path(__file__).parent
+OUTSTANDING = 100
+
+
+@contextmanager
+def slow_network(port: int) -> Iterator[tuple[int, int]]:
+    """Run the proxy; give the ports of the org and of the echo behind it."""
+    proxy = subprocess.Popen(
+        [sys.executable, str(HERE / "slow_network.py"), "127.0.0.1", str(port)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert proxy.stdout is not None
+        org_port, echo_port = map(int, proxy.stdout.readline().split())
+        yield org_port, echo_port
+    finally:
+        proxy.terminate()
+        proxy.wait(10)
+
+
+def round_trip(port: int, times: int = 21) -> float:
+    """Return the median seconds that one byte takes there and back."""
+    taken = []
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(times):
+            started = time.perf_counter()
+            connection.sendall(b"-")
+            connection.recv(1)
+            taken.append(time.perf_counter() - started)
+    return statistics.median(taken)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    runs: dict[str, list[dict[str, float]]] = {"drain": [], "bare": []}
+    round_trips = []
+    with tempfile.TemporaryDirectory() as directory, LocalOrg.running(Path(directory) / "org") as org:
+        fill(org, arguments.events)
+        token = org.token()
+        with slow_network(org.grpc_port) as (org_port, echo_port):
+            for _ in range(arguments.rounds):
+                for side, results in runs.items():
+                    round_trips.append(round_trip(echo_port))
+                    target = f"127.0.0.1:{org_port}"
+                    results.append(in_a_process(str(HERE / "drain.py"), side, target, org, token, arguments.events))
+    assert all(run["events"] == arguments.events for side in runs.values() for run in side)
+    rates = {
+        side: statistics.median(run["events"] / run["seconds"] for run in results) for side, results in runs.items()
+    }
+    trip = statistics.median(round_trips)
+    ceiling = OUTSTANDING / trip
+    report = {
+        "benchmark": "drain_50ms",
+        "ratio": round(rates["drain"] / ceiling, 3),
+        "events": arguments.events,
+        "rounds": arguments.rounds,
+        "round_trip_ms": round(trip * 1000, 2),
+        "ceiling_events_per_second": round(ceiling),
+        "drain_events_per_second": round(rates["drain"]),
+        "bare_events_per_second": round(rates["bare"]),
+        "drain_cpu_seconds": round(median(runs["drain"], "cpu_seconds"), 2),
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
