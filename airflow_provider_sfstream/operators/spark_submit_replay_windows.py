@@ -48,6 +48,8 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
     :param event_time_from: only process events at or after this time (ISO 8601, with time zone). (templated)
     :param event_time_to: only process events before this time. (templated)
     :param decoder: ``"auto"`` or ``"fastavro"``.
+    :param writer: who writes the tables' files: ``"auto"``, ``"spark"``, or ``"arrow"`` for executors that share a file
+        system (see docs/event-log.md).
     :param conn_id: Airflow connection that names the Spark master.
     :param durable: ``False`` here: with ``True``, Airflow remembers a finished driver, and a cleared or backfilled
         task returns without submitting anything.
@@ -73,6 +75,7 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
         event_time_from: str | None = None,
         event_time_to: str | None = None,
         decoder: str = "auto",
+        writer: str = "auto",
         conn_id: str = "spark_default",
         name: str | None = None,
         durable: bool = False,
@@ -96,6 +99,7 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
         self.event_time_from = event_time_from
         self.event_time_to = event_time_to
         self.decoder = decoder
+        self.writer = writer
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
@@ -104,10 +108,10 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
         with airflow_errors():
             manifests = manifest_urls(self.windows)
             self._check_output()
+            metrics_url = f"{self.output_url.rstrip('/')}/_sfstream/metrics/{_file_name(context)}.json"
+            self.application_args = self._arguments(manifests, metrics_url)
         if not manifests:
             raise AirflowSkipException("There are no windows with events to process.")
-        metrics_url = f"{self.output_url.rstrip('/')}/_sfstream/metrics/{_file_name(context)}.json"
-        self.application_args = self._arguments(manifests, metrics_url)
         own_py_files = self.py_files
         with tempfile.TemporaryDirectory() as folder:
             # A driver elsewhere gets the application's one file only, and this.
@@ -125,7 +129,10 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
 
     def _arguments(self, manifests: list[str], metrics_url: str) -> list[str]:
         arguments = [part for url in manifests for part in ("--manifest", url)]
-        arguments += ["--output", self.output_url, "--decoder", self.decoder, "--metrics-file", metrics_url]
+        arguments += ["--output", self.output_url, "--metrics-file", metrics_url]
+        arguments += ["--decoder", self.decoder, "--writer", self.writer]
+        if bool(self.event_time_from) != bool(self.event_time_to):
+            raise ConfigurationError("Give both event_time_from and event_time_to, or neither; nothing was started.")
         if self.event_time_from and self.event_time_to:
             arguments += ["--event-time-from", self.event_time_from, "--event-time-to", self.event_time_to]
         return arguments

@@ -145,6 +145,11 @@ def test_a_password_in_the_output_is_refused_and_not_repeated(tmp_path: Path) ->
     assert "hunter2" not in str(caught.value)
 
 
+def test_half_an_interval_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AirflowFailException, match="both event_time_from and event_time_to"):
+        operator(tmp_path, "file:///m.json", event_time_from="2026-01-10T00:00:00Z").execute(context_for("event_log"))
+
+
 def test_unknown_jobs_and_arguments_of_ours_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="Use one of: event_log"):
         operator(tmp_path, None, job="other")
