@@ -9,6 +9,7 @@ among them: it copies with the lock held, and its first call imports pandas wher
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,19 +38,19 @@ class RowGroup:
         self._event_ids = _Values()
         self._schema_ids = _Values()
         self._payloads = _Values()
-        self._received_at = array("q")
+        self._received_at: list[int] = []
         self.payload_bytes = 0
 
     def __len__(self) -> int:
         return len(self._received_at)
 
     def add(self, batch: EventBatch) -> None:
-        """Append the events of ``batch``. Its values are copied; nothing of it is kept."""
+        """Append the events of ``batch``, which has some. Its values are copied; nothing of it is kept."""
         self._replay_ids.add(batch.replay_ids)
         self._event_ids.add_texts(batch.event_ids)
         self._schema_ids.add_texts(batch.schema_ids)
         self.payload_bytes += self._payloads.add(batch.payloads)
-        self._received_at.extend(array("q", (batch.received_at // 1000,)) * len(batch))
+        self._received_at += [batch.received_at // 1000] * len(batch)
 
     def table(self) -> pa.Table:
         """Return the columns, as :data:`SCHEMA` has them."""
@@ -60,7 +61,7 @@ class RowGroup:
             self._event_ids.column(pa.string()),
             self._schema_ids.column(pa.string()),
             self._payloads.column(pa.binary()),
-            _fixed_width(self._received_at, SCHEMA.field("received_at").type),
+            _fixed_width(array("q", self._received_at), SCHEMA.field("received_at").type),
         ]
         return pa.Table.from_arrays(columns, schema=SCHEMA)
 
@@ -70,32 +71,42 @@ class _Values:
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
-        self._lengths = array("i", (0,))
+        self._lengths = [0]
         self._nulls: list[int] = []
 
-    def add(self, values: list[bytes]) -> int:
+    def add(self, values: Sequence[bytes]) -> int:
         """Append ``values``; return how many bytes they have."""
         chunk = b"".join(values)
         self._chunks.append(chunk)
         self._lengths.extend(map(len, values))
         return len(chunk)
 
-    def add_texts(self, values: list[str | None] | list[str]) -> None:
+    def add_texts(self, values: Sequence[str | None]) -> None:
         """Append texts, UTF-8 encoded; ``None`` is null."""
+        if values.count(values[0]) == len(values):
+            self._add_repeated(values[0], len(values))
+            return
         if None in values:
             first = len(self._lengths) - 1
             self._nulls += [first + place for place, value in enumerate(values) if value is None]
-        self.add([value.encode() if value else b"" for value in values])
+        self.add([b"" if value is None else value.encode() for value in values])
+
+    def _add_repeated(self, value: str | None, count: int) -> None:
+        if value is None:
+            first = len(self._lengths) - 1
+            self._nulls += range(first, first + count)
+        encoded = b"" if value is None else value.encode()
+        self._chunks.append(encoded * count)
+        self._lengths += [len(encoded)] * count
 
     def column(self, type_: pa.DataType) -> pa.Array:
         """Return the column. Offsets are added up, and long values joined, without the interpreter."""
         count = len(self._lengths) - 1
         if len(self._nulls) == count:
             return pa.nulls(count, type_)
-        offsets = pc.cumulative_sum(_fixed_width(self._lengths, pa.int32())).buffers()[1]
-        return pa.Array.from_buffers(
-            type_, count, [self._validity(count), offsets, pa.py_buffer(b"".join(self._chunks))]
-        )
+        offsets = pc.cumulative_sum(_fixed_width(array("i", self._lengths), pa.int32())).buffers()[1]
+        data = pa.py_buffer(b"".join(self._chunks))
+        return pa.Array.from_buffers(type_, count, [self._validity(count), offsets, data])
 
     def _validity(self, count: int) -> pa.Buffer | None:
         if not self._nulls:

@@ -7,11 +7,14 @@ import io
 from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.landing.columns import SCHEMA, RowGroup
 from airflow_provider_sfstream.landing.manifest import WindowFile
 from airflow_provider_sfstream.landing.storage import is_local, make_folder, sync
+
+_BUFFER_BYTES = 2**20
 
 
 class PartWriter:
@@ -26,12 +29,13 @@ class PartWriter:
         self._begun: list[str] = []
         self._rows = 0
         self._file: _CountedFile | None = None
+        self._buffered: Any = None
         self._writer: Any = None
         self.finished = False
 
     def write(self, group: RowGroup) -> None:
         """Write ``group`` behind those before it."""
-        if self._file is not None and self._file.size >= self._part_bytes:
+        if self._file is not None and self._buffered.tell() >= self._part_bytes:
             self._end_part()
         if self._file is None:
             self._begin_part()
@@ -60,9 +64,11 @@ class PartWriter:
         make_folder(self._filesystem, self._folder)
         self._begun.append(name)
         self._file = _CountedFile(self._filesystem.open(f"{self._folder}/{name}", "wb"))
+        # Parquet is written in many small pieces. Each would wait for the interpreter, which the stream keeps busy.
+        self._buffered = pa.BufferedOutputStream(pa.PythonFile(self._file, mode="w"), _BUFFER_BYTES)
         self._rows = 0
         self._writer = pq.ParquetWriter(
-            self._file,
+            self._buffered,
             SCHEMA,
             compression="zstd",
             compression_level=1,
@@ -75,11 +81,12 @@ class PartWriter:
         if file is None:
             return
         writer.close()
+        self._buffered.flush()
         if is_local(self._filesystem):
             sync(file.raw)
         file.close()
         self._files.append(WindowFile(self._begun[-1], self._rows, file.size, file.digest.hexdigest()))
-        self._writer = self._file = None
+        self._writer = self._buffered = self._file = None
 
 
 class _CountedFile(io.RawIOBase):
