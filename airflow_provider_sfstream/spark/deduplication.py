@@ -80,7 +80,7 @@ def _losers(landed: Any, events: Any) -> Any:
     in_table = f.col("place").between(f.col("owner") * f.lit(_ORDINALS), (f.col("owner") + 1) * f.lit(_ORDINALS) - 1)
     order = Window.partitionBy("stream", "replay_id").orderBy(f.coalesce(in_table, f.lit(False)).desc(), "place")
     ranked = suspects.withColumn("rank", f.row_number().over(order))
-    return ranked.where("rank > 1 or foreign = 1").select("place").localCheckpoint()
+    return ranked.where("rank > 1 or foreign = 1").select("place").persist()
 
 
 def _place() -> Any:

@@ -236,7 +236,7 @@ class _Job:
             outcasts = self._outcasts[0]
             for more in self._outcasts[1:]:
                 outcasts = outcasts.unionByName(more)
-            outcasts = outcasts.localCheckpoint()
+            outcasts = outcasts.persist()
             counts = {row["window_id"]: row["count"] for row in outcasts.groupBy("window_id").count().collect()}
             self._metrics.quarantined = sum(counts.values())
             self._tables.replace(QUARANTINE_TABLE, outcasts.coalesce(1), ("window_id",))
