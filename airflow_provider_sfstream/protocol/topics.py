@@ -51,11 +51,11 @@ def slug(text: str) -> str:
     """Return ``text`` as one safe path segment: no separator, never ``.`` or ``..``, distinct for distinct texts.
 
     Plain names stay as they are and ``/event/Order__e`` becomes ``event.Order__e``. Anything else keeps its safe
-    characters and gets eight hex digits of its SHA-256, so that two names never share a path.
+    characters and gets ``~`` and eight hex digits of its SHA-256, so that two names never share a path.
     """
     if re.fullmatch(r"[A-Za-z0-9_-]{1,120}", text):
         return text
     if re.fullmatch(r"/[a-z]+/[A-Za-z0-9_-]{1,110}", text):
         return text[1:].replace("/", ".")
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:100]
-    return f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{safe}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
