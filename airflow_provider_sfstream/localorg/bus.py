@@ -165,8 +165,8 @@ class EventBus:
         position = int.from_bytes(replay_id[:8], "big")
         if position <= self.earliest(topic) or position > self._last:
             raise ReplayIdCorruptedError
-        known = "SELECT 1 FROM event WHERE position = ?1 AND NOT EXISTS (SELECT 1 FROM expired WHERE position = ?1)"
-        if not self._database.execute(known, (position,)).fetchone():
+        known = "SELECT 1 FROM event WHERE position = :p AND NOT EXISTS (SELECT 1 FROM expired WHERE position = :p)"
+        if not self._database.execute(known, {"p": position}).fetchone():
             raise ReplayIdCorruptedError
         return position
 
