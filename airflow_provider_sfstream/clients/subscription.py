@@ -138,6 +138,8 @@ class Subscription:
                     self._bytes_waiting += size
                     self._ask()
                     finished = self._credit.exhausted
+                # Let gRPC's thread send that before the consumer, once it has something to do, keeps it waiting.
+                time.sleep(0)
                 self._arrived.put((size, response, received_at))
                 if finished:
                     end = None

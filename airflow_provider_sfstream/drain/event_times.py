@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
+import pyarrow.compute as pc
+
 from airflow_provider_sfstream.protocol.event_time import EventTimeReader
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,6 +43,46 @@ class StreamEventTimes:
             reader = self._readers[schema_id] = EventTimeReader(self._schema(schema_id))
         times: list[int | None] = reader.read_many(payloads).to_pylist()
         return times
+
+
+class EventTimeBounds:
+    """The smallest and largest event time of many events, in milliseconds since the epoch; ``None`` if none is known.
+
+    Payloads are gathered by :meth:`add` and read by :meth:`settle`, thousands in one step, because a step for each
+    small batch costs several times as much and holds up the thread that receives the stream.
+
+    :param schema: Returns the Avro schema JSON of a schema id.
+    """
+
+    def __init__(self, schema: Callable[[str], str]) -> None:
+        self._schema = schema
+        self._readers: dict[str, EventTimeReader] = {}
+        self._gathered: dict[str, list[bytes]] = {}
+        self.first: int | None = None
+        self.last: int | None = None
+
+    def add(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> None:
+        """Gather events, to be read by the next :meth:`settle`."""
+        for schema_id in set(schema_ids):
+            if schema_id not in self._readers:
+                self._readers[schema_id] = EventTimeReader(self._schema(schema_id))
+                self._gathered[schema_id] = []
+            if schema_ids.count(schema_id) == len(payloads):
+                self._gathered[schema_id] += payloads
+            else:
+                chosen = zip(schema_ids, payloads, strict=True)
+                self._gathered[schema_id] += [payload for id_, payload in chosen if id_ == schema_id]
+
+    def settle(self) -> None:
+        """Read what was gathered, and forget it."""
+        for schema_id, payloads in self._gathered.items():
+            if not payloads:
+                continue
+            bounds = pc.min_max(self._readers[schema_id].read_many(payloads)).as_py()
+            if bounds["min"] is not None:
+                self.first = bounds["min"] if self.first is None else min(self.first, bounds["min"])
+                self.last = bounds["max"] if self.last is None else max(self.last, bounds["max"])
+            payloads.clear()
 
 
 def to_datetime(milliseconds: int | None) -> datetime | None:

@@ -7,16 +7,19 @@ change events), ``schema_id``, ``payload``, ``received_at``. Memory is bounded b
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from airflow_provider_sfstream.drain.event_times import StreamEventTimes, to_datetime
+from airflow_provider_sfstream.drain.event_times import EventTimeBounds, to_datetime
 from airflow_provider_sfstream.drain.source import EventBatch
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.columns import RowGroup
@@ -32,6 +35,7 @@ ROW_GROUP_ROWS = 4_096
 ROW_GROUP_BYTES = 4 * 2**20
 """Small enough to stay in a processor's cache between arriving and being written, which larger ones do not."""
 PART_BYTES = 256 * 2**20
+_WRITER_NICENESS = 10
 _WAITING = 2
 """Row groups that may wait for the writing thread; the stream stops being read when it is behind by more."""
 
@@ -86,9 +90,7 @@ class ParquetWindowWriter:
         self._row_group_rows = row_group_rows
         self._row_group_bytes = row_group_bytes
         self._parts = PartWriter(landing.filesystem, self._folder, attempt, part_bytes)
-        self._event_times = StreamEventTimes(self._schemas.__getitem__)
-        self._first: int | None = None
-        self._last: int | None = None
+        self._event_times = EventTimeBounds(self._schemas.__getitem__)
         self._event_count = 0
         self._payload_bytes = 0
         self._gathered = RowGroup(first_ordinal=0)
@@ -106,7 +108,7 @@ class ParquetWindowWriter:
         for schema_id in set(batch.schema_ids):
             if schema_id not in self._schemas:
                 self._schemas[schema_id] = self._schema(schema_id)
-        self._note_times(batch)
+        self._event_times.add(batch.schema_ids, batch.payloads)
         group = self._gathered
         group.add(batch)
         if len(group) >= self._row_group_rows or group.payload_bytes >= self._row_group_bytes:
@@ -131,8 +133,8 @@ class ParquetWindowWriter:
             schemas=references,
             event_count=self._event_count,
             payload_bytes=self._payload_bytes,
-            first_event_time=to_datetime(self._first),
-            last_event_time=to_datetime(self._last),
+            first_event_time=to_datetime(self._event_times.first),
+            last_event_time=to_datetime(self._event_times.last),
         )
 
     def __enter__(self) -> Self:
@@ -148,6 +150,7 @@ class ParquetWindowWriter:
 
     def _hand_over(self) -> None:
         group = self._gathered
+        self._event_times.settle()
         self._event_count += len(group)
         self._payload_bytes += group.payload_bytes
         self._gathered = RowGroup(first_ordinal=self._event_count)
@@ -158,6 +161,7 @@ class ParquetWindowWriter:
 
     def _write_groups(self) -> None:
         """Write row groups until told to stop. After a fault the rest is taken and dropped, so that nobody waits."""
+        _give_way()
         while (group := self._queue.get()) is not None:
             if self._discard or self._failure is not None:
                 continue
@@ -165,12 +169,6 @@ class ParquetWindowWriter:
                 self._parts.write(group)
             except BaseException as error:  # also a Rust panic; it belongs to the appending thread, which raises it
                 self._failure = error
-
-    def _note_times(self, batch: EventBatch) -> None:
-        times = [time for time in self._event_times(batch.schema_ids, batch.payloads) if time is not None]
-        if times:
-            self._first = min(times) if self._first is None else min(self._first, min(times))
-            self._last = max(times) if self._last is None else max(self._last, max(times))
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -191,3 +189,14 @@ class ParquetWindowWriter:
                 write_once(self._landing.filesystem, path, schema.encode())
             references[schema_id] = self._landing.schema_reference(schema_id)
         return references
+
+
+def _give_way() -> None:
+    """Lower the priority of this thread, where threads have one, below those that keep the stream flowing.
+
+    Compressing in the background, it would otherwise hold a processor just when a response arrives that must be
+    answered with the next request. What it needs is little: one per cent of a processor at the rates Salesforce sends.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _WRITER_NICENESS)

@@ -165,4 +165,3 @@ def _land(
             provider_version=__version__,
         )
     )
-
