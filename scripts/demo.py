@@ -48,13 +48,16 @@ def position(stack: AirflowStack) -> str:
 def finish_run(stack: AirflowStack, run_id: str) -> dict[str, Any]:
     """Wait for a run and return what its drain says of its window."""
     say(f"running {run_id}: {stack.url}/dags/{DAG_ID}/runs/{run_id}")
-    state = stack.wait_for_run(DAG_ID, run_id)
+    try:
+        state = stack.wait_for_run(DAG_ID, run_id)
+    except TimeoutError as error:
+        state = str(error)
     states = stack.task_states(DAG_ID, run_id)
     if state != "success":
         for task, result in states.items():
-            if result == "failed":
+            if result in ("failed", "up_for_retry"):
                 print(stack.task_log(DAG_ID, run_id, task))
-        raise SystemExit(f"run {run_id} ended as {state}: {states}")
+        raise SystemExit(f"run {run_id} did not succeed ({state}): {states}; more logs are in {stack.home}")
     window: dict[str, Any] = stack.xcom(DAG_ID, run_id, "drain")
     say(
         f"run ended: {states}; window {window['window_id']} has {window['event_count']:,} events, "
