@@ -161,6 +161,8 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
             hook._is_yarn = hook._is_yarn_cluster_mode = False
         if hook._connection["master"].startswith("local"):
             hook._env_vars = {**_local_environment(hook), **(self.env_vars or {})}
+            # The driver's log is the task's log here: without Spark's hundreds of lines, the job's own can be found.
+            hook._conf = {"spark.log.level": "WARN", **hook._conf}
         return hook
 
     def _has_connection(self) -> bool:

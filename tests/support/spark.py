@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ def spark_environment() -> dict[str, str]:
 def start_session(folder: Path) -> Any:
     """Start a session whose executors have this package from the zip only, as on a cluster."""
     os.environ.update(spark_environment())
+    # It logs once more when Python ends, to streams that the test runner has closed by then.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(MASTER).appName("sfstream tests")

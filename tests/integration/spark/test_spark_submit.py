@@ -171,9 +171,12 @@ def test_the_spark_connection_names_the_master(tmp_path: Path, monkeypatch: pyte
     hook = operator(tmp_path, None)._get_hook()
     assert hook._connection["master"] == "spark://master:7077"
     assert not hook._env_vars
+    assert "spark.log.level" not in hook._conf
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
     with structlog.testing.capture_logs() as logged:
         local = operator(tmp_path, None, env_vars={"PYSPARK_PYTHON": "/mine"})._get_hook()
     assert any(entry["log_level"] == "warning" and "local[*]" in entry["event"] for entry in logged)
     assert local._connection["master"] == "local[*]"
     assert local._env_vars["PYSPARK_PYTHON"] == "/mine"
+    assert local._conf["spark.log.level"] == "WARN"
+    assert operator(tmp_path, None, conf={"spark.log.level": "INFO"})._get_hook()._conf["spark.log.level"] == "INFO"
