@@ -31,11 +31,11 @@ from airflow_provider_sfstream.protocol.streams import Stream
 
 log = logging.getLogger(__name__)
 
-ROW_GROUP_ROWS = 4_096
-ROW_GROUP_BYTES = 4 * 2**20
+ROW_GROUP_ROWS = 8_192
+ROW_GROUP_BYTES = 8 * 2**20
 """Small enough to stay in a processor's cache between arriving and being written, which larger ones do not."""
 PART_BYTES = 256 * 2**20
-_WRITER_NICENESS = 10
+_WRITER_NICENESS = 19
 _WAITING = 2
 """Row groups that may wait for the writing thread; the stream stops being read when it is behind by more."""
 
