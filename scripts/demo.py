@@ -122,17 +122,7 @@ def demo(org: LocalOrg) -> dict[str, int]:
 
 def add_connections(stack: AirflowStack, org: LocalOrg) -> None:
     """Create the two connections that the DAG names, as a user would in the UI."""
-    stack.add_connection(
-        "salesforce_default",
-        conn_type="salesforce",
-        extra={
-            "consumer_key": org.client_id,
-            "consumer_secret": org.client_secret,
-            "login_url": org.https_instance_url,
-            "pubsub_endpoint": f"localhost:{org.grpc_tls_port}",
-            "tls_ca": org.ca_file,
-        },
-    )
+    stack.add_connection("salesforce_default", **org.airflow_connection())
     stack.add_connection("spark_default", conn_type="spark", host="local[2]")
 
 

@@ -105,6 +105,23 @@ class LocalOrg:
         """The process id."""
         return self._running().pid
 
+    def airflow_connection(self, **extra: Any) -> dict[str, Any]:
+        """Return the fields of an Airflow connection to this org, over TLS, with client credentials.
+
+        :param extra: fields of its Extra to add or replace.
+        """
+        return {
+            "conn_type": "salesforce",
+            "extra": {
+                "consumer_key": self.client_id,
+                "consumer_secret": self.client_secret,
+                "login_url": self.https_instance_url,
+                "pubsub_endpoint": f"localhost:{self.grpc_tls_port}",
+                "tls_ca": self.ca_file,
+                **extra,
+            },
+        }
+
     @property
     def grpc_target(self) -> str:
         return f"127.0.0.1:{self.grpc_port}"

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from tests.support.localorg import LocalOrg
-
 
 def context_for(task_id: str, run_id: str = "run-1", try_number: int = 1, hour: int = 1) -> Any:
     """Return the part of a task's context that the operators use."""
@@ -25,18 +23,3 @@ def context_for(task_id: str, run_id: str = "run-1", try_number: int = 1, hour: 
 def set_connection(monkeypatch: pytest.MonkeyPatch, connection_id: str, **fields: Any) -> None:
     """Define an Airflow connection for this process."""
     monkeypatch.setenv(f"AIRFLOW_CONN_{connection_id.upper()}", json.dumps(fields))
-
-
-def salesforce_connection(org: LocalOrg, **extra: Any) -> dict[str, Any]:
-    """Return the fields of a working connection to the local org over TLS; ``extra`` overrides."""
-    return {
-        "conn_type": "salesforce",
-        "extra": {
-            "consumer_key": org.client_id,
-            "consumer_secret": org.client_secret,
-            "login_url": org.https_instance_url,
-            "pubsub_endpoint": f"localhost:{org.grpc_tls_port}",
-            "tls_ca": org.ca_file,
-            **extra,
-        },
-    }

@@ -38,17 +38,7 @@ def airflow(system_org: LocalOrg, lake: Path, tmp_path_factory: pytest.TempPathF
         tmp_path_factory.mktemp("airflow"), dags, {"SFSTREAM_LAKE": str(lake), "SFSTREAM_TEST_MARKERS": str(markers)}
     )
     with running_airflow(stack):
-        stack.add_connection(
-            "salesforce_default",
-            conn_type="salesforce",
-            extra={
-                "consumer_key": system_org.client_id,
-                "consumer_secret": system_org.client_secret,
-                "login_url": system_org.https_instance_url,
-                "pubsub_endpoint": f"localhost:{system_org.grpc_tls_port}",
-                "tls_ca": system_org.ca_file,
-            },
-        )
+        stack.add_connection("salesforce_default", **system_org.airflow_connection())
         stack.add_connection("spark_default", conn_type="spark", host="local[2]")
         stack.add_connection(
             "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path_factory.mktemp("store") / "replay.db")

@@ -20,7 +20,7 @@ from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.localorg import LocalOrg
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.store_processes import processes
-from tests.support.tasks import context_for, salesforce_connection, set_connection
+from tests.support.tasks import context_for, set_connection
 
 __all__ = ["postgres_server"]
 
@@ -58,7 +58,7 @@ def test_one_wins_and_the_other_names_it(
     org: LocalOrg, postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = postgres_server.new_database()
-    set_connection(monkeypatch, "salesforce_default", **salesforce_connection(org))
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
     set_connection(
         monkeypatch,
         "sfstream_replay_store",

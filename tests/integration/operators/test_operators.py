@@ -19,7 +19,7 @@ from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from scripts.airflow_stack import free_port
 from tests.support.localorg import LocalOrg
-from tests.support.tasks import context_for, salesforce_connection, set_connection
+from tests.support.tasks import context_for, set_connection
 
 TOPIC = "/event/Order__e"
 
@@ -35,7 +35,7 @@ def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 @pytest.fixture
 def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
     database = tmp_path / "replay.db"
-    set_connection(monkeypatch, "salesforce_default", **salesforce_connection(org))
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
     set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(database))
     table = TableReplayStore(f"sqlite:///{database}")
     yield table
@@ -141,7 +141,7 @@ def test_bad_input_fails_with_the_remedy_and_moves_nothing(
 ) -> None:
     if extra.get("tls_ca") == "OTHER_CA":
         extra = {**extra, "tls_ca": other_authority(tmp_path)}
-    set_connection(monkeypatch, "salesforce_default", **salesforce_connection(org, **extra))
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(**extra))
     with pytest.raises((AirflowFailException, SalesforceStreamError)) as caught:
         drain(**arguments).execute(context_for("drain"))
     message = str(caught.value)
@@ -157,7 +157,7 @@ def test_an_unreachable_endpoint_is_retried_by_airflow_not_failed_for_good(
     org: LocalOrg, store: TableReplayStore, drain: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint = f"localhost:{free_port()}"
-    set_connection(monkeypatch, "salesforce_default", **salesforce_connection(org, pubsub_endpoint=endpoint))
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(pubsub_endpoint=endpoint))
     with pytest.raises(SalesforceStreamError) as caught:
         drain(max_seconds=1).execute(context_for("drain"))
     assert caught.value.retriable
