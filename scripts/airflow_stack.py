@@ -85,6 +85,7 @@ class AirflowStack:
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=30",
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__BASE_URL": self.url,
@@ -154,7 +155,14 @@ class AirflowStack:
             self._client = httpx.Client(
                 base_url=f"{self.url}/api/v2", headers={"Authorization": f"Bearer {token}"}, timeout=60
             )
-        response = self._client.request(method, path, **kwargs)
+        deadline = time.monotonic() + 60
+        while True:
+            response = self._client.request(method, path, **kwargs)
+            # SQLite has one writer: a request that meets another process's write is rolled back, and may come again.
+            locked = response.status_code == 500 and "Database error" in response.text
+            if not locked or time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
         if response.is_error:
             raise RuntimeError(f"{method} {path}: {response.status_code} {response.text}")
         return response.json() if response.content else None
