@@ -17,12 +17,13 @@ from datetime import UTC, datetime
 from math import inf
 
 from airflow_provider_sfstream.drain.cut import EventTimes, cut, without_first
-from airflow_provider_sfstream.drain.event_times import StreamEventTimes, to_datetime
+from airflow_provider_sfstream.drain.event_times import StreamEventTimes
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.progress import DrainProgress, ProgressReporter
 from airflow_provider_sfstream.drain.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
 from airflow_provider_sfstream.drain.source import EventBatch, EventSink, EventSource, StartFrom
 from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamError, ServiceUnavailableError
+from airflow_provider_sfstream.protocol.event_time import to_datetime
 from airflow_provider_sfstream.protocol.streams import Gap
 
 log = logging.getLogger(__name__)

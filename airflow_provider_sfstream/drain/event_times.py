@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.protocol.event_time import EventTimeReader
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class StreamEventTimes:
@@ -83,13 +80,3 @@ class EventTimeBounds:
                 self.first = bounds["min"] if self.first is None else min(self.first, bounds["min"])
                 self.last = bounds["max"] if self.last is None else max(self.last, bounds["max"])
             payloads.clear()
-
-
-def to_datetime(milliseconds: int | None) -> datetime | None:
-    """Return the UTC time of ``milliseconds`` since the epoch; ``None`` for none, or one outside the calendar."""
-    if milliseconds is None:
-        return None
-    try:
-        return _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return None

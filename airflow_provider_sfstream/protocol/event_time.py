@@ -49,13 +49,7 @@ class EventTimeReader:
 
     def read(self, payload: bytes) -> datetime | None:
         """Return the time of one event, in UTC; ``None`` if it tells none or is damaged."""
-        milliseconds = self._read(payload)
-        if milliseconds is None:
-            return None
-        try:
-            return _EPOCH + timedelta(milliseconds=milliseconds)
-        except OverflowError:
-            return None
+        return to_datetime(self._read(payload))
 
     def read_many(self, payloads: Sequence[bytes]) -> pa.Int64Array:
         """Return the times of events as milliseconds since the epoch, null where :meth:`read` gives ``None``.
@@ -93,6 +87,16 @@ class EventTimeReader:
         for name in self._path:
             value = value[name]
         return value if isinstance(value, int) else None
+
+
+def to_datetime(milliseconds: int | None) -> datetime | None:
+    """Return the UTC time of ``milliseconds`` since the epoch; ``None`` for none, or one outside the calendar."""
+    if milliseconds is None:
+        return None
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
 
 
 def _cut(schema: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
