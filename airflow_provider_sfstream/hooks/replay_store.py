@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
+    from airflow_provider_sfstream.stores.base import ReplayStore
     from airflow_provider_sfstream.stores.table.store import TableReplayStore
+    from airflow_provider_sfstream.stores.variables import WindowCatalog
+
+ReplayStoreKind = Literal["variable", "table"]
 
 
 class ReplayStoreHook(BaseHook):
@@ -52,3 +56,16 @@ class ReplayStoreHook(BaseHook):
         except ConfigurationError as error:
             raise ConfigurationError(f"Airflow connection {self.replay_store_conn_id!r}: {error}") from None
         return TableReplayStore(url)
+
+
+def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: WindowCatalog | None = None) -> ReplayStore:
+    """Return the replay store that an argument names. Blocks: it may look up a connection and reach a database.
+
+    :param conn_id: Airflow connection of the database; only for ``"table"``.
+    :param catalog: the landing, which the Variable store needs for anything but positions.
+    """
+    if kind == "table":
+        return ReplayStoreHook(conn_id).get_conn()
+    from airflow_provider_sfstream.stores.variables import VariableReplayStore
+
+    return VariableReplayStore(catalog=catalog)

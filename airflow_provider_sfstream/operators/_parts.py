@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
-    from airflow_provider_sfstream.stores.base import ReplayStore
-
-ReplayStoreKind = Literal["variable", "table"]
 
 
 @contextmanager
@@ -74,17 +71,6 @@ def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalo
     # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
     url = filesystem.unstrip_protocol(path.path)
     return LandingCatalog(Landing(filesystem, path.path, url))
-
-
-def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
-    """Return the replay store an operator was told to use."""
-    if kind == "table":
-        from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
-
-        return ReplayStoreHook(conn_id).get_conn()
-    from airflow_provider_sfstream.stores.variables import VariableReplayStore
-
-    return VariableReplayStore(catalog=catalog)
 
 
 def check_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:

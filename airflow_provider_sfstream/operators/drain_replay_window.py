@@ -11,13 +11,12 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
 from airflow_provider_sfstream.operators._parts import (
-    ReplayStoreKind,
     airflow_errors,
     check_choice,
     check_replay_store_kind,
     open_landing,
-    open_replay_store,
     run_identity,
 )
 from airflow_provider_sfstream.protocol.streams import Stream

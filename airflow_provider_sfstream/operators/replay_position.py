@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStoreCorruptError
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
 from airflow_provider_sfstream.operators._parts import (
-    ReplayStoreKind,
     airflow_errors,
     check_replay_store_kind,
     open_landing,
-    open_replay_store,
     run_identity,
 )
 from airflow_provider_sfstream.protocol.streams import Stream

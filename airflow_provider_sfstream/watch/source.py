@@ -1,0 +1,32 @@
+"""What a watch reads from: an interface, so that either API fits."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+
+
+class AsyncEventSource(Protocol):
+    """A place to subscribe to one topic from an event loop: the asyncio Pub/Sub client, later the Streaming client.
+
+    ``subscribe`` is an async generator of responses in stream order, the first strictly after ``start`` when it is a
+    replay ID; a keepalive is an empty batch. It asks for at most ``limit`` events over its lifetime (``None``: no
+    limit) and ends when all of them have been yielded. It never asks for more while its consumer is busy, so that
+    memory is bounded. After ``silence_timeout`` seconds without any response, keepalives included, it ends with
+    :class:`ServiceUnavailableError`. A fault ends it with a :class:`SalesforceStreamError`; closing it ends the
+    subscription. Cancelling a task that waits for it leaks nothing.
+    """
+
+    def subscribe(
+        self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
+    ) -> AsyncIterator[EventBatch]: ...
+
+    async def schema(self, schema_id: str) -> str:
+        """Return the Avro schema JSON of ``schema_id``."""
+        ...
+
+    def renew_session(self) -> None:
+        """Forget the access token that was refused last, so that the next call logs in again."""
+        ...
