@@ -22,6 +22,7 @@ OnInvalidReplay = Literal["fail", "earliest", "latest"]
 _FIRST_PAUSE = 0.25
 _FIRST_PAUSE_THROTTLED = 5.0
 _LONGEST_PAUSE = 30.0
+_MOST_DOUBLINGS = 10  # more than lead to the longest pause; after a thousand, the product would not fit a float
 _MOST_LOSSES = 3
 
 
@@ -38,12 +39,12 @@ def check_on_invalid_replay(value: str) -> None:
 class Retries:
     """Consecutive faults without progress, and the pauses between them.
 
-    :param most: Consecutive faults after which :meth:`pause_after` gives up.
+    :param most: Consecutive faults after which :meth:`pause_after` gives up; ``None``: never.
     :param random: Returns a number in ``[0, 1)``.
     """
 
     topic: str
-    most: int
+    most: int | None
     random: Callable[[], float]
     failures: int = 0
     session_renewed: bool = False
@@ -62,7 +63,7 @@ class Retries:
         if not error.retriable:
             raise error
         self.failures += 1
-        if self.failures > self.most:
+        if self.most is not None and self.failures > self.most:
             raise ServiceUnavailableError(
                 f"{self.topic}: gave up after {self.most} faults in a row without an event between them. The position "
                 f"was not moved and nothing is lost; the next try starts from it. The last fault: {error}"
@@ -73,7 +74,8 @@ class Retries:
             self.session_renewed = True
             return 0.0
         first = _FIRST_PAUSE_THROTTLED if isinstance(error, ThrottledError) else _FIRST_PAUSE
-        return float(min(_LONGEST_PAUSE, first * 2 ** (self.failures - 1)) * (0.5 + self.random() / 2))
+        doublings = min(self.failures - 1, _MOST_DOUBLINGS)
+        return float(min(_LONGEST_PAUSE, first * 2**doublings) * (0.5 + self.random() / 2))
 
 
 @dataclass
