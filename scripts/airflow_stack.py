@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
+import psutil
 
 BIN = Path(sys.executable).parent
 T = TypeVar("T")
@@ -129,6 +130,21 @@ class AirflowStack:
         )
         return self.processes[name]
 
+    def kill_component(self, name: str) -> None:
+        """End a component and everything in it as ``kill -9`` does."""
+        process = self.processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def task_processes(self) -> list[str]:
+        """Return the command lines of the processes in which tasks run now: the children of the executor's workers."""
+        scheduler = psutil.Process(self.processes["scheduler"].pid)
+        found = []
+        for process in scheduler.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                found.append(" ".join(process.cmdline()))
+        return found
+
     def stop(self) -> None:
         """End every component and its children."""
         for process in reversed(self.processes.values()):
@@ -190,10 +206,18 @@ class AirflowStack:
         """Let the scheduler run the DAG."""
         self.api("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
 
+    def pause(self, dag_id: str) -> None:
+        """Keep the scheduler from starting runs of the DAG."""
+        self.api("PATCH", f"/dags/{dag_id}", json={"is_paused": True})
+
     def run_ids(self, dag_id: str) -> list[str]:
         """Return the run ids of the DAG, oldest first."""
-        runs = self.api("GET", f"/dags/{dag_id}/dagRuns", params={"order_by": "run_after"})["dag_runs"]
-        return [run["dag_run_id"] for run in runs]
+        return list(self.run_states(dag_id))
+
+    def run_states(self, dag_id: str) -> dict[str, str]:
+        """Return the state of each run of the DAG by its id, oldest first."""
+        runs = self.api("GET", f"/dags/{dag_id}/dagRuns", params={"order_by": "run_after", "limit": 1000})["dag_runs"]
+        return {run["dag_run_id"]: run["state"] for run in runs}
 
     def trigger(self, dag_id: str, **body: Any) -> str:
         """Start a manual run and return its run id."""

@@ -1,16 +1,59 @@
-"""The trigger that waits on a Salesforce topic, for deferred tasks and for asset watchers."""
+"""The trigger that waits on a Salesforce topic: once for a deferred task, for ever for an asset watcher."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Hashable
 from datetime import timedelta
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError, SalesforceStreamError
+from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.triggers.loading import described, imported
+from airflow_provider_sfstream.watch.conditions import WakeUpConditions
+
+if TYPE_CHECKING:
+    from airflow.triggers.shared_stream import SharedStreamProducer
+
+    from airflow_provider_sfstream.protocol.events import StartFrom
+
 
 class SalesforceEventTrigger(BaseEventTrigger):
-    """Wait until events are there on a Salesforce topic."""
+    """Wait until events are there on a Salesforce topic. Reads which ones and how many, never what is in them.
+
+    **Deferred** by a task it fires once, with a dict: ``reason``, ``stream`` (``org_id``, ``api``, ``topic``,
+    ``subscription``), ``first_replay_id``, ``through`` (hex text or ``None``) and ``event_count``. It survives dropped
+    streams, restarts and expired sessions by itself; what no waiting can mend fires as ``reason: error`` with the
+    ``error`` (its class) and ``message``. It asks Salesforce for ``min_events`` events and no more.
+
+    **In an** ``AssetWatcher`` it fires again and again. Watchers of one topic with equal arguments share one Pub/Sub
+    subscription, and the watch position, kept in the asset's state, advances only over what Airflow has
+    persisted: an event is told at least once. Without a watch position yet, or when it can no longer be read, it fires
+    first with ``reason: started`` or ``replay_lost``, because something may have come unseen. It never ends
+    for an error; it logs it and tries again.
+
+    Either way an event is a wake-up: the drain's own position decides what is read, so that one lost or told twice
+    costs time and never data.
+
+    Arguments are checked when the trigger is serialized, so when a DAG is parsed or a task defers. The
+    constructor raises nothing, because Airflow's triggerer would end with it.
+
+    :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel.
+    :param salesforce_conn_id: Airflow connection of the org.
+    :param subscription: names the consumer in what is fired, and whose stored position is meant.
+    :param replay_id: wait for events after this one (hex text).
+    :param replay_store: without ``replay_id``, wait for events after the position that ``"variable"`` or ``"table"``
+        holds.
+    :param replay_store_conn_id: Airflow connection of the table store's database.
+    :param start_from: where neither gives a replay ID: ``"latest"`` or ``"earliest"``.
+    :param min_events: fire once this many events are there.
+    :param max_wait: fire with fewer once the oldest is this old, in seconds or as a timedelta.
+    :param min_interval: seconds from one firing of a watcher to the next at least: a burst of events collapses.
+    """
 
     supports_triggerer_queue = True
 
@@ -23,7 +66,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         replay_id: str | None = None,
         replay_store: Literal["variable", "table"] | None = None,
         replay_store_conn_id: str = "sfstream_replay_store",
-        start_from: str = "latest",
+        start_from: Literal["latest", "earliest"] = "latest",
         min_events: int = 1,
         max_wait: float | timedelta | None = None,
         min_interval: float | timedelta = 5.0,
@@ -41,7 +84,11 @@ class SalesforceEventTrigger(BaseEventTrigger):
         self.min_interval = min_interval.total_seconds() if isinstance(min_interval, timedelta) else min_interval
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments. None of them is a secret: the connection is named, not copied."""
+        """Return the class path and the arguments. None of them is a secret: the connection is named, not copied.
+
+        :raises ConfigurationError: if an argument cannot be used.
+        """
+        self._check()
         return f"{type(self).__module__}.{type(self).__qualname__}", {
             "topic": self.topic,
             "salesforce_conn_id": self.salesforce_conn_id,
@@ -57,5 +104,102 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Fire once: when the conditions are met, or with the error that no waiting can mend."""
-        raise NotImplementedError
-        yield TriggerEvent(None)
+        from airflow_provider_sfstream.watch.payload import error_payload, payload
+
+        try:
+            self._check()
+            wake_ups = await imported("airflow_provider_sfstream.watch.wake_ups")
+            async with self.hook().async_client() as client:
+                stream = self.stream(await client.org_id())
+                start = await self.start(stream)
+                self.log.info("Waiting on the triggerer for events of %s, from %s.", stream, described(start))
+                wake_up = await wake_ups.first_wake_up(client, self.topic, start, self.conditions)
+            event = payload(stream, wake_up)
+        except SalesforceStreamError as error:
+            self.log.error("%s: waiting ended, nothing was read or moved: %s", self.topic, error)  # noqa: TRY400
+            event = error_payload(error)
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    def shared_stream_key(self) -> Hashable | None:
+        """Return what watchers that share a subscription have in common; a deferred task waits by itself."""
+        if self.task_instance is not None:
+            return None
+        _, arguments = self.serialize()
+        if self.replay_store is None:
+            del arguments["subscription"]
+        return tuple(arguments.items())
+
+    @classmethod
+    def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> SharedStreamProducer:
+        """Return the watch that stands behind all watchers of one key."""
+        from airflow_provider_sfstream.triggers.topic_watch import TopicWatch
+
+        return TopicWatch(cls(**kwargs))
+
+    async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
+        """Fire for each wake-up of the shared watch."""
+        from airflow_provider_sfstream.triggers.topic_watch import fired
+
+        async for event in fired(self, shared_stream):
+            yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    @property
+    def conditions(self) -> WakeUpConditions:
+        """What has to be there before it fires.
+
+        :raises ConfigurationError: if the arguments cannot be used.
+        """
+        return WakeUpConditions(min_events=self.min_events, max_wait=self.max_wait, min_interval=self.min_interval)
+
+    def hook(self) -> Any:
+        """Return the hook of the connection. Nothing is contacted yet."""
+        from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+
+        return SalesforcePubSubHook(self.salesforce_conn_id)
+
+    def stream(self, org_id: str) -> Stream:
+        """Return the stream that is waited on, in the org that the connection led to."""
+        return Stream(org_id, "pubsub", self.topic, self.subscription)
+
+    async def start(self, stream: Stream) -> bytes | StartFrom:
+        """Return where to begin: the given replay ID, else the stored position, else ``start_from``.
+
+        :raises ReplayStoreError: if the position cannot be read.
+        """
+        from airflow_provider_sfstream.protocol.events import StartFrom
+
+        if self.replay_id is not None:
+            return replay_id_from_text(self.replay_id)
+        if self.replay_store is not None:
+            # Variables and databases have no asyncio form here; the thread is the pool's, and only for this.
+            position = await asyncio.to_thread(self._stored_position, stream)
+            if position is not None:
+                return position
+        return StartFrom(self.start_from)
+
+    def _stored_position(self, stream: Stream) -> bytes | None:
+        from airflow_provider_sfstream.hooks.replay_store import open_replay_store
+
+        assert self.replay_store is not None  # noqa: S101 - narrowed by the caller
+        store = open_replay_store(self.replay_store, self.replay_store_conn_id)
+        try:
+            return store.read(stream).replay_id
+        finally:
+            store.close()
+
+    def _check(self) -> None:
+        if Topic.parse(self.topic).api != "pubsub":
+            raise InvalidTopicError(f"{self.topic} is on the Streaming API; this version waits on the Pub/Sub API.")
+        if self.replay_id is not None:
+            replay_id_from_text(self.replay_id)
+        for name, choices in (("replay_store", (None, "variable", "table")), ("start_from", ("latest", "earliest"))):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ConfigurationError(
+                    f"{self.topic}: {name}={value!r} must be one of {', '.join(map(repr, choices))}."
+                )
+        for name in ("salesforce_conn_id", "subscription", "replay_store_conn_id"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                raise ConfigurationError(f"{self.topic}: {name}={value!r} must be a name.")
+        _ = self.conditions

@@ -35,9 +35,16 @@ def airflow(system_org: LocalOrg, lake: Path, tmp_path_factory: pytest.TempPathF
         shutil.copy(source, dags)
     markers = tmp_path_factory.mktemp("markers")
     stack = AirflowStack(
-        tmp_path_factory.mktemp("airflow"), dags, {"SFSTREAM_LAKE": str(lake), "SFSTREAM_TEST_MARKERS": str(markers)}
+        tmp_path_factory.mktemp("airflow"),
+        dags,
+        {
+            "SFSTREAM_LAKE": str(lake),
+            "SFSTREAM_TEST_MARKERS": str(markers),
+            # Each test lets its own DAGs run: those that a topic starts would follow the events of every test.
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+        },
     )
-    with running_airflow(stack):
+    with running_airflow(stack, triggerer=True):
         stack.add_connection("salesforce_default", **system_org.airflow_connection())
         stack.add_connection("spark_default", conn_type="spark", host="local[2]")
         stack.add_connection(

@@ -51,6 +51,7 @@ def test_a_killed_drain_ends_as_an_undisturbed_one(
     lines = ("undisturbed", *LINES)
     for line in lines:
         airflow.wait_for_dag(f"killed.{store}.{line}")
+        airflow.unpause(f"killed.{store}.{line}")
     for _ in range(2):
         started = {line: airflow.trigger(f"killed.{store}.{line}") for line in lines}
         for line, run_id in started.items():

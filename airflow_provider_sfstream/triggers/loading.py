@@ -1,0 +1,20 @@
+"""Small things that both sides of the trigger need."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.protocol.events import StartFrom
+
+
+def described(start: bytes | StartFrom) -> str:
+    """Return where a subscription begins, for a log line."""
+    return f"replay ID {start.hex()}" if isinstance(start, bytes) else f"the {start.value}"
+
+
+async def imported(module: str) -> Any:
+    """Return a module whose import (gRPC, Arrow) takes long enough to hold up an event loop."""
+    return await asyncio.to_thread(importlib.import_module, module)

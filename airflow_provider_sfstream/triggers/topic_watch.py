@@ -1,0 +1,170 @@
+"""What stands behind the asset watchers of one topic: one subscription, and a position over what Airflow persisted.
+
+Guarantee: every event after the watch position is told to every watcher that was there when it came, at least once,
+and the position advances over a wake-up only when Airflow has stored what all of them made of it. What can
+repeat a wake-up: a triggerer that ends between storing it and the position, and Airflow's own restart of a
+watcher whose wake-up was not stored in time. A watcher that joins a running watch is told once that there may
+be something, because it was not there before. None of this can lose an event: the drain reads from its own position.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
+
+from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.triggers.loading import described, imported
+from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpReason
+from airflow_provider_sfstream.watch.payload import payload
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.protocol.events import StartFrom
+    from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+
+log = logging.getLogger(__name__)
+
+STATE_KEY = "sfstream_watch_position"
+"""Where the asset's state holds the watch position: ``{"org_id": ..., "replay_id": <hex>}``."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 15.0, 300.0
+"""Seconds between attempts after an error that does not pass by itself, doubling."""
+_SECONDS_FOR_STATE = 10.0
+
+
+class WakeUpNotStoredError(Exception):
+    """Airflow did not store what a wake-up led to; the watch goes back to its position and tells it again."""
+
+
+@dataclass
+class _Group:
+    """The watchers of one key in this triggerer, and the org once it is watched."""
+
+    watchers: list[SalesforceEventTrigger] = field(default_factory=list)
+    org_id: str | None = None
+
+    def states(self) -> list[Any]:
+        """Return the states of the watched assets. Airflow before 3.3.2 has none that an event loop may use."""
+        states = [watcher.asset_state_store for watcher in self.watchers]
+        return [state for state in states if hasattr(state, "aset")]
+
+
+_groups: dict[Hashable, _Group] = {}
+# Airflow gives the asset's state to the watchers and the events to the producer; both meet here.
+
+
+async def fired(trigger: SalesforceEventTrigger, shared_stream: AsyncIterator[Any]) -> AsyncIterator[dict[str, Any]]:
+    """Yield what ``trigger`` fires for the wake-ups ``(stream, wake_up)`` of its shared watch."""
+    key = trigger.shared_stream_key()
+    group = _groups.setdefault(key, _Group())
+    group.watchers.append(trigger)
+    try:
+        if group.org_id is not None:
+            yield payload(trigger.stream(group.org_id), WakeUp(WakeUpReason.STARTED))
+        async for stream, wake_up in shared_stream:
+            if wake_up.reason is not WakeUpReason.QUIET:
+                yield payload(trigger.stream(stream.org_id), wake_up)
+    finally:
+        group.watchers.remove(trigger)
+        if not group.watchers:
+            _groups.pop(key, None)
+
+
+class TopicWatch(SharedStreamProducer):
+    """One subscription to a topic, for all watchers of one key.
+
+    :param trigger: one of the watchers, for the arguments that they have in common.
+    """
+
+    def __init__(self, trigger: SalesforceEventTrigger) -> None:
+        self._trigger = trigger
+        self._group = _groups.get(trigger.shared_stream_key(), _Group())
+        self._told: tuple[Stream, bytes] | None = None
+
+    async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
+        """Yield ``(stream, wake_up)`` and what is to be saved with it, for ever."""
+        topic = self._trigger.topic
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                async with aclosing(self._watch()) as wake_ups:
+                    async for stream, wake_up in wake_ups:
+                        pause = FIRST_PAUSE
+                        told = None if wake_up.through is None else (stream, wake_up.through)
+                        self._told = told or self._told
+                        yield (stream, wake_up), told
+            except SalesforceStreamError as error:
+                log.error("%s: %s. Trying again in %.0f s.", topic, error, pause)  # noqa: TRY400
+            except Exception:  # a watch has no task to fail, and nobody who would start it again
+                log.exception("%s: the watch failed. Trying again in %.0f s.", topic, pause)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+    async def _watch(self) -> AsyncGenerator[tuple[Stream, WakeUp]]:
+        trigger = self._trigger
+        wake_ups = await imported("airflow_provider_sfstream.watch.wake_ups")
+        async with trigger.hook().async_client() as client:
+            stream = trigger.stream(await client.org_id())
+            start = await self._start(stream)
+            self._group.org_id = stream.org_id
+            log.info("Watching %s, from %s.", stream.topic, described(start))
+            async with aclosing(wake_ups.wake_ups(client, trigger.topic, start, trigger.conditions)) as told:
+                async for wake_up in told:
+                    yield stream, wake_up
+
+    async def _start(self, stream: Stream) -> bytes | StartFrom:
+        """Return where to go on: after what was told, else after the watch position, else as the trigger says."""
+        if self._told is not None and self._told[0] == stream:
+            return self._told[1]
+        for state in self._group.states():
+            saved = await _saved_position(state, stream)
+            if saved is not None:
+                return saved
+        return await self._trigger.start(stream)
+
+    async def advance(self, batch: Sequence[AdvanceItem]) -> None:
+        """Save the watch position over the wake-ups that Airflow has stored.
+
+        :raises WakeUpNotStoredError: if one was not stored, so that Airflow starts the watchers again before it.
+        """
+        clean = list(takewhile(lambda item: item.outcome.is_clean, batch))
+        positions = [item.broker_payload for item in clean if item.broker_payload is not None]
+        if positions:
+            await self._save(*positions[-1])
+        if len(clean) < len(batch):
+            raise WakeUpNotStoredError(
+                f"{self._trigger.topic}: Airflow did not store a wake-up in time. The watch begins again after the "
+                "last one that it stored; nothing is lost. If this keeps happening, look at the load of the triggerer "
+                "and of Airflow's database."
+            )
+
+    async def _save(self, stream: Stream, replay_id: bytes) -> None:
+        value = {"org_id": stream.org_id, "replay_id": replay_id.hex()}
+        for state in self._group.states():
+            try:
+                await asyncio.wait_for(state.aset(STATE_KEY, value), _SECONDS_FOR_STATE)
+            except Exception as error:
+                log.warning("%s: the watch position was not saved (%s); %s.", stream.topic, error, _WITHOUT)
+
+
+_WITHOUT = "without it a watch that starts again wakes its DAGs once, to be sure"
+
+
+async def _saved_position(state: Any, stream: Stream) -> bytes | None:
+    """Return the watch position in an asset's state; ``None`` if there is none for this org, or it cannot be read."""
+    try:
+        saved = await asyncio.wait_for(state.aget(STATE_KEY), _SECONDS_FOR_STATE)
+        if saved is None or saved["org_id"] != stream.org_id:
+            return None
+        return replay_id_from_text(saved["replay_id"])
+    except Exception as error:
+        log.warning("%s: the watch position could not be read (%s); %s.", stream.topic, error, _WITHOUT)
+        return None

@@ -1,0 +1,39 @@
+"""DAGs that a topic starts, or that wait for one, without Spark: what they land is compared with the org's record."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG
+
+from airflow_provider_sfstream.assets.salesforce_stream import salesforce_topic_asset
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+
+SETTINGS = {"start_date": datetime(2026, 1, 1, tzinfo=UTC), "max_active_runs": 1, "catchup": False}
+
+
+def drain(topic: str, subscription: str, **arguments: object) -> DrainReplayWindowOperator:
+    """Return a drain that is quick to see that it caught up."""
+    return DrainReplayWindowOperator(
+        task_id="drain",
+        topic=topic,
+        landing_url=os.environ["SFSTREAM_LAKE"],
+        subscription=subscription,
+        idle_timeout=1,
+        retries=2,
+        retry_delay=timedelta(seconds=1),
+        **arguments,
+    )
+
+
+for name, topic in (("first", "/event/Flow__e"), ("second", "/event/Flow__e"), ("alone", "/event/Alone__e")):
+    with DAG(f"on_event.{name}", schedule=[salesforce_topic_asset(topic, min_interval=2)], **SETTINGS) as dag:
+        drain(topic, name)
+    globals()[dag.dag_id] = dag
+
+with DAG("waiting.drain", schedule=None, **SETTINGS) as waiting:
+    drain("/event/Waited__e", "waiting", deferrable=True)
+
+with DAG("waiting.revoked", schedule=None, **SETTINGS) as revoked:
+    drain("/event/Waited__e", "revoked", deferrable=True, salesforce_conn_id="salesforce_revoked")

@@ -1,0 +1,165 @@
+"""DAGs that a topic starts, on a real scheduler and triggerer, compared with the org's own record."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event, Thread
+
+import pyarrow.dataset as ds
+
+from airflow_provider_sfstream.protocol.streams import Stream
+from scripts.airflow_stack import AirflowStack, wait_for
+from tests.support.landed import landed_replay_ids
+from tests.support.localorg import LocalOrg
+
+EXAMPLE = "sfstream_on_event"
+
+
+def record(org: LocalOrg, topic: str) -> list[bytes]:
+    """Return the replay IDs of everything that was published to a topic."""
+    return [event["replay_id"] for event in org.record(topic)]
+
+
+def stream(org: LocalOrg, topic: str, subscription: str) -> Stream:
+    return Stream(org.org_id, "pubsub", topic, subscription)
+
+
+@contextmanager
+def unpaused(airflow: AirflowStack, *dag_ids: str) -> Iterator[None]:
+    """Let DAGs run for a ``with`` block."""
+    for dag_id in dag_ids:
+        airflow.wait_for_dag(dag_id)
+        airflow.unpause(dag_id)
+    try:
+        yield
+    finally:
+        for dag_id in dag_ids:
+            airflow.pause(dag_id)
+
+
+def watched(org: LocalOrg, topic: str) -> int:
+    """Return how many streams are open on a topic."""
+    return sum(each["topic"] == topic for each in org.streams())
+
+
+def settled(airflow: AirflowStack, dag_id: str) -> list[str]:
+    """Wait until no run of the DAG is under way; return the run ids."""
+    wait_for(lambda: set(airflow.run_states(dag_id).values()) <= {"success", "failed"}, 120, f"{dag_id} to settle")
+    return airflow.run_ids(dag_id)
+
+
+def wait_until_landed(airflow: AirflowStack, org: LocalOrg, lake: Path, dag_id: str, topic: str, name: str) -> None:
+    """Wait until a DAG has landed all that was published; fail if it landed anything twice or out of order."""
+    expected = record(org, topic)
+    wait_for(
+        lambda: len(landed_replay_ids(lake, stream(org, topic, name))) >= len(expected),
+        180,
+        f"{dag_id} to land {len(expected)} events, it has {len(landed_replay_ids(lake, stream(org, topic, name)))}",
+    )
+    settled(airflow, dag_id)
+    assert landed_replay_ids(lake, stream(org, topic, name)) == expected
+
+
+def test_a_published_event_starts_the_example_dag(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
+    topic = "/event/Order__e"
+    system_org.define("Order__e", Number__c="double")
+    with unpaused(airflow, EXAMPLE):
+        # The watch begins by waking its DAG once, because nobody knows what came before it.
+        wait_for(lambda: airflow.run_ids(EXAMPLE), 90, "the run of the watch's start")
+        before = settled(airflow, EXAMPLE)
+        wait_for(lambda: watched(system_org, topic) == 1, 30, "the watch")
+        assert airflow.task_processes() == []
+        published_at = datetime.now(UTC)
+        system_org.publish(topic, [{"Number__c": float(n)} for n in range(500)])
+        run_id = wait_for(lambda: [run for run in airflow.run_ids(EXAMPLE) if run not in before], 60, "a run")[0]
+        assert airflow.wait_for_run(EXAMPLE, run_id) == "success", airflow.task_log(EXAMPLE, run_id, "drain")
+        run = airflow.api("GET", f"/dags/{EXAMPLE}/dagRuns/{run_id}")
+        started = datetime.fromisoformat(run["start_date"])
+        print(f"\nfrom publish to run start: {(started - published_at).total_seconds():.2f} s")
+        assert run["run_type"] == "asset_triggered"
+        settled(airflow, EXAMPLE)
+
+    events = airflow.api("GET", f"/dags/{EXAMPLE}/dagRuns/{run_id}/upstreamAssetEvents")["asset_events"]
+    payload = events[-1]["extra"]["payload"]
+    assert payload["reason"] == "events"
+    assert payload["stream"]["topic"] == topic
+    assert bytes.fromhex(payload["first_replay_id"]) in record(system_org, topic)
+    window = airflow.xcom(EXAMPLE, run_id, "drain")
+    rows = ds.dataset(lake / "on_event" / "Order__e", partitioning="hive").to_table(columns=["_replay_id"])
+    assert sorted(rows["_replay_id"].to_pylist()) == record(system_org, topic)
+    assert window["stream"]["subscription"] == "on_event"
+
+
+def test_a_burst_gives_a_handful_of_runs_and_the_last_event_is_in_one(
+    airflow: AirflowStack, system_org: LocalOrg, lake: Path
+) -> None:
+    topic, dag_id = "/event/Alone__e", "on_event.alone"
+    system_org.define("Alone__e", Number__c="double")
+    with unpaused(airflow, dag_id):
+        wait_for(lambda: airflow.run_ids(dag_id), 90, "the run of the watch's start")
+        before = settled(airflow, dag_id)
+        system_org.publish_many(topic, 10_000, {"Number__c": "{n}"})
+        wait_until_landed(airflow, system_org, lake, dag_id, topic, "alone")
+        runs = len(settled(airflow, dag_id)) - len(before)
+    print(f"\n10,000 events at once: {runs} runs")
+    assert 1 <= runs <= 6
+
+
+def test_what_came_while_the_dag_was_paused_is_landed_when_it_is_unpaused(
+    airflow: AirflowStack, system_org: LocalOrg, lake: Path
+) -> None:
+    topic, dag_id = "/event/Alone__e", "on_event.alone"
+    airflow.pause(dag_id)
+    wait_for(lambda: watched(system_org, topic) == 0, 60, "the watch to end with the pause")
+    system_org.publish_many(topic, 300, {"Number__c": "{n}"})
+    with unpaused(airflow, dag_id):
+        wait_until_landed(airflow, system_org, lake, dag_id, topic, "alone")
+
+
+def test_two_dags_keep_up_with_a_steady_flow_through_faults(
+    airflow: AirflowStack, system_org: LocalOrg, lake: Path
+) -> None:
+    """Two minutes of events; the triggerer is killed, streams are dropped, a DAG is paused for a while."""
+    topic = "/event/Flow__e"
+    system_org.define("Flow__e", Number__c="double")
+    stop = Event()
+    published: Counter[str] = Counter()
+
+    def publish() -> None:
+        while not stop.wait(0.2):
+            system_org.publish(topic, [{"Number__c": float(published["events"] + n)} for n in range(7)])
+            published["events"] += 7
+
+    with unpaused(airflow, "on_event.first", "on_event.second"):
+        wait_for(lambda: watched(system_org, topic) >= 1, 90, "the watch")
+        settled(airflow, "on_event.first")
+        settled(airflow, "on_event.second")
+        assert watched(system_org, topic) == 1, "two DAGs on one topic share one subscription"
+        publisher = Thread(target=publish)
+        publisher.start()
+        try:
+            begun = time.monotonic()
+            stop.wait(20)
+            airflow.kill_component("triggerer")
+            stop.wait(10)
+            airflow.start_component("triggerer")
+            stop.wait(20)
+            system_org.fault("drop_now", topic=topic, how="reset")
+            airflow.pause("on_event.second")
+            stop.wait(20)
+            system_org.revoke()
+            airflow.unpause("on_event.second")
+            stop.wait(max(1.0, 120 - (time.monotonic() - begun)))
+        finally:
+            stop.set()
+            publisher.join()
+        for name in ("first", "second"):
+            wait_until_landed(airflow, system_org, lake, f"on_event.{name}", topic, name)
+            runs = len(airflow.run_ids(f"on_event.{name}"))
+            print(f"\n{published['events']} events in two minutes: {runs} runs of {name}")
+            assert runs < 90
