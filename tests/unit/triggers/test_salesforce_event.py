@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import AssetWatcher
+from airflow.sdk.module_loading import import_string
+from airflow.triggers.base import BaseEventTrigger
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+
+TOPIC = "/event/Order__e"
+
+
+def trigger(**arguments: Any) -> SalesforceEventTrigger:
+    return SalesforceEventTrigger(**{"topic": TOPIC, **arguments})
+
+
+def test_it_is_made_again_from_what_it_serializes_to() -> None:
+    first = trigger(
+        salesforce_conn_id="sandbox",
+        subscription="orders",
+        replay_id="00000000005a94f00000",
+        replay_store="table",
+        start_from="earliest",
+        min_events=500,
+        max_wait=timedelta(minutes=2),
+        min_interval=timedelta(seconds=1.5),
+    )
+    path, arguments = first.serialize()
+    second = import_string(path)(**json.loads(json.dumps(arguments)))
+    assert second.serialize() == (path, arguments)
+    assert arguments["max_wait"] == 120.0
+    assert arguments["min_interval"] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"topic": "Order__e"}, "not a topic name"),
+        ({"topic": "/topic/Orders"}, "Streaming API"),
+        ({"replay_id": "xyz"}, "not a replay ID"),
+        ({"replay_store": "file"}, "replay_store='file' must be one of None, 'variable', 'table'"),
+        ({"start_from": "0000"}, "start_from='0000' must be one of"),
+        ({"min_events": 0}, "min_events=0"),
+        ({"max_wait": -1}, "max_wait=-1"),
+        ({"min_interval": "5"}, "min_interval='5'"),
+        ({"subscription": " "}, "subscription=' ' must be a name"),
+        ({"salesforce_conn_id": None}, "salesforce_conn_id=None must be a name"),
+    ],
+)
+def test_a_wrong_argument_is_refused_when_it_is_serialized_and_never_by_the_constructor(
+    arguments: dict[str, Any], said: str
+) -> None:
+    # An exception of the constructor, other than TypeError, would end Airflow's whole triggerer.
+    made = trigger(**arguments)
+    with pytest.raises(ConfigurationError, match=said.replace("(", r"\(")):
+        made.serialize()
+
+
+async def test_an_argument_that_went_bad_on_the_way_fails_the_task_that_waits() -> None:
+    events = [event.payload async for event in trigger(start_from="yesterday").run()]
+    assert events == [
+        {
+            "reason": "error",
+            "error": "ConfigurationError",
+            "message": f"{TOPIC}: start_from='yesterday' must be one of 'latest', 'earliest'.",
+        }
+    ]
+
+
+def test_a_deferred_task_waits_alone_and_watchers_share() -> None:
+    assert trigger().shared_stream_key() == trigger().shared_stream_key() is not None
+    deferred = trigger()
+    deferred._task_instance = object()
+    assert deferred.shared_stream_key() is None
+
+
+@pytest.mark.parametrize(
+    ("difference", "shared"),
+    [
+        ({"subscription": "other"}, True),
+        ({"topic": "/event/Invoice__e"}, False),
+        ({"salesforce_conn_id": "other"}, False),
+        ({"min_events": 2}, False),
+        ({"max_wait": 5}, False),
+        ({"min_interval": 1}, False),
+        ({"replay_id": "00"}, False),
+        ({"start_from": "earliest"}, False),
+    ],
+)
+def test_only_what_makes_no_difference_to_the_watch_may_differ(difference: dict[str, Any], shared: bool) -> None:
+    assert (trigger().shared_stream_key() == trigger(**difference).shared_stream_key()) is shared
+
+
+def test_a_stored_position_belongs_to_one_subscription() -> None:
+    mine = trigger(replay_store="variable", subscription="mine")
+    assert mine.shared_stream_key() != trigger(replay_store="variable", subscription="yours").shared_stream_key()
+
+
+def test_an_asset_watcher_takes_it() -> None:
+    watcher = AssetWatcher(name="orders", trigger=trigger())
+    assert isinstance(watcher.trigger, BaseEventTrigger)
+    assert BaseEventTrigger.hash(*trigger().serialize()) == BaseEventTrigger.hash(*trigger().serialize())

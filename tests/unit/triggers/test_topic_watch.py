@@ -1,0 +1,176 @@
+"""The watch behind asset watchers: what it saves when, and what a watcher is told. No server and no Airflow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
+
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.triggers import topic_watch
+from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+from airflow_provider_sfstream.triggers.topic_watch import STATE_KEY, TopicWatch, WakeUpNotStoredError
+from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpReason
+
+TOPIC = "/event/Order__e"
+ORG = "00D000000000001EAA"
+STREAM = Stream(ORG, "pubsub", TOPIC)
+STORED, FAILED = AdvanceOutcome(acked=1, failed=0), AdvanceOutcome(acked=0, failed=1)
+
+
+class AssetState:
+    """An asset's state, kept in a dict."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.values: dict[str, Any] = {}
+        self.error = error
+
+    async def aget(self, key: str, default: Any = None) -> Any:
+        if self.error:
+            raise self.error
+        return self.values.get(key, default)
+
+    async def aset(self, key: str, value: Any) -> None:
+        if self.error:
+            raise self.error
+        self.values[key] = value
+
+
+def watcher(state: Any = None, **arguments: Any) -> SalesforceEventTrigger:
+    trigger = SalesforceEventTrigger(**{"topic": TOPIC, **arguments})
+    trigger.asset_state_store = state
+    return trigger
+
+
+class Fed:
+    """A watcher that was started, and is fed by hand."""
+
+    def __init__(self, trigger: SalesforceEventTrigger) -> None:
+        self.raw: asyncio.Queue[Any] = asyncio.Queue()
+        self.fired: list[dict[str, Any]] = []
+        self.task = asyncio.create_task(self._run(trigger))
+
+    async def _run(self, trigger: SalesforceEventTrigger) -> None:
+        async for event in trigger.filter_shared_stream(self._stream()):
+            self.fired.append(event.payload)
+
+    async def _stream(self) -> AsyncIterator[Any]:
+        while True:
+            yield await self.raw.get()
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await self.task
+
+
+async def started(trigger: SalesforceEventTrigger) -> Fed:
+    fed = Fed(trigger)
+    await asyncio.sleep(0)
+    return fed
+
+
+def item(replay_id: bytes | None, outcome: AdvanceOutcome = STORED, stream: Stream = STREAM) -> AdvanceItem:
+    return AdvanceItem(None if replay_id is None else (stream, replay_id), outcome)
+
+
+def saved(replay_id: bytes) -> dict[str, str]:
+    return {"org_id": ORG, "replay_id": replay_id.hex()}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Any:
+    yield
+    assert topic_watch._groups == {}
+
+
+async def test_the_position_advances_to_the_last_wake_up_that_was_stored() -> None:
+    state = AssetState()
+    fed = await started(watcher(state))
+    watch = TopicWatch(watcher())
+    await watch.advance([item(None), item(b"\1"), item(b"\2"), item(None)])
+    assert state.values == {STATE_KEY: saved(b"\2")}
+    await fed.stop()
+
+
+async def test_it_stops_before_a_wake_up_that_was_not_stored_and_begins_again_there() -> None:
+    state = AssetState()
+    fed = await started(watcher(state))
+    with pytest.raises(WakeUpNotStoredError, match="nothing is lost"):
+        await TopicWatch(watcher()).advance([item(b"\1"), item(b"\2", FAILED), item(b"\3")])
+    assert state.values == {STATE_KEY: saved(b"\1")}
+    assert await TopicWatch(watcher())._start(STREAM) == b"\1"
+    await fed.stop()
+
+
+async def test_a_wake_up_that_nobody_was_told_of_does_not_count() -> None:
+    state = AssetState()
+    fed = await started(watcher(state))
+    with pytest.raises(WakeUpNotStoredError):
+        await TopicWatch(watcher()).advance([item(b"\1", AdvanceOutcome(acked=0, failed=0))])
+    assert state.values == {}
+    await fed.stop()
+
+
+async def test_every_watched_asset_gets_the_position_and_one_that_fails_keeps_none_from_it(caplog: Any) -> None:
+    states = [AssetState(), AssetState(ValueError("Task has 2 concrete inlets")), AssetState()]
+    feds = [await started(watcher(state, subscription=str(n))) for n, state in enumerate(states)]
+    await TopicWatch(watcher()).advance([item(b"\1")])
+    assert [state.values for state in states] == [{STATE_KEY: saved(b"\1")}, {}, {STATE_KEY: saved(b"\1")}]
+    assert "the watch position was not saved (Task has 2 concrete inlets)" in caplog.text
+    for fed in feds:
+        await fed.stop()
+
+
+@pytest.mark.parametrize(
+    "value", [None, {"org_id": "00DOTHER", "replay_id": "01"}, {"org_id": ORG, "replay_id": "x"}, 7, {}]
+)
+async def test_a_position_of_another_org_or_a_broken_one_is_not_used(value: Any) -> None:
+    state = AssetState()
+    if value is not None:
+        state.values[STATE_KEY] = value
+    fed = await started(watcher(state))
+    assert await TopicWatch(watcher(replay_id="0a"))._start(STREAM) == b"\x0a"
+    await fed.stop()
+
+
+async def test_an_older_airflow_without_states_for_event_loops_watches_without_a_position() -> None:
+    fed = await started(watcher(object()))
+    watch = TopicWatch(watcher(replay_id="0a"))
+    assert await watch._start(STREAM) == b"\x0a"
+    await watch.advance([item(b"\1")])
+    await fed.stop()
+
+
+async def test_a_watcher_fires_for_each_wake_up_but_not_for_a_quiet_topic() -> None:
+    fed = await started(watcher(subscription="mine"))
+    for wake_up in (
+        WakeUp(WakeUpReason.EVENTS, b"\1", 3, b"\3"),
+        WakeUp(WakeUpReason.QUIET, through=b"\3"),
+        WakeUp(WakeUpReason.REPLAY_LOST),
+    ):
+        fed.raw.put_nowait((STREAM, wake_up))
+    while len(fed.fired) < 2:
+        await asyncio.sleep(0)
+    await fed.stop()
+    stream = {"org_id": ORG, "api": "pubsub", "topic": TOPIC, "subscription": "mine"}
+    assert fed.fired == [
+        {"reason": "events", "stream": stream, "first_replay_id": "01", "through": "03", "event_count": 3},
+        {"reason": "replay_lost", "stream": stream, "first_replay_id": None, "through": None, "event_count": 0},
+    ]
+
+
+async def test_a_watcher_that_joins_a_running_watch_is_told_once_that_there_may_be_something() -> None:
+    first = await started(watcher(subscription="first"))
+    watch = TopicWatch(watcher())
+    watch._group.org_id = ORG
+    second = await started(watcher(subscription="second"))
+    await asyncio.sleep(0)
+    assert first.fired == []
+    assert [event["reason"] for event in second.fired] == ["started"]
+    assert second.fired[0]["stream"]["subscription"] == "second"
+    await first.stop()
+    await second.stop()
