@@ -74,14 +74,13 @@ def drain_window(
     :raises SalesforceStreamError: anything else of the tree; the position was not moved.
     """
     stream, run = request.stream, request.run
-    recorded = [window for window in store.windows_of_run(stream, run) if window.kind == "live"]
-    if recorded:
-        log.info("Run %s already recorded window %s; returning it.", run.run_id, recorded[-1].window_id)
-        return WindowOutcome(catalog.read_manifest_url(recorded[-1].manifest_url), drained=False, committed=True)
+    recorded = _recorded(stream, run, store)
+    if recorded is not None:
+        log.info("Run %s already recorded window %s; returning it.", run.run_id, recorded.window_id)
+        return WindowOutcome(catalog.read_manifest_url(recorded.manifest_url), drained=False, committed=True)
 
     position = store.read(stream)
-    window_id = window_id_for(run, "live", position.replay_id, position.fence)
-    manifest = catalog.read_manifest(stream, window_id)
+    window_id, manifest = _finished(stream, run, position, catalog)
     drained = manifest is None
     if manifest is None:
         manifest = _land(request, position, window_id, source, catalog, now)
@@ -95,6 +94,17 @@ def drain_window(
     except LandingError as error:  # the window is safe; a folder that is not tidy is no reason to fail
         log.warning("%s", error)
     return WindowOutcome(manifest, drained=drained, committed=request.advance)
+
+
+def already_drained(
+    stream: Stream, run: RunIdentity, position: Position, *, store: ReplayStore, catalog: LandingCatalog
+) -> bool:
+    """Return whether an earlier try of ``run`` made its window, so that :func:`drain_window` returns it without reading
+    an event: it is recorded, or finished from ``position`` and not recorded yet. Changes nothing.
+
+    :raises SalesforceStreamError: if the replay store or the landing cannot be read.
+    """
+    return _recorded(stream, run, store) is not None or _finished(stream, run, position, catalog)[1] is not None
 
 
 def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCatalog) -> Position:
@@ -111,6 +121,20 @@ def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCat
     catalog.verify(manifest)
     # The fence alone says whether this is still the position that the drain began from: it grows with every change.
     return store.advance(stream, replace(current, fence=manifest.fence), window)
+
+
+def _recorded(stream: Stream, run: RunIdentity, store: ReplayStore) -> ReplayWindow | None:
+    """Return the window that the store holds for ``run``."""
+    recorded = [window for window in store.windows_of_run(stream, run) if window.kind == "live"]
+    return recorded[-1] if recorded else None
+
+
+def _finished(
+    stream: Stream, run: RunIdentity, position: Position, catalog: LandingCatalog
+) -> tuple[str, Manifest | None]:
+    """Return the id of the window that ``run`` makes from ``position``, and its manifest if a try finished it."""
+    window_id = window_id_for(run, "live", position.replay_id, position.fence)
+    return window_id, catalog.read_manifest(stream, window_id)
 
 
 def _land(

@@ -19,7 +19,13 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from airflow_provider_sfstream.stores.variables import VariableReplayStore
-from airflow_provider_sfstream.windows.incremental import WindowOutcome, WindowRequest, commit_window, drain_window
+from airflow_provider_sfstream.windows.incremental import (
+    WindowOutcome,
+    WindowRequest,
+    already_drained,
+    commit_window,
+    drain_window,
+)
 from tests.support.scripted_source import Event, ScriptedSource, avro_payload, replay_id
 
 STREAM = Stream("00Dxx0000001gPLEAY", "pubsub", "/event/Order__e")
@@ -65,6 +71,10 @@ class World:
         request = WindowRequest(STREAM, run, DrainLimits(max_events=100), **more)
         source = ScriptedSource(EVENTS if events is None else events)
         return drain_window(request, source=source, store=self.store, catalog=self.catalog)
+
+    def already_drained(self, number: int) -> bool:
+        run = RunIdentity("orders", "drain", f"run-{number}", datetime(2026, 11, 20, number, tzinfo=UTC), try_number=2)
+        return already_drained(STREAM, run, self.store.read(STREAM), store=self.store, catalog=self.catalog)
 
     def rows(self, outcome: WindowOutcome) -> list[tuple[int, bytes]]:
         folder = Path(self.catalog.landing.window_folder(STREAM, outcome.manifest.window.window_id))
@@ -112,6 +122,19 @@ def test_a_rerun_returns_the_window_of_the_run_and_moves_nothing(world: World) -
     assert not any(o.drained for o in again)
     assert all(o.committed for o in again)
     assert world.store.read(STREAM) == position
+
+
+def test_only_a_run_that_made_its_window_is_already_drained(world: World) -> None:
+    assert not world.already_drained(1)
+    world.run(1)
+    assert world.already_drained(1), "recorded"
+    assert not world.already_drained(2)
+    world.run(2, advance=False)
+    assert world.already_drained(2), "finished, not recorded"
+    world.run(3)
+    assert not world.already_drained(2), "overtaken: a new try drains anew"
+    assert world.already_drained(3)
+    assert world.already_drained(1), "whatever came after"
 
 
 def side_effects(world: World) -> list[tuple[Any, str]]:
