@@ -1,0 +1,133 @@
+"""The responses of a topic, read for as long as they are wanted: faults that pass are outlasted here.
+
+Guarantee: the events come in stream order, each once, as an unbroken run from the start position, however often the
+subscription breaks. A ``LATEST`` start is pinned by the first replay ID seen; a fault before that subscribes to
+``LATEST`` again, and what was published in between does not come (nothing was promised yet).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from airflow_provider_sfstream.drain.cut import without_first
+from airflow_provider_sfstream.drain.recovery import Retries
+from airflow_provider_sfstream.exceptions import SalesforceStreamError, ServiceUnavailableError
+from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.watch.source import AsyncEventSource
+
+log = logging.getLogger(__name__)
+
+FAULTS_TO_WARN_OF = 5
+"""Faults in a row from which on each is a warning: by then, some ten seconds have passed without a response."""
+
+
+async def arrivals(
+    source: AsyncEventSource,
+    topic: str,
+    start: bytes | StartFrom,
+    *,
+    limit: int | None,
+    silence_timeout: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], Awaitable[None]],
+    random: Callable[[], float],
+) -> AsyncGenerator[EventBatch, None]:
+    """Yield what comes after ``start``: events, and empty responses that confirm a position (no others).
+
+    Never gives up on a fault that may pass: it resumes from the last replay ID seen, after a jittered, doubling pause
+    of at most 30 seconds, or at once after a refused session, which it has renewed.
+
+    :param limit: how many events to ask for in total; ends when they have come. ``None``: goes on for ever.
+    :raises ReplayIdLostError: the last replay ID seen can no longer be read.
+    :raises SessionExpiredError: a renewed session was refused too, without a response in between.
+    :raises SalesforceStreamError: any other fault that a repetition cannot heal.
+    """
+    resume, left = start, limit
+    recovery = _Recovery(source, topic, clock, random)
+    while left is None or left > 0:
+        try:
+            async with _subscription(source, topic, resume, left, silence_timeout) as responses:
+                async for response in responses:
+                    arrived = _without_known(response, resume)
+                    if arrived is None:
+                        continue
+                    recovery.progressed()
+                    resume = arrived.replay_ids[-1] if len(arrived) else arrived.latest_replay_id
+                    left = None if left is None else left - len(arrived)
+                    yield arrived
+            if left is None or left > 0:
+                raise ServiceUnavailableError(f"{topic}: the subscription ended without a status.")
+        except SalesforceStreamError as error:
+            pause = recovery.pause_after(error)
+            if pause:
+                await sleep(pause)
+
+
+@asynccontextmanager
+async def _subscription(
+    source: AsyncEventSource, topic: str, start: bytes | StartFrom, limit: int | None, silence_timeout: float
+) -> AsyncIterator[AsyncIterator[EventBatch]]:
+    responses = source.subscribe(topic, start, limit=limit, silence_timeout=silence_timeout)
+    try:
+        yield responses
+    finally:
+        close = getattr(responses, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _without_known(response: EventBatch, resume: bytes | StartFrom) -> EventBatch | None:
+    """Return ``response`` without the event to resume after, if it comes again; ``None`` if it says nothing new.
+
+    An empty response confirms a position only while events are owed.
+    """
+    if len(response) == 0:
+        return response if response.pending > 0 and response.latest_replay_id else None
+    if response.replay_ids[0] == resume:
+        response = without_first(response)
+    return response if len(response) else None
+
+
+class _Recovery:
+    """Gets ready to subscribe again after a fault, and tells the log."""
+
+    def __init__(
+        self, source: AsyncEventSource, topic: str, clock: Callable[[], float], random: Callable[[], float]
+    ) -> None:
+        self._source = source
+        self._topic = topic
+        self._clock = clock
+        self._retries = Retries(topic, None, random)
+        self._out_of_reach_since = 0.0
+
+    def progressed(self) -> None:
+        """Note that a response came."""
+        if self._retries.failures >= FAULTS_TO_WARN_OF:
+            seconds = self._clock() - self._out_of_reach_since
+            log.warning("%s: within reach again after %.0f s.", self._topic, seconds)
+        self._retries.progressed()
+
+    def pause_after(self, error: SalesforceStreamError) -> float:
+        """Return the seconds to wait before subscribing again, or raise ``error`` if that cannot help."""
+        pause = self._retries.pause_after(error)
+        if error.invalidates_token:
+            self._source.renew_session()
+        failures = self._retries.failures
+        if failures == 1:
+            self._out_of_reach_since = self._clock()
+        if failures < FAULTS_TO_WARN_OF:
+            log.info("%s: resuming in %.1f s after: %s", self._topic, pause, error)
+        else:
+            seconds = self._clock() - self._out_of_reach_since
+            log.warning(
+                "%s: out of reach for %.0f s (%d faults in a row), trying again in %.1f s. Nothing is lost while the "
+                "org retains the events. The last fault: %s",
+                self._topic,
+                seconds,
+                failures,
+                pause,
+                error,
+            )
+        return pause

@@ -1,0 +1,206 @@
+"""From a topic's events to wake-ups: once, for whoever waits, or for ever, for asset watchers.
+
+A wake-up says that there is something to drain, never what. The drain's own position is what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_module
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from math import inf
+
+from airflow_provider_sfstream.exceptions import ReplayIdLostError
+from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.watch.arrivals import arrivals
+from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
+from airflow_provider_sfstream.watch.event_times import EventTimes
+from airflow_provider_sfstream.watch.policy import Untold
+from airflow_provider_sfstream.watch.read_ahead import ReadAhead
+from airflow_provider_sfstream.watch.source import AsyncEventSource
+
+SILENCE_TIMEOUT = 300.0
+"""Seconds without any response after which a subscription is taken for dead; Salesforce sends one within 270."""
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def first_wake_up(
+    source: AsyncEventSource,
+    topic: str,
+    start: bytes | StartFrom,
+    conditions: WakeUpConditions,
+    *,
+    silence_timeout: float = SILENCE_TIMEOUT,
+    clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], datetime] = _utc_now,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    random: Callable[[], float] = random_module.random,
+) -> WakeUp:
+    """Return once ``min_events`` came after ``start``, or fewer of which the oldest is ``max_wait`` seconds old.
+
+    Asks Salesforce for no more than ``min_events``, since every event delivered counts against the org's allocation.
+    Outlasts faults that pass, for however long; cancel it to give up. ``min_interval`` means nothing here.
+
+    :param start: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``: what comes from now on.
+    :param silence_timeout: seconds without any response, keepalives included, after which to subscribe anew.
+    :param clock: monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
+    :returns: a wake-up for ``EVENTS``; or for ``REPLAY_LOST``, if the position can no longer be read.
+    :raises AuthenticationError: the credentials were refused.
+    :raises SalesforceStreamError: any other fault that a repetition cannot heal.
+    """
+    watch = _Watch(source, topic, start, conditions, silence_timeout, clock, now, sleep, random)
+    try:
+        async with watch.responses(conditions.min_events) as responses:
+            while True:
+                wake_up = await watch.next(responses)
+                if wake_up is not None and wake_up.reason is WakeUpReason.EVENTS:
+                    return wake_up
+    except ReplayIdLostError as error:
+        return watch.lost(error)
+
+
+async def wake_ups(
+    source: AsyncEventSource,
+    topic: str,
+    start: bytes | StartFrom,
+    conditions: WakeUpConditions,
+    *,
+    silence_timeout: float = SILENCE_TIMEOUT,
+    clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], datetime] = _utc_now,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    random: Callable[[], float] = random_module.random,
+) -> AsyncGenerator[WakeUp, None]:
+    """Yield wake-ups for the events of ``topic`` after ``start``, for ever.
+
+    Guarantees, however often the subscription breaks:
+
+    - Every event after ``start`` is counted in exactly one wake-up, in stream order: one for ``EVENTS``, or the
+      ``REPLAY_LOST`` that ends the run of events it belongs to.
+    - ``through`` never covers an event that was not told. Watching again after it misses nothing.
+    - ``EVENTS`` come at least ``min_interval`` seconds after the wake-up before (``QUIET`` is none). The first event
+      after a quiet time wakes at once, those that follow are told together when the interval has passed: a burst
+      of any size makes a few wake-ups, and its last event is always told.
+    - Memory does not grow with the number of events.
+
+    A ``LATEST`` start yields ``STARTED`` at once, because nobody knows what came before, and a second one
+    ``through`` the first replay ID that an empty response names: it covers what came between the two. If events are
+    the first to come, they are an ordinary wake-up instead, and whoever drains after it finds what came before them.
+    When the position can no longer be read, yields ``REPLAY_LOST`` (with the events not told yet, if there are any,
+    and no ``through``), and goes on from ``LATEST``, with that second ``STARTED``.
+
+    Yields ``QUIET`` for an empty response while nothing waits to be told: save its ``through``, so that the position
+    of a quiet topic does not age out.
+
+    Closing the generator, or cancelling the task that waits for it, ends the subscription.
+
+    :param start: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``.
+    :param silence_timeout: seconds without any response, keepalives included, after which to subscribe anew.
+    :param clock: monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
+    :raises AuthenticationError: the credentials were refused.
+    :raises SalesforceStreamError: any other fault that a repetition cannot heal. The events that were not told come
+        again to whoever watches after the last ``through``.
+    """
+    watch = _Watch(source, topic, start, conditions, silence_timeout, clock, now, sleep, random)
+    first = watch.started() if start is StartFrom.LATEST else None
+    while True:
+        try:
+            async with watch.responses(None) as responses:
+                if first is not None:
+                    yield first
+                    first = None
+                while True:
+                    wake_up = await watch.next(responses)
+                    if wake_up is not None:
+                        yield wake_up
+        except ReplayIdLostError as error:
+            lost = watch.lost(error)
+        yield lost
+
+
+class _Watch:
+    """Where a watch stands: ``_unpinned`` is its start until the first response, then ``None``."""
+
+    def __init__(
+        self,
+        source: AsyncEventSource,
+        topic: str,
+        start: bytes | StartFrom,
+        conditions: WakeUpConditions,
+        silence_timeout: float,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[None]],
+        random: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._topic = topic
+        self._start = start
+        self._silence_timeout = silence_timeout
+        self._clock = clock
+        self._now = now
+        self._sleep = sleep
+        self._random = random
+        self._untold = Untold(conditions)
+        self._event_times = EventTimes(source.schema)
+        self._unpinned = start if isinstance(start, StartFrom) else None
+
+    def responses(self, limit: int | None) -> ReadAhead:
+        """Return a reader of what comes from the start on, at most ``limit`` events."""
+        return ReadAhead(
+            arrivals(
+                self._source,
+                self._topic,
+                self._start,
+                limit=limit,
+                silence_timeout=self._silence_timeout,
+                clock=self._clock,
+                sleep=self._sleep,
+                random=self._random,
+            )
+        )
+
+    async def next(self, responses: ReadAhead) -> WakeUp | None:
+        """Wait for what comes first, a response or the time to tell of events, and return what it has to say."""
+        due = self._untold.due
+        seconds = due - self._clock()
+        if seconds <= 0:
+            return self._untold.tell(WakeUpReason.EVENTS, self._clock())
+        response = await responses.next(None if due == inf else seconds)
+        if response is None:
+            return None
+        unpinned, self._unpinned = self._unpinned, None
+        if len(response):
+            await self._count(response)
+            return None
+        self._untold.confirm(response.latest_replay_id)
+        if unpinned is StartFrom.LATEST:
+            return self.started()
+        return None if self._untold else WakeUp(WakeUpReason.QUIET, through=response.latest_replay_id)
+
+    def started(self) -> WakeUp:
+        """Return the wake-up for a start at ``LATEST``, pinned or not yet."""
+        return self._untold.tell(WakeUpReason.STARTED, self._clock())
+
+    def lost(self, error: ReplayIdLostError) -> WakeUp:
+        """Return the wake-up for a lost replay ID, and go on from ``LATEST``.
+
+        :raises ReplayIdLostError: ``error``, if no replay ID was sent: then nothing helps.
+        """
+        if self._unpinned is not None:
+            raise error
+        self._start = self._unpinned = StartFrom.LATEST
+        self._untold.forget_position()
+        return self._untold.tell(WakeUpReason.REPLAY_LOST, self._clock())
+
+    async def _count(self, events: EventBatch) -> None:
+        self._untold.add(events.replay_ids[0], len(events), events.replay_ids[-1])
+        if self._untold.wait_for_age:
+            told = await self._event_times.read(events.schema_ids[0], events.payloads[0])
+            event_time = told or datetime.fromtimestamp(0, UTC) + timedelta(microseconds=events.received_at // 1_000)
+            self._untold.oldest_is((self._now() - event_time).total_seconds(), self._clock())

@@ -1,0 +1,51 @@
+"""An event loop whose clock does not wait: where nothing is ready, it jumps to the next timer."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class _Selector(selectors.DefaultSelector):
+    skipped = 0.0
+
+    def select(self, timeout=None):
+        # Without a timer, only a file or another thread can go on: wait for that in earnest.
+        ready = super().select(None if timeout is None else 0)
+        if not ready and timeout is not None:
+            self.skipped += timeout
+        return ready
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """Starts at 0 seconds. ``faults`` is what was handed to the exception handler, which logs it by default."""
+
+    def __init__(self) -> None:
+        self._virtual_selector = _Selector()
+        super().__init__(self._virtual_selector)
+        self.faults: list[dict[str, Any]] = []
+        self.set_exception_handler(lambda loop, context: self.faults.append(context))
+
+    def time(self) -> float:
+        return self._virtual_selector.skipped
+
+
+def run_in_virtual_time(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run ``coroutine`` as ``asyncio.run`` does, and fail if it left a task behind or asyncio had to complain."""
+
+    async def run() -> Result:
+        result = await coroutine
+        await asyncio.sleep(0)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not left, f"left behind: {left}"
+        return result
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        loop = runner.get_loop()
+        result = runner.run(run())
+    assert loop.faults == []
+    return result
