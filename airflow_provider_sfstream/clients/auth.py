@@ -124,7 +124,8 @@ class OAuthTokenProvider:
     async def _alead(self, waiting: Future[AccessToken]) -> AccessToken:
         try:
             login = Login(self._credentials, self._now())
-            async with httpx.AsyncClient(**self._options(httpx.AsyncHTTPTransport)) as client:
+            # In a thread: reading the usual certificate authorities blocks for tens of milliseconds.
+            async with await asyncio.to_thread(self._async_client) as client:
                 while login.request is not None:
                     login.answer(await client.send(login.request))
             return self._succeed(waiting, login.token)
@@ -135,6 +136,9 @@ class OAuthTokenProvider:
         return LoginUnavailableError(
             f"{token_url(self._credentials)} did not answer within {_LONGEST_LOGIN:.0f} seconds. Try again later."
         )
+
+    def _async_client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(**self._options(httpx.AsyncHTTPTransport))
 
     def _options(self, transport: Callable[..., Any]) -> dict[str, Any]:
         mounts = {f"{scheme}://": transport(proxy=url, verify=self._verify) for scheme, url in self._proxies.items()}

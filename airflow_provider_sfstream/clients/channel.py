@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import grpc
+import grpc.aio
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.clients.tls import is_loopback
@@ -17,6 +18,9 @@ from airflow_provider_sfstream.protocol.errors import error_from
 
 DEFAULT_ENDPOINT = "api.pubsub.salesforce.com:7443"
 """The global endpoint. Europe (Germany) has ``api.deu.pubsub.salesforce.com``; both listen on 443 and 7443."""
+
+CALL_TIMEOUT = 30.0
+"""Seconds that a call other than Subscribe may take."""
 
 _MIB = 1024 * 1024
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
@@ -77,9 +81,18 @@ def channel_credentials(ca_pem: str | None) -> grpc.ChannelCredentials:
 
 def open_channel(endpoint: Endpoint, ca_pem: str | None) -> grpc.Channel:
     """Return a blocking channel. It connects with the first call."""
+    return _open_channel(grpc, endpoint, ca_pem)
+
+
+def open_async_channel(endpoint: Endpoint, ca_pem: str | None) -> grpc.aio.Channel:
+    """Return a channel that belongs to the running event loop. It connects with the first call."""
+    return _open_channel(grpc.aio, endpoint, ca_pem)
+
+
+def _open_channel(flavour: Any, endpoint: Endpoint, ca_pem: str | None) -> Any:
     if endpoint.plaintext:
-        return grpc.insecure_channel(endpoint.target, options=CHANNEL_OPTIONS)
-    return grpc.secure_channel(endpoint.target, channel_credentials(ca_pem), options=CHANNEL_OPTIONS)
+        return flavour.insecure_channel(endpoint.target, options=CHANNEL_OPTIONS)
+    return flavour.secure_channel(endpoint.target, channel_credentials(ca_pem), options=CHANNEL_OPTIONS)
 
 
 def call_metadata(token: AccessToken) -> tuple[tuple[str, str], ...]:

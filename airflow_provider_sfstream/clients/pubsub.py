@@ -10,6 +10,7 @@ import grpc
 
 from airflow_provider_sfstream.clients import publishing
 from airflow_provider_sfstream.clients.channel import (
+    CALL_TIMEOUT,
     DEFAULT_ENDPOINT,
     Endpoint,
     call_metadata,
@@ -17,13 +18,16 @@ from airflow_provider_sfstream.clients.channel import (
     open_channel,
 )
 from airflow_provider_sfstream.clients.publishing import OutgoingEvent, PublishedEvent
-from airflow_provider_sfstream.clients.subscription import Subscription, sized_response
+from airflow_provider_sfstream.clients.session import Session
+from airflow_provider_sfstream.clients.subscription import (
+    Subscription,
+    check_arguments,
+    check_topic,
+    sized_response,
+)
 from airflow_provider_sfstream.clients.tls import load_ca
-from airflow_provider_sfstream.clients.tokens import AccessToken, TokenProvider
+from airflow_provider_sfstream.clients.tokens import TokenProvider
 from airflow_provider_sfstream.exceptions import (
-    ConfigurationError,
-    InvalidReplayIdError,
-    InvalidTopicError,
     PublishError,
     SalesforceStreamError,
     SessionExpiredError,
@@ -31,12 +35,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
-from airflow_provider_sfstream.protocol.replay_ids import LONGEST
 from airflow_provider_sfstream.protocol.schemas import SchemaCache
-from airflow_provider_sfstream.protocol.topics import Topic
-
-CALL_TIMEOUT = 30.0
-"""Seconds that a call other than Subscribe may take."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class PubSubClient:
         call_timeout: float = CALL_TIMEOUT,
     ) -> None:
         self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
-        self._token_provider = token_provider
+        self._session = Session(token_provider)
         self._call_timeout = call_timeout
         self._channel = open_channel(self.endpoint, load_ca(tls_ca))
         self._stub = PubSubStub(self._channel)  # type: ignore[no-untyped-call]
@@ -85,7 +84,6 @@ class PubSubClient:
             response_deserializer=sized_response,
         )
         self._schemas = SchemaCache(self._load_schema)
-        self._refused: AccessToken | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -102,7 +100,7 @@ class PubSubClient:
 
         :raises TopicNotFoundError: if it does not exist, or is hidden from the user.
         """
-        info = self._unary(self._stub.GetTopic, messages.TopicRequest(topic_name=_checked(topic)), topic)
+        info = self._unary(self._stub.GetTopic, messages.TopicRequest(topic_name=check_topic(topic)), topic)
         return TopicInfo(info.topic_name, info.can_publish, info.can_subscribe, info.schema_id, info.tenant_guid)
 
     def get_schema(self, schema_id: str) -> str:
@@ -126,7 +124,7 @@ class PubSubClient:
                 "/event/Name__e, with create access to it."
             )
         schema_json = self.get_schema(info.schema_id)
-        created_by = self._token_provider.token().user_id
+        created_by = self._session.token().user_id
         return [publishing.encode(schema_json, info.schema_id, each, created_by=created_by) for each in values]
 
     def publish(self, topic: str, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]:
@@ -139,7 +137,7 @@ class PubSubClient:
         :raises PublishError: if an event is over 1 MB. Nothing was published.
         :raises SalesforceStreamError: if the first request fails. Nothing was published, unless the error is retriable.
         """
-        outgoing = publishing.requests(_checked(topic), events)
+        outgoing = publishing.requests(check_topic(topic), events)
         published: list[PublishedEvent] = []
         for index, request in enumerate(outgoing):
             try:
@@ -167,32 +165,23 @@ class PubSubClient:
         :raises ConfigurationError: at once, if an argument is unusable.
         :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
         """
-        _checked(topic)
-        if isinstance(start, bytes) and not 0 < len(start) <= LONGEST:
-            raise InvalidReplayIdError(f"{topic}: a replay ID of {len(start)} bytes is none. Nothing was read.")
-        if limit is not None and limit < 1:
-            raise ConfigurationError(f"{topic}: limit={limit} must be at least 1, or None. Nothing was read.")
-        if idle_timeout <= 0:
-            raise ConfigurationError(f"{topic}: idle_timeout={idle_timeout} must be over 0 seconds. Nothing was read.")
+        check_arguments(topic, start, limit, idle_timeout=idle_timeout)
         return self._batches(topic, start, limit, idle_timeout)
 
     def _batches(
         self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float
     ) -> Iterator[EventBatch | None]:
-        token = self._token_provider.token()
+        token = self._session.token()
         subscription = Subscription(self._subscribe, token, topic, start, limit)
         try:
-            yield from subscription.batches(idle_timeout)
-        except SessionExpiredError:
-            self._refused = token
-            raise
+            with self._session.using(token):
+                yield from subscription.batches(idle_timeout)
         finally:
             subscription.close()
 
     def renew_session(self) -> None:
         """Forget the access token that was refused last, so that the next call logs in again."""
-        if self._refused is not None:
-            self._token_provider.invalidate(self._refused)
+        self._session.renew()
 
     def _load_schema(self, schema_id: str) -> str:
         what = f"schema {schema_id}"
@@ -207,19 +196,10 @@ class PubSubClient:
             return self._call(method, request, what)
 
     def _call(self, method: Callable[..., Any], request: Any, what: str) -> Any:
-        token = self._token_provider.token()
-        try:
-            return method(request, metadata=call_metadata(token), timeout=self._call_timeout)
-        except grpc.RpcError as fault:
-            error = error_from_call(fault, what, token)
-            if isinstance(error, SessionExpiredError):
-                self._refused = token
-            # The cause is left out: it repeats the details, which may repeat what was sent.
-            raise error from None
-
-
-def _checked(topic: str) -> str:
-    parsed = Topic.parse(topic)
-    if parsed.api != "pubsub":
-        raise InvalidTopicError(f"{topic} is on the Streaming API, not on the Pub/Sub API. Nothing was read or moved.")
-    return topic
+        token = self._session.token()
+        with self._session.using(token):
+            try:
+                return method(request, metadata=call_metadata(token), timeout=self._call_timeout)
+            except grpc.RpcError as fault:
+                # The cause is left out: it repeats the details, which may repeat what was sent.
+                raise error_from_call(fault, what, token) from None

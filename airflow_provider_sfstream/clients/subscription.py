@@ -12,11 +12,18 @@ import grpc
 
 from airflow_provider_sfstream.clients.channel import call_metadata, error_from_call
 from airflow_provider_sfstream.clients.tokens import AccessToken
-from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.exceptions import (
+    ConfigurationError,
+    InvalidReplayIdError,
+    InvalidTopicError,
+    SalesforceStreamError,
+)
 from airflow_provider_sfstream.protocol.credit import Credit
 from airflow_provider_sfstream.protocol.errors import error_from
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.pubsub_api_pb2 import FetchRequest, FetchResponse, ReplayPreset
+from airflow_provider_sfstream.protocol.replay_ids import LONGEST
+from airflow_provider_sfstream.protocol.topics import Topic
 
 MOST_EVENTS_WAITING = 2_000
 MOST_BYTES_WAITING = 16 * 1024 * 1024
@@ -27,6 +34,32 @@ _SECONDS_TO_END = 10.0
 
 _Arrival = tuple[int, FetchResponse, int]
 """Bytes on the wire, response, time of arrival. After the last one comes the error that ended the call, or ``None``."""
+
+
+def check_topic(topic: str) -> str:
+    """Return ``topic``, if the Pub/Sub API can have it.
+
+    :raises InvalidTopicError: if it cannot. Nothing was contacted.
+    """
+    if Topic.parse(topic).api != "pubsub":
+        raise InvalidTopicError(f"{topic} is on the Streaming API, not on the Pub/Sub API. Nothing was read or moved.")
+    return topic
+
+
+def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **seconds: float) -> None:
+    """Refuse the arguments of a subscription that cannot be used, before anything is contacted.
+
+    :param seconds: the arguments that are times to wait, by name.
+    :raises ConfigurationError: naming the first unusable one.
+    """
+    check_topic(topic)
+    if isinstance(start, bytes) and not 0 < len(start) <= LONGEST:
+        raise InvalidReplayIdError(f"{topic}: a replay ID of {len(start)} bytes is none. Nothing was read.")
+    if limit is not None and limit < 1:
+        raise ConfigurationError(f"{topic}: limit={limit} must be at least 1, or None. Nothing was read.")
+    for name, value in seconds.items():
+        if not value > 0:
+            raise ConfigurationError(f"{topic}: {name}={value} must be over 0 seconds. Nothing was read.")
 
 
 def first_request(topic: str, start: bytes | StartFrom) -> FetchRequest:

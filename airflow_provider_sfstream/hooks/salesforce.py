@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -45,7 +46,7 @@ class SalesforceSettings:
     pubsub_endpoint: str | None
     tls_ca: str | None
     allow_insecure: bool
-    proxies: Mapping[str, str]
+    proxies: Mapping[str, str] = field(hash=False)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.credentials!r}, pubsub_endpoint={self.pubsub_endpoint!r})"
@@ -112,7 +113,8 @@ class SalesforceLoginHook(BaseHook):
             # Absent before Airflow 3.3.2; the blocking form may not be used in an async task after it.
             has_async_form = hasattr(connection, "aextra_dejson")
             extra = await connection.aextra_dejson() if has_async_form else connection.extra_dejson
-            self._settings = SalesforceSettings.from_connection(connection, extra)
+            # In a thread: it may read a private key from a file, and imports what checks it.
+            self._settings = await asyncio.to_thread(SalesforceSettings.from_connection, connection, extra)
         return self._settings
 
     def token_provider(self) -> OAuthTokenProvider:
@@ -121,7 +123,7 @@ class SalesforceLoginHook(BaseHook):
 
     async def atoken_provider(self) -> OAuthTokenProvider:
         """Do what :meth:`token_provider` does, without blocking the event loop."""
-        return self._provider(await self.asettings())
+        return await asyncio.to_thread(self._provider, await self.asettings())
 
     def _provider(self, settings: SalesforceSettings) -> OAuthTokenProvider:
         from airflow_provider_sfstream.clients.auth import OAuthTokenProvider

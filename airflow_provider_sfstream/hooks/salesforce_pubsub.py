@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
+from airflow_provider_sfstream.clients.shared import SharedOnLoop
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     IdentityError,
     SalesforceStreamError,
     TopicNotFoundError,
 )
-from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
+from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
 
 if TYPE_CHECKING:
+    from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
     from airflow_provider_sfstream.clients.pubsub import PubSubClient
 
 _EVERY_ORG_HAS = "/data/ChangeEvents"
+
+_async_clients: SharedOnLoop[SalesforceSettings, AsyncPubSubClient] = SharedOnLoop()
 
 
 class SalesforcePubSubHook(SalesforceLoginHook):
@@ -32,16 +39,29 @@ class SalesforcePubSubHook(SalesforceLoginHook):
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.channel import DEFAULT_ENDPOINT
         from airflow_provider_sfstream.clients.pubsub import PubSubClient
 
-        settings = self.settings()
-        return PubSubClient(
-            self.token_provider(),
-            endpoint=settings.pubsub_endpoint or DEFAULT_ENDPOINT,
-            tls_ca=settings.tls_ca,
-            allow_insecure=settings.allow_insecure,
-        )
+        return PubSubClient(self.token_provider(), **_way_there(self.settings()))
+
+    @asynccontextmanager
+    async def async_client(self) -> AsyncIterator[AsyncPubSubClient]:
+        """Lend the asyncio client of this connection, for as long as the context lasts.
+
+        Everybody on one event loop whose connections say the same shares one client: one network connection and one
+        login, closed when the last of them leaves. Nothing blocks the loop. A hook reads its Airflow connection once,
+        so that a new hook sees what was edited since, and then gets another client.
+
+        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
+        """
+        settings = await self.asettings()
+        async with _async_clients.use(settings, lambda: asyncio.to_thread(self._new_async_client, settings)) as client:
+            yield client
+
+    def _new_async_client(self, settings: SalesforceSettings) -> AsyncPubSubClient:
+        # Imported in a thread: gRPC takes longer than an event loop should be blocked for.
+        from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
+
+        return AsyncPubSubClient(self._provider(settings), **_way_there(settings))
 
     def test_connection(self, topic: str | None = None) -> tuple[bool, str]:
         """Log in and ask the Pub/Sub API about a topic. Return whether all went well, and which part did not.
@@ -69,3 +89,14 @@ class SalesforcePubSubHook(SalesforceLoginHook):
             if topic and not subscribable:
                 return False, f"Topic permission: the user may not subscribe to {topic}. Give it read access."
             return True, f"{logged_in}{f', {topic} can be subscribed to' if topic else ''}."
+
+
+def _way_there(settings: SalesforceSettings) -> dict[str, Any]:
+    """Return the arguments of a client, whichever, that say how to reach the Pub/Sub API."""
+    from airflow_provider_sfstream.clients.channel import DEFAULT_ENDPOINT
+
+    return {
+        "endpoint": settings.pubsub_endpoint or DEFAULT_ENDPOINT,
+        "tls_ca": settings.tls_ca,
+        "allow_insecure": settings.allow_insecure,
+    }

@@ -1,0 +1,218 @@
+"""The asyncio client of the Pub/Sub API, for watching many topics from one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from airflow_provider_sfstream.clients.channel import (
+    CALL_TIMEOUT,
+    DEFAULT_ENDPOINT,
+    Endpoint,
+    call_metadata,
+    error_from_call,
+    open_async_channel,
+)
+from airflow_provider_sfstream.clients.session import Session
+from airflow_provider_sfstream.clients.subscription import check_arguments, event_batch, first_request
+from airflow_provider_sfstream.clients.tls import load_ca
+from airflow_provider_sfstream.clients.tokens import AccessToken, TokenProvider
+from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError
+from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
+from airflow_provider_sfstream.protocol.credit import Credit
+from airflow_provider_sfstream.protocol.errors import error_from
+from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
+from airflow_provider_sfstream.protocol.schemas import parse
+
+
+class AsyncPubSubClient:
+    """Reads one org's event bus from one event loop; also an async context manager that closes it.
+
+    An :class:`~airflow_provider_sfstream.watch.source.AsyncEventSource`. All subscriptions share one connection and one
+    login; nothing blocks the loop, and there is no thread for each. Errors are those of
+    :mod:`airflow_provider_sfstream.exceptions`, never gRPC's. ``schema`` logs in again once when the token is refused;
+    ``subscribe`` leaves that to its caller, who knows where to resume.
+
+    Making one reads ``tls_ca`` if it is a file, and contacts nothing; it may be made in another thread. It then belongs
+    to the event loop that first uses it.
+
+    :param token_provider: gives the access token, at the time of each call.
+    :param endpoint: see :meth:`Endpoint.parse`.
+    :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
+    :param allow_insecure: accept plaintext to an address that is not loopback.
+    :param call_timeout: seconds that a call other than ``subscribe`` may take.
+    :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
+    """
+
+    def __init__(
+        self,
+        token_provider: TokenProvider,
+        *,
+        endpoint: str = DEFAULT_ENDPOINT,
+        tls_ca: str | None = None,
+        allow_insecure: bool = False,
+        call_timeout: float = CALL_TIMEOUT,
+    ) -> None:
+        self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
+        self._ca_pem = load_ca(tls_ca)
+        self._call_timeout = call_timeout
+        self._session = Session(token_provider)
+        self._channel: grpc.aio.Channel | None = None
+        self._schemas: dict[str, asyncio.Task[str]] = {}
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection. Whatever still waits for it ends with :class:`RuntimeError`."""
+        self._closed = True
+        for asked in self._schemas.values():
+            asked.cancel()
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def org_id(self) -> str:
+        """Return the id of the org that this client reads, 18 characters. Logs in if needed.
+
+        :raises AuthenticationError: if the login failed.
+        """
+        return (await self._session.atoken()).org_id
+
+    def renew_session(self) -> None:
+        """Forget the access token that was refused last, so that the next call logs in again.
+
+        Any number of subscriptions may have been refused with one token: together they log in again once.
+        """
+        self._session.renew()
+
+    async def schema(self, schema_id: str) -> str:
+        """Return the Avro schema JSON of ``schema_id``. Asks Salesforce once for each id, however many wait for it.
+
+        A failure reaches everybody who waits, and is not remembered.
+
+        :raises SchemaError: if Salesforce's answer is not the schema of a record.
+        """
+        asked = self._schemas.get(schema_id)
+        if asked is None:
+            asked = self._schemas[schema_id] = asyncio.create_task(self._load_schema(schema_id))
+            asked.add_done_callback(partial(self._forget_failure, schema_id))
+        with self._closing_ends_it():
+            return await asyncio.shield(asked)
+
+    def subscribe(
+        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
+    ) -> AsyncGenerator[EventBatch, None]:
+        """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
+
+        A keepalive is an empty batch. At most 100 events are owed at any time. More are asked for only when the next
+        batch is, so that no more than that waits in memory, and never more than ``limit`` in total. Salesforce closes
+        a stream that owes nothing and is asked nothing for 60 seconds: that end is retriable like any other. Closing
+        the generator, or cancelling the task that waits for it, ends the call at Salesforce too.
+
+        :param limit: events to ask for over the whole subscription; the iteration ends when they have been yielded.
+        :param silence_timeout: seconds without any response after which the connection counts as lost. Salesforce
+            sends a keepalive within 270 seconds while events are owed (Pub/Sub API proto, ``FetchResponse``).
+        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises ServiceUnavailableError: after ``silence_timeout``.
+        :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
+        """
+        check_arguments(topic, start, limit, silence_timeout=silence_timeout)
+        return self._batches(topic, start, limit, silence_timeout)
+
+    async def _batches(
+        self, topic: str, start: bytes | StartFrom, limit: int | None, silence_timeout: float
+    ) -> AsyncGenerator[EventBatch, None]:
+        token = await self._session.atoken()
+        credit = Credit(limit)
+        request = first_request(topic, start)
+        request.num_requested = credit.request()
+        call = self._stub().Subscribe(metadata=call_metadata(token))
+        try:
+            with self._session.using(token), self._closing_ends_it():
+                while not credit.exhausted:
+                    response = await _response(call, request, topic, token, silence_timeout)
+                    batch = event_batch(response, time.time_ns())
+                    credit.received(len(batch))
+                    yield batch
+                    request = messages.FetchRequest(topic_name=topic, num_requested=credit.request())
+        finally:
+            call.cancel()
+
+    async def _load_schema(self, schema_id: str) -> str:
+        try:
+            schema_json = await self._get_schema(schema_id)
+        except SessionExpiredError:
+            # Salesforce refuses a call without a session before doing any of it, so that it is safe to repeat.
+            self.renew_session()
+            schema_json = await self._get_schema(schema_id)
+        parse(schema_json)
+        return schema_json
+
+    async def _get_schema(self, schema_id: str) -> str:
+        token = await self._session.atoken()
+        request = messages.SchemaRequest(schema_id=schema_id)
+        with self._session.using(token):
+            try:
+                info = await self._stub().GetSchema(request, metadata=call_metadata(token), timeout=self._call_timeout)
+            except grpc.RpcError as fault:
+                # The cause is left out: it repeats the details, which may repeat what was sent.
+                raise error_from_call(fault, f"schema {schema_id}", token) from None
+        return str(info.schema_json)
+
+    def _forget_failure(self, schema_id: str, asked: asyncio.Task[str]) -> None:
+        if asked.cancelled() or asked.exception() is not None:
+            del self._schemas[schema_id]
+
+    def _stub(self) -> PubSubStub:
+        if self._closed:
+            raise RuntimeError(_CLOSED)
+        if self._channel is None:
+            self._channel = open_async_channel(self.endpoint, self._ca_pem)
+        return PubSubStub(self._channel)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def _closing_ends_it(self) -> Iterator[None]:
+        """Keep the cancellation of a call by :meth:`aclose` from passing for one of the task that waits for it."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed and task is not None and not task.cancelling():
+                raise RuntimeError(_CLOSED) from None
+            raise
+
+
+_CLOSED = "The Pub/Sub client is closed."
+
+
+async def _response(
+    call: Any, request: messages.FetchRequest, topic: str, token: AccessToken, silence_timeout: float
+) -> messages.FetchResponse:
+    """Send ``request``, if it asks for events, and return the next response."""
+    try:
+        async with asyncio.timeout(silence_timeout):
+            if request.num_requested and not call.done():
+                await call.write(request)
+            response = await call.read()
+    except TimeoutError:
+        raise ServiceUnavailableError(
+            f"{topic}: nothing came for {silence_timeout:g} seconds, not even a keepalive; the connection counts as "
+            "lost. Nothing that was received is lost: resume from the last replay ID."
+        ) from None
+    except grpc.RpcError as fault:
+        raise error_from_call(fault, topic, token) from None
+    if response is grpc.aio.EOF:
+        raise error_from(None, "OK", None, topic=topic)
+    return response  # type: ignore[no-any-return]
