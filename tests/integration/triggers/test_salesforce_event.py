@@ -1,0 +1,310 @@
+"""The trigger against a local org: deferred, and behind Airflow's own shared streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.triggers.shared_stream import SharedStreamManager
+
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.triggers import topic_watch
+from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+from tests.support.localorg import LocalOrg
+from tests.support.tasks import set_connection
+
+TOPIC = "/event/Order__e"
+
+
+@pytest.fixture
+def org(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path / "org") as local_org:
+        local_org.define("Order__e", Number__c="double")
+        set_connection(monkeypatch, "salesforce_default", **local_org.airflow_connection())
+        yield local_org
+
+
+def publish(org: LocalOrg, number: int) -> list[bytes]:
+    return org.publish(TOPIC, [{"Number__c": float(n)} for n in range(number)])
+
+
+async def until(condition: Callable[[], Any], what: str) -> Any:
+    """Return the first true value of a condition, which may block, without blocking the loop for it."""
+    async with asyncio.timeout(30):
+        while not (value := await asyncio.to_thread(condition)):
+            await asyncio.sleep(0.02)
+        return value
+    raise AssertionError(what)
+
+
+async def fired_once(trigger: SalesforceEventTrigger) -> dict[str, Any]:
+    """Return what a deferred trigger fires; fail if it fires twice."""
+    async with asyncio.timeout(60):
+        events = [event.payload async for event in trigger.run()]
+    assert len(events) == 1
+    return dict(events[0])
+
+
+def subscribe_calls(org: LocalOrg) -> int:
+    return len(org.requests("grpc", "Subscribe"))
+
+
+async def test_deferred_after_a_replay_id(org: LocalOrg) -> None:
+    ids = publish(org, 3)
+    event = await fired_once(SalesforceEventTrigger(topic=TOPIC, replay_id=ids[0].hex(), min_events=2))
+    assert event == {
+        "reason": "events",
+        "stream": {"org_id": org.org_id, "api": "pubsub", "topic": TOPIC, "subscription": "airflow"},
+        "first_replay_id": ids[1].hex(),
+        "through": ids[2].hex(),
+        "event_count": 2,
+    }
+    assert org.streams() == []
+
+
+async def test_deferred_waits_for_what_comes_later(org: LocalOrg) -> None:
+    publish(org, 3)
+    waiting = asyncio.create_task(fired_once(SalesforceEventTrigger(topic=TOPIC)))
+    await until(org.streams, "the stream")
+    assert not waiting.done()
+    new = await asyncio.to_thread(publish, org, 1)
+    assert (await waiting)["first_replay_id"] == new[0].hex()
+
+
+async def test_deferred_after_the_stored_position(org: LocalOrg, tmp_path: Path, monkeypatch: Any) -> None:
+    ids = publish(org, 3)
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+    store = TableReplayStore(f"sqlite:///{tmp_path / 'replay.db'}")
+    stream = Stream(org.org_id, "pubsub", TOPIC, "orders")
+    store.reset(stream, ids[1], reason="test", updated_by="test")
+    store.close()
+    event = await fired_once(SalesforceEventTrigger(topic=TOPIC, subscription="orders", replay_store="table"))
+    assert event["first_replay_id"] == ids[2].hex()
+    nothing_stored = SalesforceEventTrigger(topic=TOPIC, replay_store="table", start_from="earliest")
+    assert (await fired_once(nothing_stored))["first_replay_id"] == ids[0].hex()
+
+
+async def test_a_replay_id_that_cannot_be_read_is_for_the_drain_to_judge(org: LocalOrg) -> None:
+    ids = publish(org, 3)
+    org.fault("expire", topic=TOPIC, replay_id=ids[0].hex())
+    assert (await fired_once(SalesforceEventTrigger(topic=TOPIC, replay_id=ids[0].hex())))["reason"] == "replay_lost"
+
+
+async def test_a_cancelled_wait_leaves_no_stream(org: LocalOrg) -> None:
+    trigger = SalesforceEventTrigger(topic=TOPIC)
+    waiting = asyncio.create_task(fired_once(trigger))
+    await until(org.streams, "the stream")
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await trigger.cleanup()
+    await until(lambda: not org.streams(), "the stream to end")
+
+
+async def test_an_unknown_topic_and_refused_credentials_are_told_to_the_task(org: LocalOrg, monkeypatch: Any) -> None:
+    event = await fired_once(SalesforceEventTrigger(topic="/event/Missing__e"))
+    assert (event["reason"], event["error"]) == ("error", "TopicNotFoundError")
+    assert "/event/Missing__e" in event["message"]
+    set_connection(monkeypatch, "refused", **org.airflow_connection(consumer_secret="wrong-secret"))
+    event = await fired_once(SalesforceEventTrigger(topic=TOPIC, salesforce_conn_id="refused"))
+    assert (event["reason"], event["error"]) == ("error", "AuthenticationError")
+    assert "wrong-secret" not in str(event)
+
+
+async def test_many_waits_share_one_connection_and_one_login(org: LocalOrg) -> None:
+    waiting = [asyncio.create_task(fired_once(SalesforceEventTrigger(topic=TOPIC))) for _ in range(50)]
+    await until(lambda: len(org.streams()) == 50, "the streams")
+    await asyncio.to_thread(publish, org, 1)
+    assert {event["event_count"] for event in await asyncio.gather(*waiting)} == {1}
+    assert org.admin("GET", "/oauth")["requests"] == 1
+
+
+class AssetState:
+    """The state of one asset, kept in a dict."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    async def aget(self, key: str, default: Any = None) -> Any:
+        return self.values.get(key, default)
+
+    async def aset(self, key: str, value: Any) -> None:
+        self.values[key] = value
+
+    @property
+    def position(self) -> str | None:
+        saved = self.values.get(topic_watch.STATE_KEY)
+        return None if saved is None else str(saved["replay_id"])
+
+
+class Triggerer:
+    """Runs watchers over Airflow's manager of shared streams, as its triggerer does, and stores events when told to."""
+
+    def __init__(self, ack_timeout: float = 300.0) -> None:
+        self.manager = SharedStreamManager(ack_timeout=ack_timeout)
+        self.stores = True
+        self.fired: dict[int, list[dict[str, Any]]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._ids = count(1)
+
+    def start(self, state: AssetState, **arguments: Any) -> int:
+        trigger = SalesforceEventTrigger(**{"topic": TOPIC, "min_interval": 0.2, **arguments})
+        trigger.asset_state_store = state
+        trigger_id = next(self._ids)
+        self.fired[trigger_id] = []
+        self._tasks[trigger_id] = asyncio.create_task(self._run(trigger_id, trigger))
+        return trigger_id
+
+    async def _run(self, trigger_id: int, trigger: SalesforceEventTrigger) -> None:
+        key = trigger.shared_stream_key()
+        raw = self.manager.subscribe(trigger_id=trigger_id, trigger=trigger, key=key)
+        try:
+            async for event in trigger.filter_shared_stream(raw):
+                seq = self.manager.bind_pending_event(trigger_id=trigger_id, key=key)
+                self.fired[trigger_id].append(event.payload)
+                if self.stores and seq is not None:
+                    asyncio.get_running_loop().call_later(0.05, self.manager.confirm_persisted, [seq])
+        finally:
+            await self.manager.unsubscribe(trigger_id, key)
+
+    async def ended(self, trigger_id: int) -> BaseException | None:
+        """Return what ended a watcher by itself."""
+        async with asyncio.timeout(30):
+            await asyncio.wait([self._tasks[trigger_id]])
+        return self._tasks[trigger_id].exception()
+
+    async def stop(self) -> None:
+        """End all watchers, as the triggerer does when it stops."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self.manager.stop_all()
+
+    def told(self, trigger_id: int) -> int:
+        return sum(event["event_count"] for event in self.fired[trigger_id])
+
+
+@pytest.fixture
+async def triggerer() -> AsyncIterator[Triggerer]:
+    made = Triggerer()
+    yield made
+    await made.stop()
+    assert topic_watch._groups == {}
+
+
+async def test_a_watch_tells_its_start_then_events_and_saves_its_position(org: LocalOrg, triggerer: Triggerer) -> None:
+    state = AssetState()
+    watcher = triggerer.start(state)
+    await until(lambda: org.streams() and triggerer.fired[watcher], "the start")
+    assert [event["reason"] for event in triggerer.fired[watcher]] == ["started"]
+    assert state.position is None
+    ids = await asyncio.to_thread(publish, org, 5)
+    await until(lambda: state.position == ids[-1].hex(), "the position")
+    assert triggerer.told(watcher) == 5
+
+
+async def test_a_watch_goes_on_after_its_position_and_tells_nothing_twice(org: LocalOrg) -> None:
+    state, ids = AssetState(), publish(org, 5)
+    state.values[topic_watch.STATE_KEY] = {"org_id": org.org_id, "replay_id": ids[1].hex()}
+    first = Triggerer()
+    watcher = first.start(state)
+    await until(lambda: state.position == ids[-1].hex(), "the position")
+    assert first.told(watcher) == 3
+    await first.stop()
+    await until(lambda: not org.streams(), "the end of the watch")
+
+    more = await asyncio.to_thread(publish, org, 2)
+    second = Triggerer()
+    watcher = second.start(state)
+    await until(lambda: state.position == more[-1].hex(), "the position")
+    assert [(event["reason"], event["event_count"]) for event in second.fired[watcher]] == [("events", 2)]
+    await second.stop()
+
+
+async def test_what_airflow_did_not_store_is_told_again(org: LocalOrg) -> None:
+    state, ids = AssetState(), publish(org, 3)
+    state.values[topic_watch.STATE_KEY] = {"org_id": org.org_id, "replay_id": ids[0].hex()}
+    triggerer = Triggerer(ack_timeout=0.5)
+    triggerer.stores = False
+    watcher = triggerer.start(state)
+    assert await triggerer.ended(watcher) is not None
+    assert triggerer.told(watcher) == 2
+    assert state.position == ids[0].hex()
+    triggerer.stores = True
+    again = triggerer.start(state)  # as Airflow does: a watcher that ended is started again
+    await until(lambda: state.position == ids[-1].hex(), "the position")
+    assert triggerer.told(again) == 2
+    await triggerer.stop()
+
+
+async def test_watchers_share_one_subscription_and_a_late_one_is_told_to_look(
+    org: LocalOrg, triggerer: Triggerer
+) -> None:
+    states = [AssetState(), AssetState(), AssetState()]
+    one = triggerer.start(states[0], subscription="one")
+    two = triggerer.start(states[1], subscription="two")
+    await until(lambda: triggerer.fired[one] and triggerer.fired[two] and org.streams(), "the start")
+    await asyncio.to_thread(publish, org, 1)
+    late = triggerer.start(states[2], subscription="late")
+    await until(lambda: triggerer.fired[late], "the late watcher")
+    assert triggerer.fired[late][0]["reason"] == "started"
+    ids = await asyncio.to_thread(publish, org, 4)
+    await until(lambda: all(state.position == ids[-1].hex() for state in states), "the positions")
+    assert triggerer.told(one) == triggerer.told(two) == 5
+    assert len(org.streams()) == 1
+    assert subscribe_calls(org) == 1
+
+
+async def test_a_burst_becomes_a_few_wake_ups(org: LocalOrg, triggerer: Triggerer) -> None:
+    state = AssetState()
+    watcher = triggerer.start(state, min_interval=2)
+    await until(lambda: org.streams() and triggerer.fired[watcher], "the start")
+    _, last = await asyncio.to_thread(org.publish_many, TOPIC, 10_000, {"Number__c": "{n}"})
+    await until(lambda: state.position == last.hex(), "the position")
+    assert triggerer.told(watcher) == 10_000
+    assert len(triggerer.fired[watcher]) <= 10
+
+
+async def test_a_watch_outlives_refused_credentials(
+    org: LocalOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(topic_watch, "FIRST_PAUSE", 0.1)
+    org.admin("POST", "/oauth", {"fail_next": 1_000_000, "fail_error": "invalid_client"})
+    state = AssetState()
+    watcher = triggerer.start(state)
+    await until(lambda: caplog.text.count("invalid_client") >= 2, "two refused logins")
+    assert triggerer.fired[watcher] == []
+    org.admin("POST", "/oauth", {"fail_next": 0})
+    await until(lambda: org.streams(), "the stream")
+    ids = await asyncio.to_thread(publish, org, 2)
+    await until(lambda: state.position == ids[-1].hex(), "the position")
+    assert org.client_secret not in caplog.text
+
+
+async def test_a_watch_position_that_aged_out_wakes_and_goes_on(org: LocalOrg, triggerer: Triggerer) -> None:
+    state, ids = AssetState(), publish(org, 2)
+    org.knobs(keepalive_seconds=0.2)
+    org.fault("expire", topic=TOPIC, replay_id=ids[0].hex())
+    state.values[topic_watch.STATE_KEY] = {"org_id": org.org_id, "replay_id": ids[0].hex()}
+    watcher = triggerer.start(state)
+    await until(lambda: len(triggerer.fired[watcher]) >= 2, "two wake-ups")
+    assert [event["reason"] for event in triggerer.fired[watcher]][:2] == ["replay_lost", "started"]
+    more = await asyncio.to_thread(publish, org, 1)
+    await until(lambda: state.position == more[-1].hex(), "the position")
+
+
+async def test_a_quiet_topic_does_not_age_out(org: LocalOrg, triggerer: Triggerer) -> None:
+    state, ids = AssetState(), publish(org, 2)
+    org.knobs(keepalive_seconds=0.2)
+    org.define("Other__e", Number__c="double")
+    state.values[topic_watch.STATE_KEY] = {"org_id": org.org_id, "replay_id": ids[1].hex()}
+    watcher = triggerer.start(state)
+    await until(org.streams, "the stream")
+    await asyncio.to_thread(org.publish, "/event/Other__e", [{"Number__c": 1.0}])
+    await until(lambda: state.position not in (None, ids[1].hex()), "a confirmed position")
+    assert triggerer.fired[watcher] == []
