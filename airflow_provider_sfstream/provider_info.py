@@ -31,12 +31,26 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
+        "triggers": [
+            {
+                "integration-name": "Salesforce Pub/Sub API",
+                "python-modules": [f"{_PACKAGE}.triggers.salesforce_event"],
+            }
+        ],
         "hooks": [
             {
                 "integration-name": "Salesforce Pub/Sub API",
                 "python-modules": [f"{_PACKAGE}.hooks.salesforce_pubsub", f"{_PACKAGE}.hooks.replay_store"],
             }
         ],
+        "asset-uris": [
+            {
+                "schemes": ["sfstream"],
+                "handler": f"{_PACKAGE}.assets.sfstream.sanitize_uri",
+                "factory": f"{_PACKAGE}.assets.sfstream.create_asset",
+            }
+        ],
+        "queues": [f"{_PACKAGE}.queues.sfstream.SfstreamMessageQueueProvider"],
         "connection-types": [_salesforce_connection_type()],
     }
 

@@ -1,12 +1,15 @@
-"""Assets that stand for Salesforce streams."""
+"""Assets that stand for Salesforce streams: a topic that is watched, and a stream that was landed."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from datetime import timedelta
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, AssetWatcher
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
 
 def landed_stream_asset(salesforce_conn_id: str, topic: str, subscription: str = "airflow") -> Asset:
@@ -16,6 +19,48 @@ def landed_stream_asset(salesforce_conn_id: str, topic: str, subscription: str =
     it, so that a DAG scheduled on what was landed can never be mistaken for one that waits on the topic itself.
 
     :raises InvalidTopicError: if ``topic`` is not a topic name.
+    :raises ConfigurationError: if one of the others is empty or too long.
     """
-    path = quote(Topic.parse(topic).name, safe="/")
-    return Asset(f"sfstream://{quote(salesforce_conn_id, safe='')}{path}?subscription={quote(subscription, safe='')}")
+    return Asset(str(StreamUri(salesforce_conn_id, topic, subscription)))
+
+
+def salesforce_topic_asset(
+    topic: str,
+    *,
+    salesforce_conn_id: str = "salesforce_default",
+    min_events: int = 1,
+    max_wait: float | timedelta | None = None,
+    min_interval: float | timedelta = 5.0,
+) -> Asset:
+    """Return a watched topic for a DAG's ``schedule``: the DAG runs when events are there.
+
+    Its watcher, one for all DAGs that make this call with the same arguments, fires wake-ups: "there is
+    something". They may come late or twice. What a run reads is decided by its drain's own position, so no event is
+    lost with one. See docs/event-driven-scheduling.md.
+
+    The asset is named by its URI, ``sfstream://<connection><topic>``, which holds conditions other than the defaults:
+    DAGs that watch under different conditions watch different assets, as Airflow keeps one set of watchers for each.
+
+    :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel.
+    :param salesforce_conn_id: Airflow connection of the org.
+    :param min_events: wake once this many events have come since the last wake-up.
+    :param max_wait: wake with fewer once the oldest of them is this old, in seconds or as a timedelta.
+    :param min_interval: from one wake-up to the next at least, in seconds or as a timedelta. A burst collapses.
+    :raises InvalidTopicError: if Salesforce cannot have such a topic.
+    :raises ConfigurationError: if the topic is on the Streaming API, or an argument cannot be used. Nothing was
+        contacted.
+    """
+    if Topic.parse(topic).api != "pubsub":
+        raise ConfigurationError(
+            f"{topic} is on the Streaming API, which this version cannot watch. Schedule the DAG by time, or publish a "
+            "platform event (/event/Name__e) or watch change events (/data/NameChangeEvent) instead."
+        )
+    uri = StreamUri(
+        salesforce_conn_id,
+        topic,
+        min_events=min_events,
+        max_wait=max_wait.total_seconds() if isinstance(max_wait, timedelta) else max_wait,
+        min_interval=min_interval.total_seconds() if isinstance(min_interval, timedelta) else min_interval,
+    )
+    trigger = SalesforceEventTrigger(**uri.watch_arguments())
+    return Asset(str(uri), watchers=[AssetWatcher(name=str(uri), trigger=trigger)])

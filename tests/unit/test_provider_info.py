@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import airflow
+import jsonschema
 import pytest
 from airflow.providers_manager import ProvidersManager
+from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from airflow_provider_sfstream import provider_info
+from airflow_provider_sfstream.assets.sfstream import create_asset, sanitize_uri
 
 THEIRS = {
     "security_token",
@@ -28,6 +34,7 @@ THEIRS = {
     "client_id",
 }
 OURS = {"auth_flow", "login_url", "refresh_token", "access_token", "pubsub_endpoint", "tls_ca", "allow_insecure"}
+KINDS_OF_MODULES = ("operators", "triggers", "hooks")
 SECRETS = {"consumer_secret", "private_key", "security_token", "refresh_token", "access_token", "proxies"}
 
 
@@ -44,11 +51,34 @@ def test_the_package_name_is_the_distributions() -> None:
     assert provider_info.get_provider_info in [each.load() for each in entry_points if each.dist]
 
 
-def test_every_module_and_class_named_exists() -> None:
+def test_airflows_schema_accepts_it() -> None:
+    schema = json.loads((Path(airflow.__path__[0]) / "provider_info.schema.json").read_text())
     info = provider_info.get_provider_info()
-    for group in (*info["operators"], *info["hooks"]):
+    jsonschema.validate(info, schema)
+    assert set(info) <= set(schema["properties"])
+
+
+def test_every_module_named_exists() -> None:
+    info = provider_info.get_provider_info()
+    known = {integration["integration-name"] for integration in info["integrations"]}
+    groups = [group for kind in KINDS_OF_MODULES for group in info[kind]]
+    assert len(groups) == len(KINDS_OF_MODULES)
+    for group in groups:
+        assert group["integration-name"] in known
         for module in group["python-modules"]:
             assert find_spec(module), module
+
+
+def test_airflow_finds_what_belongs_to_the_uri() -> None:
+    manager = ProvidersManagerTaskRuntime()
+    assert manager.asset_uri_handlers["sfstream"] is sanitize_uri
+    assert manager.asset_factories["sfstream"] is create_asset
+
+
+def test_airflow_finds_the_message_queue() -> None:
+    assert "airflow_provider_sfstream.queues.sfstream.SfstreamMessageQueueProvider" in (
+        ProvidersManager().queue_class_names
+    )
 
 
 def test_alone_the_whole_form_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:

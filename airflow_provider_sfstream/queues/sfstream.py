@@ -1,0 +1,45 @@
+"""Salesforce topics for Airflow's ``MessageQueueTrigger``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.exceptions import AirflowOptionalProviderFeatureException
+from airflow.triggers.base import BaseEventTrigger
+
+from airflow_provider_sfstream.protocol.stream_uris import SCHEME, StreamUri
+from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+
+try:
+    from airflow.providers.common.messaging.providers.base_provider import BaseMessageQueueProvider
+except ImportError as error:
+    raise AirflowOptionalProviderFeatureException(
+        "MessageQueueTrigger needs apache-airflow-providers-common-messaging: "
+        "pip install 'airflow-provider-sfstream[messaging]'"
+    ) from error
+
+
+class SfstreamMessageQueueProvider(BaseMessageQueueProvider):  # type: ignore[misc]
+    """Make ``MessageQueueTrigger(scheme="sfstream", topic=..., salesforce_conn_id=..., ...)`` wait on a topic.
+
+    It takes the arguments of :class:`~airflow_provider_sfstream.triggers.salesforce_event.SalesforceEventTrigger` and
+    serializes to it, so that it shares the watch of ``salesforce_topic_asset``. ``queue="sfstream://..."``,
+    which Airflow deprecates, gives topic, connection and conditions in one text.
+    """
+
+    scheme = SCHEME
+
+    def queue_matches(self, queue: str) -> bool:
+        """Return whether ``queue`` is an ``sfstream://`` URI, right or wrong: wrong ones get a better error here."""
+        return queue.lower().startswith(f"{SCHEME}://")
+
+    def trigger_class(self) -> type[BaseEventTrigger]:
+        """Return the trigger that waits on the topic."""
+        return SalesforceEventTrigger
+
+    def trigger_kwargs(self, queue: str, **kwargs: Any) -> dict[str, Any]:
+        """Return the trigger's arguments that ``queue`` gives.
+
+        :raises ConfigurationError: if ``queue`` is not the URI of a topic that can be watched.
+        """
+        return StreamUri.parse(queue).watch_arguments()

@@ -1,0 +1,89 @@
+"""What Airflow makes of sfstream:// URIs, through the handler and factory it discovers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from airflow.sdk import Asset
+from airflow.sdk.lineage import HookLineageCollector
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_sfstream.assets.sfstream import create_asset
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+
+ORDERS = "sfstream://salesforce_default/event/Order__e"
+
+
+@pytest.mark.parametrize(
+    ("written", "kept"),
+    [
+        (ORDERS, ORDERS),
+        ("SFStream://salesforce_default/event/Order__e/", ORDERS),
+        (f"{ORDERS}?min_interval=5.0&min_events=1", ORDERS),
+        (f"{ORDERS}?min_events=2&max_wait=60.0", f"{ORDERS}?max_wait=60&min_events=2"),
+        (f"{ORDERS}?subscription=a+b", f"{ORDERS}?subscription=a%20b"),
+        ("sfstream://eu%3aprod/event/Order__e", "sfstream://eu%3Aprod/event/Order__e"),
+    ],
+)
+def test_two_spellings_are_one_asset(written: str, kept: str) -> None:
+    asset = Asset("orders", uri=written)
+    assert asset.uri == kept
+    assert asset.normalized_uri == kept
+
+
+@pytest.mark.parametrize(
+    ("uri", "reason"),
+    [
+        ("sfstream://me@salesforce_default/event/Order__e", "no user name or password"),
+        ("sfstream://salesforce_default:443/event/Order__e", "no port"),
+        ("sfstream:///event/Order__e", "no connection"),
+        ("sfstream://salesforce_default/events/Order__e", "is not a topic name"),
+        (f"{ORDERS}?min_event=2", "no 'min_event'"),
+        (f"{ORDERS}?min_events=2&min_events=3", "given twice"),
+    ],
+)
+def test_a_wrong_uri_is_a_value_error_as_airflow_expects(uri: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Asset(uri)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=40).filter(lambda text: text.strip())
+
+
+@given(TEXTS, TEXTS)
+def test_canonical_text_passes_through_airflow_unchanged(connection: str, subscription: str) -> None:
+    uri = str(StreamUri(connection, "/u/a//b/", subscription))
+    assert Asset("landed", uri=uri).uri == uri
+
+
+def test_the_factory_makes_the_asset_that_a_drain_emits() -> None:
+    asset = create_asset(salesforce_conn_id="c", topic="/event/Order__e", subscription="on_event", extra={"rows": 3})
+    assert asset == Asset("sfstream://c/event/Order__e?subscription=on_event", extra={"rows": 3})
+    assert create_asset(salesforce_conn_id="c", topic="/event/Order__e").uri == "sfstream://c/event/Order__e"
+    with pytest.raises(ConfigurationError, match="is not a topic name"):
+        create_asset(salesforce_conn_id="c", topic="Order__e")
+
+
+def test_lineage_finds_the_factory_by_the_scheme() -> None:
+    collector = HookLineageCollector()
+    hook = object()
+    collector.add_input_asset(
+        hook, scheme="sfstream", asset_kwargs={"salesforce_conn_id": "c", "topic": "/event/Order__e"}
+    )
+    assert [each.asset.uri for each in collector.collected_assets.inputs] == ["sfstream://c/event/Order__e"]
+
+
+def test_the_handler_loads_no_more_than_a_uri_needs() -> None:
+    code = (
+        "import sys, airflow.sdk; airflow.sdk.Asset; before = set(sys.modules);"
+        "import airflow_provider_sfstream.assets.sfstream;"
+        "new = set(sys.modules) - before;"
+        "heavy = {'grpc', 'pyarrow', 'fastavro', 'pyruhvro', 'sqlalchemy', 'httpx', 'airflow.triggers.base'};"
+        "more = sorted(heavy & new);"
+        "sys.exit(str(more) if more else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

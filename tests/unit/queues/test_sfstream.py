@@ -1,0 +1,86 @@
+"""Airflow's own MessageQueueTrigger with our scheme."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from airflow.exceptions import AirflowProviderDeprecationWarning
+from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTrigger
+from airflow.sdk import Asset, AssetWatcher
+from airflow.serialization.encoders import encode_trigger
+
+from airflow_provider_sfstream.assets.salesforce_stream import salesforce_topic_asset
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.queues.sfstream import SfstreamMessageQueueProvider
+from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+
+TOPIC = "/event/Order__e"
+URI = "sfstream://eu/event/Order__e"
+
+
+def test_the_scheme_leads_to_our_trigger() -> None:
+    trigger = MessageQueueTrigger(scheme="sfstream", topic=TOPIC, salesforce_conn_id="eu", max_wait=60.0)
+    assert (
+        trigger.serialize() == SalesforceEventTrigger(topic=TOPIC, salesforce_conn_id="eu", max_wait=60.0).serialize()
+    )
+
+
+def test_it_is_the_same_watch_as_the_assets_own() -> None:
+    asset = Asset(
+        URI,
+        watchers=[
+            AssetWatcher(
+                name="orders", trigger=MessageQueueTrigger(scheme="sfstream", topic=TOPIC, salesforce_conn_id="eu")
+            )
+        ],
+    )
+    ours = salesforce_topic_asset(TOPIC, salesforce_conn_id="eu")
+    assert (asset.name, asset.uri) == (ours.name, ours.uri)
+    assert encode_trigger(asset.watchers[0].trigger) == encode_trigger(ours.watchers[0].trigger)
+
+
+@pytest.mark.parametrize("query", ["", "?max_wait=60&min_events=100"])
+def test_the_deprecated_queue_gives_the_same_trigger(query: str) -> None:
+    with pytest.warns(AirflowProviderDeprecationWarning):
+        trigger = MessageQueueTrigger(queue=URI + query)
+    conditions = {"max_wait": 60.0, "min_events": 100} if query else {}
+    ours = salesforce_topic_asset(TOPIC, salesforce_conn_id="eu", **conditions)  # type: ignore[arg-type]
+    assert trigger.serialize() == ours.watchers[0].trigger.serialize()
+    assert ours.uri == URI + query
+
+
+@pytest.mark.parametrize(
+    ("queue", "reason"),
+    [
+        (f"{URI}?subscription=on_event", "is not watched"),
+        ("sfstream://eu/Order__e", "is not a topic name"),
+        ("SFSTREAM://me:pw@eu/event/Order__e", "no user name or password"),
+    ],
+)
+def test_a_queue_that_cannot_be_watched_says_why(queue: str, reason: str) -> None:
+    with pytest.warns(AirflowProviderDeprecationWarning):
+        trigger = MessageQueueTrigger(queue=queue)
+    with pytest.raises(ConfigurationError, match=reason):
+        trigger.serialize()
+
+
+@pytest.mark.parametrize("foreign", ["kafka://broker/topic", "https://sqs.eu.amazonaws.com/1/q", "sfstreams://c/x", ""])
+def test_other_queues_are_left_to_others(foreign: str) -> None:
+    provider = SfstreamMessageQueueProvider()
+    assert not provider.queue_matches(foreign)
+    assert not provider.scheme_matches(foreign)
+
+
+def test_without_the_messaging_provider_airflow_is_told_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['airflow.providers.common.messaging.providers.base_provider'] = None\n"
+        "from airflow.exceptions import AirflowOptionalProviderFeatureException\n"
+        "try:\n"
+        "    import airflow_provider_sfstream.queues.sfstream\n"
+        "except AirflowOptionalProviderFeatureException as error:\n"
+        "    sys.exit(0 if 'airflow-provider-sfstream[messaging]' in str(error) else str(error))\n"
+        "sys.exit('imported')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
