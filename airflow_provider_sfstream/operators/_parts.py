@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.protocol.events import StartFrom
+    from airflow_provider_sfstream.windows.incremental import WindowOutcome
 
 
 @contextmanager
@@ -71,6 +73,44 @@ def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalo
     # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
     url = filesystem.unstrip_protocol(path.path)
     return LandingCatalog(Landing(filesystem, path.path, url))
+
+
+def start_from_text(text: str) -> StartFrom | bytes:
+    """Return what a ``start_from`` argument says: a preset, or a replay ID given as hex.
+
+    :raises InvalidReplayIdError: if it is neither.
+    """
+    from airflow_provider_sfstream.protocol.events import StartFrom
+    from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
+
+    return StartFrom(text) if text in ("earliest", "latest") else replay_id_from_text(text)
+
+
+def summary(outcome: WindowOutcome, landing_url: str) -> dict[str, Any]:
+    """Return the JSON-able result of a drain: what a later task needs, never an event."""
+    import json
+
+    document = json.loads(outcome.manifest.to_json())
+    keys = (
+        "window_id",
+        "stream",
+        "kind",
+        "after",
+        "through",
+        "event_count",
+        "payload_bytes",
+        "first_event_time",
+        "last_event_time",
+        "stop_reason",
+        "gap",
+    )
+    return {
+        "manifest_url": outcome.manifest.window.manifest_url,
+        "landing_url": landing_url,
+        **{key: document[key] for key in keys},
+        "drained": outcome.drained,
+        "committed": outcome.committed,
+    }
 
 
 def check_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:

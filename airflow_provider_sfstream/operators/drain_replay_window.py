@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import Asset, BaseOperator
+from airflow.sdk import Asset, BaseOperator, conf
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
@@ -18,6 +19,15 @@ from airflow_provider_sfstream.operators._parts import (
     check_replay_store_kind,
     open_landing,
     run_identity,
+    start_from_text,
+    summary,
+)
+from airflow_provider_sfstream.operators._waiting import (
+    awaited,
+    defer_until,
+    log_wake_up,
+    wait_in_worker,
+    wake_up_conditions,
 )
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
@@ -29,9 +39,25 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.drain.limits import DrainLimits
     from airflow_provider_sfstream.drain.source import StartFrom
+    from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.stores.base import ReplayStore
+    from airflow_provider_sfstream.watch.conditions import WakeUpConditions
     from airflow_provider_sfstream.windows.incremental import WindowOutcome
 
 ON_INVALID_REPLAY = ("fail", "earliest", "latest")
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A drain whose arguments, landing, replay store and login were all found usable."""
+
+    stream: Stream
+    limits: DrainLimits
+    start_from: StartFrom | bytes
+    catalog: LandingCatalog
+    store: ReplayStore
+    hook: SalesforcePubSubHook
 
 
 class DrainReplayWindowOperator(BaseOperator):
@@ -40,6 +66,11 @@ class DrainReplayWindowOperator(BaseOperator):
     Guarantees: the position never covers an event that is not stored; a try killed at any line is made good by
     the next; a clear or re-run of the same DAG run returns the window it made before; an expired replay ID stops
     the task unless ``on_invalid_replay`` accepts the loss, which is then recorded as a gap.
+
+    With ``min_events`` it waits for events first: on the triggerer, without a worker, if ``deferrable``. It does not
+    wait when an earlier try of the run already made its window, nor when a stream without a position starts from
+    ``"latest"``: the drain itself finds where that is, and events that end a wait would lie before it. A replay
+    ID that can no longer be read ends the wait, so that ``on_invalid_replay`` applies.
 
     The XCom result is a small dict: ``window_id``, ``manifest_url``, ``landing_url``, ``stream``, ``kind``,
     ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``, ``last_event_time``,
@@ -69,6 +100,12 @@ class DrainReplayWindowOperator(BaseOperator):
     :param advance: ``"automatic"`` moves the position once the manifest is written; ``"manual"`` leaves that to
         :class:`~airflow_provider_sfstream.operators.replay_position.CommitReplayPositionOperator`.
     :param skip_if_empty: mark the task skipped when the window has no events, so that downstream tasks are too.
+    :param min_events: wait until this many events follow the position before draining. 0: drain at once what is
+        there. ``None``: 1 if ``deferrable=True`` is given here, else 0.
+    :param max_wait: with fewer than ``min_events``, drain once the oldest of them is this old (seconds or timedelta).
+    :param deferrable: wait on the triggerer instead of in a worker; bounded by ``execution_timeout`` either way.
+        ``None``: as ``[operators] default_deferrable`` says, which thus decides where a drain waits, never whether.
+    :raises ConfigurationError: at construction, if an argument cannot be used.
     """
 
     template_fields: Sequence[str] = (
@@ -104,6 +141,9 @@ class DrainReplayWindowOperator(BaseOperator):
         on_invalid_replay: Literal["fail", "earliest", "latest"] = "fail",
         advance: Literal["automatic", "manual"] = "automatic",
         skip_if_empty: bool = False,
+        min_events: int | None = None,
+        max_wait: float | timedelta | None = None,
+        deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -124,11 +164,25 @@ class DrainReplayWindowOperator(BaseOperator):
         self.on_invalid_replay = on_invalid_replay
         self.advance = advance
         self.skip_if_empty = skip_if_empty
+        self.min_events = int(deferrable is True) if min_events is None else min_events
+        self.max_wait = max_wait
+        if deferrable is None:
+            deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = deferrable
+        self._conditions = self._wake_up_conditions()
         check_replay_store_kind(replay_store)
         check_choice("advance", advance, ("automatic", "manual"))
         if "{{" not in on_invalid_replay:
             check_choice("on_invalid_replay", on_invalid_replay, ON_INVALID_REPLAY)
         self._landed_asset = self._add_outlet()
+
+    def _wake_up_conditions(self) -> WakeUpConditions | None:
+        """Return what to wait for; ``None`` to wait for nothing."""
+        if self.min_events == 0:
+            if self.max_wait is None:
+                return None
+            raise ConfigurationError("max_wait says when to drain fewer than min_events; set min_events above 0 too.")
+        return wake_up_conditions(self.min_events, self.max_wait)
 
     def _add_outlet(self) -> Asset | None:
         """Declare the landed stream as an outlet, unless its name is only known when the task runs."""
@@ -140,41 +194,80 @@ class DrainReplayWindowOperator(BaseOperator):
         return asset
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Drain, land and record one window; return its summary."""
+        """Wait for events if asked to, then drain, land and record one window; return its summary."""
+        with airflow_errors():
+            drain = self._prepare()
+            if self._conditions is not None:
+                self._wait(drain, self._conditions, context)
+            return self._drain(drain, context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Go on when the triggerer's wait has ended: drain, whatever woke the task, or raise what ended the wait."""
+        with airflow_errors():
+            log_wake_up(event)
+            return self._drain(self._prepare(), context)
+
+    def _prepare(self) -> _Prepared:
+        """Check everything that a drain needs, before anything is read or moved."""
         from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+
+        topic = Topic.parse(self.topic)
+        check_choice("on_invalid_replay", self.on_invalid_replay, ON_INVALID_REPLAY)
+        if topic.api != "pubsub":
+            raise ConfigurationError(f"{topic.name} is on the Streaming API; this version drains the Pub/Sub API.")
+        limits, start_from = self._limits(), start_from_text(self.start_from)
+        catalog = open_landing(self.landing_url, self.landing_conn_id)
+        catalog.landing.check_writable()
+        store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
+        hook = SalesforcePubSubHook(self.salesforce_conn_id)
+        stream = Stream(hook.org_id, topic.api, topic.name, self.subscription)
+        return _Prepared(stream, limits, start_from, catalog, store, hook)
+
+    def _wait(self, drain: _Prepared, conditions: WakeUpConditions, context: Context) -> None:
+        """Return once the conditions hold, here or (by deferring) on the triggerer; at once if a wait has no sense."""
+        from airflow_provider_sfstream.drain.source import StartFrom
+        from airflow_provider_sfstream.watch.payload import payload
+        from airflow_provider_sfstream.windows.incremental import already_drained
+
+        stream, position = drain.stream, drain.store.read(drain.stream)
+        start = drain.start_from if position.replay_id is None else position.replay_id
+        run = run_identity(context)
+        if already_drained(stream, run, position, store=drain.store, catalog=drain.catalog):
+            self.log.info("%s: not waiting for events, because %s already has its window.", stream, run)
+            return
+        if start is StartFrom.LATEST:
+            self.log.info("%s: not waiting for events, because the first drain records where 'latest' is.", stream)
+            return
+        drain.store.close()  # a wait may be long
+        self.log.info("%s: waiting for %s.", stream, awaited(conditions, start))
+        if self.deferrable:
+            defer_until(self, conditions, start, self.execution_timeout)
+        wake_up = wait_in_worker(drain.hook, stream.topic, start, conditions, self.execution_timeout)
+        log_wake_up(payload(stream, wake_up))
+
+    def _drain(self, drain: _Prepared, context: Context) -> dict[str, Any]:
         from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window
 
-        with airflow_errors():
-            topic = Topic.parse(self.topic)
-            check_choice("on_invalid_replay", self.on_invalid_replay, ON_INVALID_REPLAY)
-            if topic.api != "pubsub":
-                raise ConfigurationError(f"{topic.name} is on the Streaming API; this version drains the Pub/Sub API.")
-            limits, start_from = self._limits(), self._start_from()
-            catalog = open_landing(self.landing_url, self.landing_conn_id)
-            catalog.landing.check_writable()
-            store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
-            if not store.compares_and_sets:
-                self.log.warning(
-                    "Positions are kept in an Airflow Variable, which cannot tell two writers apart: let one run at "
-                    "a time drain this stream (max_active_runs=1), or use replay_store='table'."
-                )
-            hook = SalesforcePubSubHook(self.salesforce_conn_id)
-            stream = Stream(hook.org_id, topic.api, topic.name, self.subscription)
-            with hook.get_conn() as client:
-                outcome = drain_window(
-                    WindowRequest(
-                        stream=stream,
-                        run=run_identity(context),
-                        limits=limits,
-                        start_from=start_from,
-                        on_invalid_replay=self.on_invalid_replay,
-                        advance=self.advance == "automatic",
-                    ),
-                    source=client,
-                    store=store,
-                    catalog=catalog,
-                )
-        return self._report(outcome, catalog.landing.url, context)
+        if not drain.store.compares_and_sets:
+            self.log.warning(
+                "Positions are kept in an Airflow Variable, which cannot tell two writers apart: let one run at "
+                "a time drain this stream (max_active_runs=1), or use replay_store='table'."
+            )
+        with drain.hook.get_conn() as client:
+            outcome = drain_window(
+                WindowRequest(
+                    stream=drain.stream,
+                    run=run_identity(context),
+                    limits=drain.limits,
+                    start_from=drain.start_from,
+                    on_invalid_replay=self.on_invalid_replay,
+                    advance=self.advance == "automatic",
+                ),
+                source=client,
+                store=drain.store,
+                catalog=drain.catalog,
+            )
+        return self._report(outcome, drain.catalog.landing.url, context)
 
     def _limits(self) -> DrainLimits:
         from datetime import datetime
@@ -195,14 +288,6 @@ class DrainReplayWindowOperator(BaseOperator):
             until=until,
             grace=self.grace,
         )
-
-    def _start_from(self) -> StartFrom | bytes:
-        from airflow_provider_sfstream.drain.source import StartFrom
-        from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
-
-        if self.start_from in ("earliest", "latest"):
-            return StartFrom(self.start_from)
-        return replay_id_from_text(self.start_from)
 
     def _report(self, outcome: WindowOutcome, landing_url: str, context: Context) -> dict[str, Any]:
         result = summary(outcome, landing_url)
@@ -226,30 +311,3 @@ class DrainReplayWindowOperator(BaseOperator):
         if self.skip_if_empty and not result["event_count"]:
             raise AirflowSkipException(f"No new events on {self.topic}; window {result['window_id']} is empty.")
         return result
-
-
-def summary(outcome: WindowOutcome, landing_url: str) -> dict[str, Any]:
-    """Return the JSON-able result of a drain: what a later task needs, never an event."""
-    import json
-
-    document = json.loads(outcome.manifest.to_json())
-    keys = (
-        "window_id",
-        "stream",
-        "kind",
-        "after",
-        "through",
-        "event_count",
-        "payload_bytes",
-        "first_event_time",
-        "last_event_time",
-        "stop_reason",
-        "gap",
-    )
-    return {
-        "manifest_url": outcome.manifest.window.manifest_url,
-        "landing_url": landing_url,
-        **{key: document[key] for key in keys},
-        "drained": outcome.drained,
-        "committed": outcome.committed,
-    }

@@ -1,0 +1,205 @@
+"""Wait for events of a Salesforce topic, without reading what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.operators._parts import airflow_errors, check_choice, check_replay_store_kind
+from airflow_provider_sfstream.operators._waiting import awaited, defer_until, log_wake_up, wake_up_conditions
+from airflow_provider_sfstream.protocol.events import StartFrom
+from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.topics import Topic
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+    from airflow_provider_sfstream.watch.conditions import WakeUp
+
+
+class SalesforceEventSensor(BaseSensorOperator):
+    """Wait until events follow a position on a Salesforce topic.
+
+    It never moves a position: a drain of the same ``topic`` and ``subscription`` after it lands what it saw, and a
+    second sensor sees it again. A replay ID that can no longer be read ends the wait, with a warning: the drain's
+    ``on_invalid_replay`` decides what that means.
+
+    With ``deferrable`` the triggerer waits, and no worker. Without, every look counts anew what is there, so that
+    ``mode="reschedule"`` works too. Salesforce is asked for at most ``min_events`` events by each wait or look; those
+    delivered count against the org's delivery allocation.
+
+    Faults that pass are waited out. An error that waiting cannot mend fails the task at once; ``soft_fail`` turns that
+    and the ``timeout`` into a skipped task, as with any sensor.
+
+    The XCom result is a small dict: ``reason`` (``"events"`` or ``"replay_lost"``), ``stream`` (``org_id``, ``api``,
+    ``topic``, ``subscription``), ``first_replay_id`` and ``through`` (hex text or ``None``) and ``event_count``.
+
+    :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel. (templated)
+    :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param subscription: whose position on the topic is meant. (templated)
+    :param replay_id: wait for events after this one (hex text) instead of after a position. (templated)
+    :param replay_store: where the position is kept, as the drain has it: ``"variable"`` or ``"table"``. ``None``:
+        there is none to read.
+    :param replay_store_conn_id: Airflow connection of the table store's database. (templated)
+    :param start_from: without replay ID and position: ``"earliest"`` (anything that Salesforce still has), or
+        ``"latest"`` (only what comes from now on), for which one connection must stay open: ``deferrable`` only.
+        (templated)
+    :param min_events: wait until this many events are there.
+    :param max_event_age: with fewer, be done once the oldest of them is this old (seconds or timedelta). ``max_wait``
+        is Airflow's own: the longest pause between two looks with ``exponential_backoff``.
+    :param deferrable: wait on the triggerer; by default as ``[operators] default_deferrable`` says.
+    :raises ConfigurationError: at construction, if an argument cannot be used.
+    """
+
+    template_fields: Sequence[str] = (
+        "topic",
+        "salesforce_conn_id",
+        "subscription",
+        "replay_id",
+        "replay_store_conn_id",
+        "start_from",
+    )
+    ui_color = "#d8ecf8"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        salesforce_conn_id: str = "salesforce_default",
+        subscription: str = "airflow",
+        replay_id: str | None = None,
+        replay_store: ReplayStoreKind | None = "variable",
+        replay_store_conn_id: str = "sfstream_replay_store",
+        start_from: Literal["earliest", "latest"] = "earliest",
+        min_events: int = 1,
+        max_event_age: float | timedelta | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.salesforce_conn_id = salesforce_conn_id
+        self.subscription = subscription
+        self.replay_id = replay_id
+        self.replay_store = replay_store
+        self.replay_store_conn_id = replay_store_conn_id
+        self.start_from = start_from
+        self.min_events = min_events
+        self.max_event_age = max_event_age
+        self.deferrable = deferrable
+        self._conditions = wake_up_conditions(min_events, max_event_age, name="max_event_age")
+        self._connected: SalesforcePubSubHook | None = None
+        if replay_store is not None:
+            check_replay_store_kind(replay_store)
+        if "{{" not in topic:
+            Topic.parse(topic)
+        if "{{" not in start_from:
+            self._check_start_from()
+
+    def _check_start_from(self) -> None:
+        check_choice("start_from", self.start_from, ("earliest", "latest"))
+        if self.start_from == "latest" and not self.deferrable:
+            raise ConfigurationError(
+                'start_from="latest" needs deferrable=True: a sensor that looks, leaves and comes back would miss '
+                'what comes in between. Set deferrable=True, or start_from="earliest".'
+            )
+
+    def execute(self, context: Context) -> Any:
+        """Defer until the events are there, or look again and again; return what woke the task."""
+        if self.deferrable:
+            with self._soft_failing(), airflow_errors():
+                start = self._start(self._checked_topic())
+                self.log.info("%s: waiting on the triggerer for %s.", self.topic, awaited(self._conditions, start))
+                defer_until(self, self._conditions, start, timedelta(seconds=self.timeout))
+        return super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return what woke the task, or raise what ended its wait."""
+        with airflow_errors():
+            log_wake_up(event)
+        return event
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once, for seconds, at what is there. A fault that may pass is left to the next look."""
+        from airflow_provider_sfstream.watch.payload import payload
+
+        with airflow_errors():
+            topic = self._checked_topic()
+            try:
+                wake_up = self._look(self._start(topic))
+                stream = self._stream(topic)
+            except SalesforceStreamError as error:
+                if not error.retriable or error.invalidates_token:
+                    raise
+                self.log.warning("%s: this look failed; the next one tries again. %s", self.topic, error)
+                return PokeReturnValue(False)
+        if wake_up is None:
+            return PokeReturnValue(False)
+        told = payload(stream, wake_up)
+        log_wake_up(told)
+        return PokeReturnValue(True, told)
+
+    def _look(self, start: bytes | StartFrom) -> WakeUp | None:
+        """Look with one client; once more if the session has expired since the last look."""
+        from airflow_provider_sfstream.exceptions import SessionExpiredError
+        from airflow_provider_sfstream.watch.look import look
+
+        with self._hook().get_conn() as client:
+            try:
+                return look(client, self.topic, start, self._conditions)
+            except SessionExpiredError:
+                client.renew_session()
+                return look(client, self.topic, start, self._conditions)
+
+    def _start(self, topic: Topic) -> bytes | StartFrom:
+        """Return where to wait from: the replay ID, else the position, else ``start_from``."""
+        if self.replay_id:
+            return replay_id_from_text(self.replay_id)
+        if self.replay_store is not None:
+            store = open_replay_store(self.replay_store, self.replay_store_conn_id)
+            try:
+                position = store.read(self._stream(topic)).replay_id
+            finally:
+                store.close()
+            if position is not None:
+                return position
+        return StartFrom(self.start_from)
+
+    def _stream(self, topic: Topic) -> Stream:
+        """Return the stream, in the org that the connection leads to. Logs in if needed."""
+        return Stream(self._hook().org_id, topic.api, topic.name, self.subscription)
+
+    def _hook(self) -> SalesforcePubSubHook:
+        """Return one hook for all looks of this process, so that they log in once."""
+        from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+
+        if self._connected is None:
+            self._connected = SalesforcePubSubHook(self.salesforce_conn_id)
+        return self._connected
+
+    def _checked_topic(self) -> Topic:
+        """Check what templates have become."""
+        self._check_start_from()
+        topic = Topic.parse(self.topic)
+        if topic.api != "pubsub":
+            raise ConfigurationError(f"{topic.name} is on the Streaming API; this version waits on the Pub/Sub API.")
+        return topic
+
+    @contextmanager
+    def _soft_failing(self) -> Iterator[None]:
+        """Do for an error before deferral what Airflow's sensors do for one after it, or in a look."""
+        try:
+            yield
+        except AirflowFailException as error:
+            if self.soft_fail or self.never_fail:
+                raise AirflowSkipException(f"Skipping, because soft_fail or never_fail is set: {error}") from error
+            raise
