@@ -66,7 +66,8 @@ class _Seen:
     through: bytes | None = None
 
     def add(self, batch: EventBatch) -> None:
-        self.first = self.first or batch
+        if self.first is None:
+            self.first = batch
         self.event_count += len(batch)
         self.through = batch.replay_ids[-1]
 
