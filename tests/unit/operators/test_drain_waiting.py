@@ -1,0 +1,99 @@
+"""Whether, where and for what a drain waits, as far as its arguments and the configuration say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferralTimeout
+
+from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, ReplayStoreError
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.watch.conditions import WakeUpConditions
+from airflow_provider_sfstream.watch.payload import error_payload
+from tests.support.tasks import context_for
+
+
+def drain(**arguments: Any) -> DrainReplayWindowOperator:
+    return DrainReplayWindowOperator(task_id="drain", topic="/event/Order__e", landing_url="/lake", **arguments)
+
+
+@pytest.fixture(params=["True", "False"])
+def configured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """The configuration's default for deferrable operators."""
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", request.param)
+    return bool(request.param == "True")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "min_events", "deferrable"),
+    [
+        ({}, 0, None),
+        ({"deferrable": True}, 1, True),
+        ({"deferrable": False}, 0, False),
+        ({"min_events": 5}, 5, None),
+        ({"min_events": 5, "deferrable": True}, 5, True),
+        ({"min_events": 5, "deferrable": False}, 5, False),
+        ({"min_events": 0, "deferrable": True}, 0, True),
+    ],
+)
+def test_the_configuration_says_where_a_drain_waits_never_whether(
+    configured: bool, arguments: dict[str, Any], min_events: int, deferrable: bool | None
+) -> None:
+    operator = drain(**arguments)
+    assert operator.min_events == min_events
+    assert operator.deferrable is (configured if deferrable is None else deferrable)
+    waits_for = operator._conditions
+    assert waits_for == (WakeUpConditions(min_events=min_events) if min_events else None)
+
+
+@pytest.mark.parametrize("max_wait", [90, 90.0, timedelta(seconds=90)])
+def test_a_longest_wait_is_seconds_or_a_timedelta(max_wait: Any) -> None:
+    assert drain(min_events=7, max_wait=max_wait)._conditions == WakeUpConditions(min_events=7, max_wait=90.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ({"min_events": -1}, "min_events=-1"),
+        ({"min_events": 1.5}, "min_events=1.5"),
+        ({"min_events": "5"}, "min_events='5'"),
+        ({"min_events": True}, "min_events=True"),
+        ({"min_events": 2, "max_wait": 0}, "max_wait=0"),
+        ({"min_events": 2, "max_wait": timedelta(seconds=-1)}, "max_wait=-1"),
+        ({"min_events": 2, "max_wait": "60"}, "max_wait='60'"),
+        ({"max_wait": 60}, "set min_events"),
+        ({"min_events": 0, "max_wait": 60, "deferrable": True}, "set min_events"),
+    ],
+)
+def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(ConfigurationError, match=remedy):
+        drain(**arguments)
+
+
+def test_what_ends_a_wait_for_good_fails_the_task_for_good() -> None:
+    event = error_payload(AccessDeniedError("/event/Order__e: no permission"))
+    with pytest.raises(AirflowFailException, match="AccessDeniedError: /event/Order__e: no permission"):
+        drain(deferrable=True).execute_complete(context_for("drain"), event)
+
+
+def test_what_may_pass_is_left_to_a_retry() -> None:
+    event = error_payload(ReplayStoreError("the database is down"))
+    with pytest.raises(ReplayStoreError, match="the database is down"):
+        drain(deferrable=True).execute_complete(context_for("drain"), event)
+
+
+def test_a_wait_over_the_execution_timeout_fails_the_task() -> None:
+    operator = drain(deferrable=True, execution_timeout=timedelta(seconds=5))
+    with pytest.raises(TaskDeferralTimeout):
+        operator.resume_execution("__fail__", {"error": "Trigger timeout"}, context_for("drain"))
+
+
+def test_a_dag_with_it_can_be_serialized() -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    with DAG("waiting", schedule=None) as dag:
+        drain(deferrable=True, min_events=3, max_wait=timedelta(minutes=1))
+    DagSerialization.to_dict(dag)

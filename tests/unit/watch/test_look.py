@@ -1,0 +1,131 @@
+"""One look at a topic, over a scripted stream: what counts as enough, and what ends a look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError, ServiceUnavailableError
+from airflow_provider_sfstream.protocol.events import StartFrom
+from airflow_provider_sfstream.watch import look as module
+from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
+from airflow_provider_sfstream.watch.look import look
+from tests.support.scripted_source import (
+    Deliver,
+    End,
+    Event,
+    Keepalive,
+    ScriptedSource,
+    Silence,
+    avro_payload,
+    replay_id,
+)
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp() * 1000)
+START = replay_id(1)
+
+
+def stream(count: int, *, seconds_old: float = 100.0) -> list[Event]:
+    """Return the start, and ``count`` events after it, a second apart, the first of them so old at noon."""
+    times = [NOON_MS - int(seconds_old * 1000) + (n - 1) * 1000 for n in range(count + 1)]
+    return [Event(replay_id(n + 1), avro_payload(time), time) for n, time in enumerate(times)]
+
+
+def looked(source: ScriptedSource, start: bytes | StartFrom = START, **conditions: Any) -> WakeUp | None:
+    return look(
+        source,
+        "/event/Order__e",
+        start,
+        WakeUpConditions(**conditions),
+        clock=source.time.clock,
+        now=lambda: NOON,
+    )
+
+
+def test_enough_events_are_a_wake_up_and_no_more_are_asked_for() -> None:
+    source = ScriptedSource(stream(5))
+    assert looked(source, min_events=3) == WakeUp(WakeUpReason.EVENTS, replay_id(2), 3, replay_id(4))
+    assert (source.limits, source.starts, source.open_subscriptions) == ([3], [START], 0)
+
+
+@pytest.mark.parametrize("end", [Keepalive(), Silence()], ids=["empty response", "silence"])
+def test_too_few_events_are_none(end: Any) -> None:
+    source = ScriptedSource(stream(2), [Deliver(1), Keepalive(pending=0), Deliver(1), end, SalesforceStreamError("on")])
+    assert looked(source, min_events=3) is None
+    assert source.open_subscriptions == 0
+    assert len(source.script) == 1, "the look ended with the first sign that no more is there"
+
+
+def test_nothing_there_is_none() -> None:
+    assert looked(ScriptedSource(stream(0)), max_wait=1.0) is None
+
+
+def test_a_subscription_that_just_ends_is_counted_too() -> None:
+    assert looked(ScriptedSource(stream(2), [Deliver(1), End()]), min_events=2) is None
+
+
+@pytest.mark.parametrize(("seconds_old", "enough"), [(60.0, True), (59.9, False)])
+def test_fewer_are_enough_once_the_oldest_is_old_enough(seconds_old: float, enough: bool) -> None:
+    told = looked(ScriptedSource(stream(3, seconds_old=seconds_old)), min_events=10, max_wait=60.0)
+    assert told == (WakeUp(WakeUpReason.EVENTS, replay_id(2), 3, replay_id(4)) if enough else None)
+
+
+def test_an_event_that_tells_no_time_is_old_enough() -> None:
+    start, event = stream(1)
+    told = looked(ScriptedSource([start, Event(event.replay_id, b"\xff")]), min_events=2, max_wait=1e9)
+    assert told is not None
+    assert told.event_count == 1
+
+
+def test_without_an_age_fewer_are_never_enough() -> None:
+    assert looked(ScriptedSource(stream(3, seconds_old=1e6)), min_events=10) is None
+
+
+def test_a_lost_replay_id_is_a_wake_up_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    told = looked(ScriptedSource(stream(3), retained_from=2), min_events=1)
+    assert told == WakeUp(WakeUpReason.REPLAY_LOST)
+    assert START.hex() in caplog.text
+
+
+def test_a_loss_where_no_replay_id_was_sent_is_an_error() -> None:
+    source = ScriptedSource(stream(3), [ReplayIdLostError("of the preset")])
+    with pytest.raises(ReplayIdLostError, match="of the preset"):
+        looked(source, StartFrom.EARLIEST)
+
+
+def test_earliest_sees_all_that_is_retained() -> None:
+    told = looked(ScriptedSource(stream(3), retained_from=1), StartFrom.EARLIEST, min_events=3)
+    assert told == WakeUp(WakeUpReason.EVENTS, replay_id(2), 3, replay_id(4))
+
+
+def test_a_fault_is_for_the_caller() -> None:
+    source = ScriptedSource(stream(3), [Deliver(1), ServiceUnavailableError("down")])
+    with pytest.raises(ServiceUnavailableError, match="down"):
+        looked(source, min_events=3)
+    assert source.open_subscriptions == 0
+
+
+def test_a_topic_that_never_falls_silent_cannot_hold_a_look(caplog: pytest.LogCaptureFixture) -> None:
+    events = stream(10_000)
+    source = ScriptedSource(events, [Deliver(1)] * 9_999)
+    seconds = ticking(1.0)
+    conditions = WakeUpConditions(min_events=10_000)
+    assert look(source, "/event/Order__e", START, conditions, clock=seconds) is None
+    assert len(events) - len(source.script) == pytest.approx(module.LONGEST_LOOK, abs=3)
+    assert "min_events" in caplog.text
+
+
+def ticking(step: float) -> Callable[[], float]:
+    """Return a clock that moves with every look at it."""
+    passed = 0.0
+
+    def clock() -> float:
+        nonlocal passed
+        passed += step
+        return passed
+
+    return clock
