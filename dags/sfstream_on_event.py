@@ -1,0 +1,41 @@
+"""Whenever something is published on a platform event topic: drain it, then let Spark add it to a table.
+
+Nothing runs while nothing happens: a watcher on the triggerer waits for all DAGs on the topic. Many events become few
+runs, and what comes during a run is drained by the next one.
+
+Needs a triggerer, the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment:
+the URL below which windows and tables are written, for example s3://lake.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG
+
+from airflow_provider_sfstream.assets.salesforce_stream import salesforce_topic_asset
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+
+LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+TOPIC = "/event/Order__e"
+
+with DAG(
+    "sfstream_on_event",
+    schedule=[salesforce_topic_asset(TOPIC)],
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,  # a position in an Airflow Variable has one writer, and a table one job
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    tags=["salesforce"],
+    doc_md=__doc__,
+):
+    drain = DrainReplayWindowOperator(
+        task_id="drain",
+        topic=TOPIC,
+        subscription="on_event",  # its own place on the topic, beside the DAGs that drain it by the clock
+        landing_url=f"{LAKE}/on_event/landing",
+        skip_if_empty=True,  # a wake-up may come twice; the second finds nothing
+    )
+    SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/on_event/tables")

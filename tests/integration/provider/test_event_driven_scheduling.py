@@ -1,0 +1,209 @@
+"""What Airflow's DAG processor and scheduler make of watched topics: its own code, on a database of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset, salesforce_topic_asset
+from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+from tests.support import scheduling
+from tests.support.scheduling import end_runs, fire, parse, pause, queued, runs, schedule, watches
+
+EXAMPLE = Path(__file__).parents[3] / "dags" / "sfstream_on_event.py"
+ORDERS = "sfstream://salesforce_default/event/Order__e"
+PAYLOAD = {"reason": "events", "event_count": 3}
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path: Path) -> Iterator[None]:
+    with scheduling.airflow_database(tmp_path / "airflow.db"):
+        yield
+
+
+def dag_file(folder: Path, dag_id: str, schedule: str, task: str = "EmptyOperator(task_id='drain')") -> Path:
+    """Write a DAG file of one task with that schedule."""
+    file = folder / f"{dag_id}.py"
+    file.write_text(
+        "from datetime import datetime, timedelta\n"
+        "from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable\n"
+        "from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTrigger\n"
+        "from airflow.providers.standard.operators.empty import EmptyOperator\n"
+        "from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset, salesforce_topic_asset\n"
+        "from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator\n"
+        "shared = dict(start_date=datetime(2026, 1, 1), catchup=False, is_paused_upon_creation=False)\n"
+        f"with DAG({dag_id!r}, schedule={schedule}, max_active_runs=1, **shared):\n"
+        f"    {task}\n"
+    )
+    return file
+
+
+def on_topic(folder: Path, dag_id: str, arguments: str = "") -> Path:
+    return dag_file(folder, dag_id, f"[salesforce_topic_asset('/event/Order__e', {arguments})]")
+
+
+def watch_of(uri: str) -> int:
+    """Return the one trigger that watches this asset."""
+    [(trigger_id, _)] = watches()[uri]
+    return trigger_id
+
+
+def test_the_example_dag_has_one_watcher_with_the_arguments_of_its_topic() -> None:
+    parse(EXAMPLE)
+    pause("sfstream_on_event", paused=False)
+    parse(EXAMPLE)
+    [(_, arguments)] = watches()[ORDERS]
+    expected = SalesforceEventTrigger(topic="/event/Order__e").serialize()[1]
+    assert SalesforceEventTrigger(**arguments).serialize()[1] == expected
+    landed = f"{ORDERS}?subscription=on_event"
+    assert set(scheduling.asset_ids()) == {ORDERS, landed}
+    assert landed not in watches()
+
+
+def test_the_example_dag_survives_serialization() -> None:
+    dag = parse(EXAMPLE).dags["sfstream_on_event"]
+    encoded = DagSerialization.to_dict(dag)
+    read = DagSerialization.from_dict(encoded)
+    [(_, asset)] = list(read.timetable.asset_condition.iter_assets())
+    assert (asset.name, asset.uri) == (ORDERS, ORDERS)
+    [watcher] = asset.watchers
+    assert watcher.trigger["classpath"] == salesforce_topic_asset("/event/Order__e").watchers[0].trigger.serialize()[0]
+    assert read.max_active_runs == 1
+    assert DagSerialization.to_dict(parse(EXAMPLE).dags["sfstream_on_event"]) == encoded
+
+
+def test_two_dag_files_on_one_topic_share_one_watch_at_every_parse(tmp_path: Path) -> None:
+    files = [on_topic(tmp_path, "one"), on_topic(tmp_path, "two", "min_interval=timedelta(seconds=5)")]
+    for file in files:
+        parse(file)
+    first = watch_of(ORDERS)
+    for file in files * 2:
+        parse(file)
+        assert watch_of(ORDERS) == first
+    fire(first, PAYLOAD)
+    assert queued() == ["one", "two"]
+
+
+def test_a_message_queue_trigger_on_the_same_asset_is_the_same_watch(tmp_path: Path) -> None:
+    trigger = "MessageQueueTrigger(scheme='sfstream', topic='/event/Order__e')"
+    theirs = f"[Asset({ORDERS!r}, watchers=[AssetWatcher(name='orders', trigger={trigger})])]"
+    files = [on_topic(tmp_path, "one"), dag_file(tmp_path, "two", theirs)]
+    for file in files:
+        parse(file)
+    first = watch_of(ORDERS)
+    for file in files:
+        parse(file)
+        assert watch_of(ORDERS) == first
+    fire(first, PAYLOAD)
+    assert queued() == ["one", "two"]
+
+
+def test_other_conditions_are_another_watch_that_no_parse_takes_away(tmp_path: Path) -> None:
+    files = [on_topic(tmp_path, "one"), on_topic(tmp_path, "two", "min_events=100, max_wait=60")]
+    for file in files:
+        parse(file)
+    first = watches()
+    assert set(first) == {ORDERS, f"{ORDERS}?max_wait=60&min_events=100"}
+    for file in files * 2:
+        parse(file)
+        assert watches() == first
+    fire(watch_of(ORDERS), PAYLOAD)
+    assert queued() == ["one"]
+
+
+def test_a_drain_does_not_wake_its_own_dag_but_those_on_what_it_landed(tmp_path: Path) -> None:
+    drain = "DrainReplayWindowOperator(task_id='drain', topic='/event/Order__e', landing_url='file:///tmp/l')"
+    parse(dag_file(tmp_path, "one", "[salesforce_topic_asset('/event/Order__e')]", drain))
+    parse(dag_file(tmp_path, "after", "[landed_stream_asset('salesforce_default', '/event/Order__e')]"))
+    landed = landed_stream_asset("salesforce_default", "/event/Order__e")
+    assert landed.uri in scheduling.asset_ids()
+    assert set(watches()) == {ORDERS}
+    scheduling.emit(landed)
+    assert queued() == ["after"]
+
+
+def test_the_watch_ends_when_all_are_paused_and_comes_back_on_the_same_asset(tmp_path: Path) -> None:
+    files = [on_topic(tmp_path, "one"), on_topic(tmp_path, "two")]
+    for file in files:
+        parse(file)
+    first, asset = watch_of(ORDERS), scheduling.asset_ids()[ORDERS]
+    pause("one")
+    parse(files[0])
+    assert watch_of(ORDERS) == first
+    pause("two")
+    parse(files[1])
+    assert watches() == {}
+    pause("one", paused=False)
+    parse(files[0])
+    assert len(watches()[ORDERS]) == 1
+    assert scheduling.asset_ids()[ORDERS] == asset
+
+
+def test_a_paused_dag_beside_an_active_one_is_not_told_until_the_next_event(tmp_path: Path) -> None:
+    for dag_id in ("active", "paused"):
+        parse(on_topic(tmp_path, dag_id))
+    pause("paused")
+    fire(watch_of(ORDERS), PAYLOAD)
+    pause("paused", paused=False)
+    schedule()
+    assert (len(runs("active")), len(runs("paused"))) == (1, 0)
+    fire(watch_of(ORDERS), PAYLOAD)
+    schedule()
+    assert len(runs("paused")) == 1
+
+
+def test_wake_ups_during_a_run_become_one_run_after_it(tmp_path: Path) -> None:
+    parse(on_topic(tmp_path, "one"))
+    watch = watch_of(ORDERS)
+    fire(watch, PAYLOAD)
+    schedule()
+    [first] = runs("one")
+    for _ in range(3):
+        fire(watch, PAYLOAD)
+        schedule()
+    assert (len(runs("one")), queued()) == (1, ["one"])
+    end_runs("one")
+    schedule()
+    [_, second] = runs("one")
+    assert second.run_type == "asset_triggered"
+    assert second.queued_at > scheduling.last_event_at()
+    assert first.queued_at < second.queued_at
+    end_runs("one")
+    schedule()
+    assert (len(runs("one")), queued()) == (2, [])
+
+
+def test_a_wake_up_queued_before_a_pause_runs_after_it(tmp_path: Path) -> None:
+    parse(on_topic(tmp_path, "one"))
+    fire(watch_of(ORDERS), PAYLOAD)
+    pause("one")
+    schedule()
+    assert (runs("one"), queued()) == ([], ["one"])
+    pause("one", paused=False)
+    schedule()
+    assert len(runs("one")) == 1
+
+
+SAFETY_NET: dict[str, Any] = {
+    "one asset": "salesforce_topic_asset('/event/Order__e')",
+    "a list": "[salesforce_topic_asset('/event/Order__e')]",
+}
+
+
+@pytest.mark.parametrize("assets", SAFETY_NET.values(), ids=SAFETY_NET)
+def test_a_clock_as_safety_net_beside_the_watch(tmp_path: Path, assets: str) -> None:
+    timetable = "CronTriggerTimetable('0 * * * *', timezone='UTC')"
+    bag = parse(dag_file(tmp_path, "one", f"AssetOrTimeSchedule(timetable={timetable}, assets={assets})"))
+    encoded = DagSerialization.to_dict(bag.dags["one"])
+    read = DagSerialization.from_dict(encoded)
+    [(_, asset)] = list(read.timetable.asset_condition.iter_assets())
+    assert asset.uri == ORDERS
+    assert read.timetable.timetable.serialize()["expression"] == "0 * * * *"
+    end_runs("one")
+    fire(watch_of(ORDERS), PAYLOAD)
+    schedule()
+    assert "asset_triggered" in {run.run_type for run in runs("one")}

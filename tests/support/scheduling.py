@@ -1,0 +1,125 @@
+"""Airflow's DAG processor and scheduler by hand: its own code on a database of the test's own, one step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from airflow import settings
+from airflow.assets.manager import AssetManager
+from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+from airflow.jobs.job import Job
+from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
+from airflow.models.asset import AssetDagRunQueue, AssetEvent, AssetModel, AssetWatcherModel
+from airflow.models.dag import DagModel
+from airflow.models.dagbundle import DagBundleModel
+from airflow.models.dagrun import DagRun
+from airflow.models.trigger import Trigger
+from airflow.sdk import Asset
+from airflow.serialization.definitions.assets import SerializedAssetUniqueKey
+from airflow.triggers.base import TriggerEvent
+from airflow.utils.db import initdb
+from airflow.utils.session import create_session
+from airflow.utils.sqlalchemy import prohibit_commit
+from airflow.utils.state import DagRunState
+from sqlalchemy import func, select, update
+
+BUNDLE = "tests"
+
+
+@contextmanager
+def airflow_database(path: Path) -> Iterator[None]:
+    """Point this process's Airflow to a new database at ``path``, and back again."""
+    before = settings.SQL_ALCHEMY_CONN
+    settings.dispose_orm(do_log=False)
+    settings.SQL_ALCHEMY_CONN = f"sqlite:///{path}"
+    try:
+        settings.configure_orm()
+        initdb()
+        with create_session() as session:
+            session.add(DagBundleModel(name=BUNDLE))
+        yield
+    finally:
+        settings.dispose_orm(do_log=False)
+        settings.SQL_ALCHEMY_CONN = before
+        settings.configure_orm()
+
+
+def parse(path: Path) -> DagBag:
+    """Parse a DAG file as the DAG processor does, and store what it found."""
+    bag = DagBag(dag_folder=path, bundle_path=path.parent, bundle_name=BUNDLE)
+    assert bag.import_errors == {}
+    sync_bag_to_db(bag, BUNDLE, None)
+    return bag
+
+
+def pause(dag_id: str, *, paused: bool = True) -> None:
+    """Pause or unpause a DAG, as the UI does."""
+    with create_session() as session:
+        session.execute(update(DagModel).where(DagModel.dag_id == dag_id).values(is_paused=paused))
+
+
+def watches() -> dict[str, list[tuple[int, dict[str, Any]]]]:
+    """Return, by the asset's URI, what the triggerer would run: trigger ids and arguments."""
+    Trigger.clean_unused()
+    with create_session() as session:
+        rows = session.execute(
+            select(AssetModel.uri, Trigger)
+            .join(AssetWatcherModel, AssetWatcherModel.asset_id == AssetModel.id)
+            .join(Trigger, Trigger.id == AssetWatcherModel.trigger_id)
+        )
+        found: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        for uri, trigger in rows:
+            found.setdefault(uri, []).append((trigger.id, trigger.kwargs))
+        return found
+
+
+def asset_ids() -> dict[str, int]:
+    """Return the row of each asset, which its state is kept under."""
+    with create_session() as session:
+        return {asset.uri: asset.id for asset in session.scalars(select(AssetModel))}
+
+
+def fire(trigger_id: int, payload: dict[str, Any]) -> None:
+    """Store one event of a watcher, as the triggerer does."""
+    Trigger.submit_event(trigger_id, TriggerEvent(payload))
+
+
+def queued() -> list[str]:
+    """Return the DAGs that an asset event waits for, once for each asset."""
+    with create_session() as session:
+        return sorted(session.scalars(select(AssetDagRunQueue.target_dag_id)))
+
+
+def schedule() -> None:
+    """Create the runs that are due, as the scheduler's loop does."""
+    runner = SchedulerJobRunner(Job())
+    with create_session() as session, prohibit_commit(session) as guard:
+        runner._create_dagruns_for_dags(guard, session)
+
+
+def runs(dag_id: str) -> list[DagRun]:
+    """Return the DAG's runs, oldest first."""
+    with create_session() as session:
+        return list(session.scalars(select(DagRun).where(DagRun.dag_id == dag_id).order_by(DagRun.id)))
+
+
+def end_runs(dag_id: str) -> None:
+    """Let the DAG's runs have succeeded."""
+    with create_session() as session:
+        session.execute(update(DagRun).where(DagRun.dag_id == dag_id).values(state=DagRunState.SUCCESS))
+
+
+def emit(asset: Asset) -> None:
+    """Store one event of an asset that a task has as its outlet."""
+    with create_session() as session:
+        AssetManager.register_asset_change(asset=SerializedAssetUniqueKey(asset.name, asset.uri), session=session)
+
+
+def last_event_at() -> datetime:
+    """Return when the last asset event was stored."""
+    with create_session() as session:
+        return session.scalars(select(func.max(AssetEvent.timestamp))).one()
