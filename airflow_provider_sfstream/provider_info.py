@@ -31,6 +31,12 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
+        "sensors": [
+            {
+                "integration-name": "Salesforce Pub/Sub API",
+                "python-modules": [f"{_PACKAGE}.sensors.salesforce_event"],
+            }
+        ],
         "triggers": [
             {
                 "integration-name": "Salesforce Pub/Sub API",

@@ -40,6 +40,8 @@ def salesforce_topic_asset(
 
     The asset is named by its URI, ``sfstream://<connection><topic>``, which holds conditions other than the defaults:
     DAGs that watch under different conditions watch different assets, as Airflow keeps one set of watchers for each.
+    For the same reason, name the topic's asset by this call only: a bare ``Asset`` of that URI in another DAG file
+    has no watcher and takes this one away whenever that file is parsed.
 
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel.
     :param salesforce_conn_id: Airflow connection of the org.
@@ -52,8 +54,8 @@ def salesforce_topic_asset(
     """
     if Topic.parse(topic).api != "pubsub":
         raise ConfigurationError(
-            f"{topic} is on the Streaming API, which this version cannot watch. Schedule the DAG by time, or publish a "
-            "platform event (/event/Name__e) or watch change events (/data/NameChangeEvent) instead."
+            f"{topic} is on the Streaming API; this version watches the Pub/Sub API: platform events "
+            "(/event/Name__e) and change events (/data/NameChangeEvent). Nothing was contacted."
         )
     uri = StreamUri(
         salesforce_conn_id,

@@ -85,7 +85,7 @@ class StreamUri:
             if key in arguments:
                 raise _refused(text, f"{key} is given twice")
             arguments[key] = _QUERY[key](key, value)
-        return cls(unquote(parts.netloc, errors="strict"), unquote(parts.path, errors="strict"), **arguments)
+        return cls(_decoded(text, parts.netloc), _decoded(text, parts.path), **arguments)
 
     def __str__(self) -> str:
         path = quote(self.topic, safe="/")
@@ -94,8 +94,8 @@ class StreamUri:
         query = self._conditions()
         if self.subscription is not None:
             query = {"subscription": quote(self.subscription, safe="")}
-        tail = "".join(f"{'&' if i else '?'}{key}={value}" for i, (key, value) in enumerate(sorted(query.items())))
-        return f"{SCHEME}://{quote(self.salesforce_conn_id, safe='')}{path}{tail}"
+        tail = "&".join(f"{key}={value}" for key, value in sorted(query.items()))
+        return f"{SCHEME}://{quote(self.salesforce_conn_id, safe='')}{path}{'?' if tail else ''}{tail}"
 
     def _conditions(self) -> dict[str, str]:
         """Return the conditions that differ from the defaults, as they are written."""
@@ -118,32 +118,14 @@ class StreamUri:
         return {"topic": self.topic, "salesforce_conn_id": self.salesforce_conn_id, **read}
 
 
-def watched_uri(
-    *,
-    topic: str,
-    salesforce_conn_id: str,
-    min_events: int = 1,
-    max_wait: float | None = None,
-    min_interval: float = 5.0,
-) -> str:
-    """Return the URI of the asset that a watch with these trigger arguments belongs to.
-
-    :raises ConfigurationError: naming the argument that cannot be used.
-    """
-    return str(
-        StreamUri(salesforce_conn_id, topic, min_events=min_events, max_wait=max_wait, min_interval=min_interval)
-    )
-
-
 def _split(text: str) -> SplitResult:
-    """Return the parts of ``text``, once its scheme, authority and path can be what they must be."""
+    """Return the parts of ``text``, once nothing is in it that a stream has no place for."""
     if re.search(r"[\x00-\x20\x7f]", text):  # urlsplit drops some of them without a word
         raise _refused(text, "spaces and control characters must be percent-encoded")
     try:
         parts = urlsplit(text)
-        unquote(f"{parts.netloc}{parts.path}", errors="strict")
-    except ValueError as error:  # UnicodeDecodeError too
-        raise _refused(text, "it is malformed") from error
+    except ValueError:  # its message can hold a password
+        raise _refused(text, "it is malformed") from None
     if parts.scheme != SCHEME:
         raise _refused(text, f"it does not begin with {SCHEME}://")
     if "@" in parts.netloc:
@@ -157,13 +139,20 @@ def _split(text: str) -> SplitResult:
     return parts
 
 
+def _decoded(text: str, part: str) -> str:
+    try:
+        return unquote(part, errors="strict")
+    except UnicodeDecodeError:
+        raise _refused(text, "it is malformed") from None
+
+
 def _query(text: str, query: str) -> list[tuple[str, str]]:
     if not query:
         return []
     try:
         return parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict")
-    except ValueError as error:
-        raise _refused(text, "its query is malformed") from error
+    except ValueError:
+        raise _refused(text, "its query is malformed") from None
 
 
 def _refused(text: str, reason: str) -> ConfigurationError:

@@ -34,7 +34,7 @@ THEIRS = {
     "client_id",
 }
 OURS = {"auth_flow", "login_url", "refresh_token", "access_token", "pubsub_endpoint", "tls_ca", "allow_insecure"}
-KINDS_OF_MODULES = ("operators", "triggers", "hooks")
+KINDS_OF_MODULES = ("operators", "sensors", "triggers", "hooks")
 SECRETS = {"consumer_secret", "private_key", "security_token", "refresh_token", "access_token", "proxies"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from airflow.triggers.base import BaseEventTrigger
 
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset, salesforce_topic_asset
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri, watched_uri
+from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
 TOPIC = "/event/Order__e"
@@ -44,8 +45,8 @@ def test_the_texts_defaults_are_the_triggers() -> None:
     theirs = inspect.signature(SalesforceEventTrigger.__init__).parameters
     for name in ("min_events", "max_wait", "min_interval"):
         assert theirs[name].default == getattr(StreamUri, name), name
-        for function in (salesforce_topic_asset, watched_uri):
-            assert inspect.signature(function).parameters[name].default == getattr(StreamUri, name), name
+        ours = inspect.signature(salesforce_topic_asset).parameters
+        assert ours[name].default == getattr(StreamUri, name), name
     conn_id = inspect.signature(salesforce_topic_asset).parameters["salesforce_conn_id"].default
     assert theirs["salesforce_conn_id"].default == conn_id
 
@@ -81,8 +82,8 @@ def test_other_conditions_are_another_asset_and_another_trigger() -> None:
 def test_the_uri_follows_from_the_triggers_arguments(call: dict[str, Any]) -> None:
     asset = salesforce_topic_asset(TOPIC, **call)
     arguments = trigger_of(asset).serialize()[1]
-    names = inspect.signature(watched_uri).parameters
-    assert watched_uri(**{name: arguments[name] for name in names}) == asset.uri
+    names = {field.name for field in dataclasses.fields(StreamUri)} - {"subscription"}
+    assert str(StreamUri(**{name: arguments[name] for name in names})) == asset.uri
 
 
 @pytest.mark.parametrize("topic", ["/topic/Big", "/u/Notes"])

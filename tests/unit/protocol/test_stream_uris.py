@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+import traceback
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri, watched_uri
+from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 
 ORDERS = "sfstream://salesforce_default/event/Order__e"
 
@@ -146,6 +147,7 @@ def test_a_path_that_is_no_topic_is_refused(path: str) -> None:
         "sfstream://me:hunter2@salesforce_default/event/Order__e",
         "sfstream://me:hun/ter2@salesforce_default/event/Order__e",
         "sfstream://me:hunter2@[salesforce_default/event/Order__e",
+        "sfstream://me:hunter2@salesforce\u2100default/event/Order__e",
         "sfstream://me:hunter2\n@salesforce_default/event/Order__e",
         "sfstream://me:hunter2@salesforce_default:443/event/Order__e#fragment",
     ],
@@ -153,8 +155,9 @@ def test_a_path_that_is_no_topic_is_refused(path: str) -> None:
 def test_no_refusal_shows_a_password(text: str) -> None:
     with pytest.raises(ConfigurationError) as refusal:
         StreamUri.parse(text)
-    assert "hun" not in str(refusal.value)
-    assert "ter2" not in str(refusal.value)
+    shown = "".join(traceback.format_exception(refusal.value))
+    assert "hun" not in shown
+    assert "ter2" not in shown
 
 
 @pytest.mark.parametrize(
@@ -190,11 +193,3 @@ def test_equal_conditions_give_arguments_of_equal_type() -> None:
         "max_wait": float,
         "min_interval": float,
     }
-
-
-def test_the_uri_of_a_watch_comes_from_its_arguments() -> None:
-    assert watched_uri(topic="/event/Order__e", salesforce_conn_id="salesforce_default") == ORDERS
-    assert (
-        watched_uri(topic="/event/Order__e", salesforce_conn_id="c", min_events=2, max_wait=60.0, min_interval=5.0)
-        == "sfstream://c/event/Order__e?max_wait=60&min_events=2"
-    )
