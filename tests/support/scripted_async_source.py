@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError, ServiceUnavailableError
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from tests.support.scripted_source import SCHEMA, SCHEMA_ID, Deliver, End, Event, Keepalive, Silence, replay_id
+from tests.support.virtual_time import virtual_now
 
 KEEPALIVE_SECONDS = 120.0
 
@@ -23,12 +25,18 @@ class Pass:
 Step = Deliver | Keepalive | Silence | End | Pass | SalesforceStreamError
 
 
+def behind(position: bytes) -> bytes:
+    """Return a replay ID that no event has, right behind one that an event may have."""
+    return (int.from_bytes(position[:8], "big") + 1).to_bytes(8, "big") + b"\0\0"
+
+
 @dataclass
 class ScriptedAsyncSource:
     """Plays ``script`` over ``stream``; when the script is over, delivers the rest, then keepalives every two minutes.
 
-    ``retained_from`` is the index of the oldest readable event: an earlier replay ID is lost. ``latest_from`` is where
-    ``LATEST`` begins, by default behind the stream's end. ``schema_fault`` is raised by ``schema``.
+    A keepalive names a fresh position, behind the last event delivered. ``retained_from`` is the index of the oldest
+    readable event: an earlier replay ID is lost. ``latest_from`` is where ``LATEST`` begins, by default behind the
+    stream's end. ``schema_fault`` is raised by ``schema``. Runs in virtual time.
     """
 
     stream: list[Event]
@@ -39,7 +47,8 @@ class ScriptedAsyncSource:
     starts: list[bytes | StartFrom] = field(default_factory=list)
     limits: list[int | None] = field(default_factory=list)
     schemas_read: list[str] = field(default_factory=list)
-    received_at: int = 1_700_000_000_000_000_000
+    schema_json: str = SCHEMA
+    latest_places: list[int] = field(default_factory=list)
     renewals: int = 0
     open_subscriptions: int = 0
 
@@ -52,20 +61,24 @@ class ScriptedAsyncSource:
         self.open_subscriptions += 1
         try:
             place = self._place_after(start)
-            left = len(self.stream) if limit is None else limit
-            while limit is None or left > 0:
+            left = sys.maxsize if limit is None else limit
+            named = start
+            while left > 0:
                 step = self._step(place)
                 match step:
                     case Deliver(count, repeat):
-                        place = max(0, place - 1) if repeat else place
+                        if repeat and place and self.stream[place - 1].replay_id == named:
+                            place -= 1
                         part = self.stream[place : place + min(count, left)]
                         place += len(part)
                         left -= len(part)
                         if part:
-                            yield self._batch(part, part[-1].replay_id, left)
+                            named = part[-1].replay_id
+                            yield self._batch(part, named, min(100, left))
                     case Keepalive(pending, at):
-                        last = self.stream[place - 1].replay_id if place else replay_id(0)
-                        yield self._batch([], last if at is None else at, pending)
+                        fresh = behind(self.stream[place - 1].replay_id if place else replay_id(0))
+                        named = fresh if at is None else at
+                        yield self._batch([], named, pending)
                     case End():
                         return
                     case Silence():
@@ -76,8 +89,8 @@ class ScriptedAsyncSource:
                     case error:
                         raise error
         finally:
-            await asyncio.sleep(0)  # closing a real subscription takes its turn too
             self.open_subscriptions -= 1
+            await asyncio.sleep(0)  # closing takes its turn, in which whoever waits for it may be cancelled
 
     def _step(self, place: int) -> Step:
         if self.script:
@@ -91,13 +104,16 @@ class ScriptedAsyncSource:
         if start is StartFrom.EARLIEST:
             return self.retained_from
         if start is StartFrom.LATEST:
-            return len(self.stream) if self.latest_from is None else self.latest_from
-        if start == replay_id(0):
-            return 0
-        places = [place for place, event in enumerate(self.stream) if event.replay_id == start]
-        if not places or places[0] < self.retained_from:
+            self.latest_places.append(len(self.stream) if self.latest_from is None else self.latest_from)
+            return self.latest_places[-1]
+        place = self.number_through(start)
+        if place <= self.retained_from and self.retained_from > 0:
             raise ReplayIdLostError("The Replay ID validation failed.")
-        return places[0] + 1
+        return place
+
+    def number_through(self, position: bytes) -> int:
+        """Return how many events of the stream are not after ``position``."""
+        return sum(event.replay_id <= position for event in self.stream)
 
     def _batch(self, part: list[Event], latest: bytes, pending: int) -> EventBatch:
         return EventBatch(
@@ -107,7 +123,7 @@ class ScriptedAsyncSource:
             payloads=[event.payload for event in part],
             latest_replay_id=latest,
             pending=pending,
-            received_at=self.received_at,
+            received_at=round(virtual_now().timestamp() * 1_000_000) * 1_000,
         )
 
     async def schema(self, schema_id: str) -> str:
@@ -115,7 +131,7 @@ class ScriptedAsyncSource:
         if self.schema_fault is not None:
             raise self.schema_fault
         assert schema_id == SCHEMA_ID
-        return SCHEMA
+        return self.schema_json
 
     def renew_session(self) -> None:
         self.renewals += 1
