@@ -1,0 +1,261 @@
+"""A drain that waits for events, against a local org: deferred to the real trigger, or in the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout, TaskDeferred
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from tests.support.localorg import LocalOrg, org, wait_until
+from tests.support.tasks import context_for, set_connection
+
+__all__ = ["org"]
+
+TOPIC = "/event/Order__e"
+MakeDrain = Callable[..., DrainReplayWindowOperator]
+
+
+@pytest.fixture
+def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
+    org.define("Order__e", Number__c="double")
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+    table = TableReplayStore(f"sqlite:///{tmp_path / 'replay.db'}")
+    yield table
+    table.close()
+
+
+@pytest.fixture
+def drain(store: TableReplayStore, tmp_path: Path) -> MakeDrain:
+    def make(**arguments: Any) -> DrainReplayWindowOperator:
+        return DrainReplayWindowOperator(
+            task_id="drain",
+            topic=TOPIC,
+            landing_url=str(tmp_path / "landing"),
+            replay_store="table",
+            idle_timeout=1.0,
+            **arguments,
+        )
+
+    return make
+
+
+def publish(org: LocalOrg, count: int, **fields: Any) -> list[bytes]:
+    return org.publish(TOPIC, [{"Number__c": float(n), **fields} for n in range(count)])
+
+
+def stream(org: LocalOrg) -> Stream:
+    return Stream(org.org_id, "pubsub", TOPIC)
+
+
+def deferred(operator: DrainReplayWindowOperator, run: int = 1) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as caught:
+        operator.execute(context_for("drain", run_id=f"run-{run}", hour=run))
+    return caught.value
+
+
+def trigger_arguments(deferral: TaskDeferred) -> dict[str, Any]:
+    classpath, arguments = deferral.trigger.serialize()
+    assert classpath == "airflow_provider_sfstream.triggers.salesforce_event.SalesforceEventTrigger"
+    return dict(arguments)
+
+
+def fired(deferral: TaskDeferred) -> dict[str, Any]:
+    """Run the trigger as the triggerer does, and return what it fires."""
+
+    async def first() -> dict[str, Any]:
+        async with asyncio.timeout(60):
+            async for event in deferral.trigger.run():
+                return dict(event.payload)
+        raise AssertionError("the trigger ended without firing")
+
+    return asyncio.run(first())
+
+
+def resume(operator: DrainReplayWindowOperator, deferral: TaskDeferred, event: dict[str, Any], run: int = 1) -> Any:
+    """Resume as Airflow's task runner does."""
+    context = context_for("drain", run_id=f"run-{run}", hour=run)
+    return operator.resume_execution(deferral.method_name, {**(deferral.kwargs or {}), "event": event}, context)
+
+
+def test_it_defers_from_where_the_stream_stands_and_tells_no_secret(
+    org: LocalOrg, store: TableReplayStore, drain: MakeDrain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deferral = deferred(drain(deferrable=True, min_events=2, max_wait=timedelta(minutes=1)))
+    assert trigger_arguments(deferral) == {
+        "topic": TOPIC,
+        "salesforce_conn_id": "salesforce_default",
+        "subscription": "airflow",
+        "replay_id": None,
+        "replay_store": None,
+        "replay_store_conn_id": "sfstream_replay_store",
+        "start_from": "earliest",
+        "min_events": 2,
+        "max_wait": 60.0,
+        "min_interval": 5.0,
+    }
+    assert (deferral.method_name, deferral.timeout) == ("execute_complete", None)
+    assert "waiting for 2 events, or one that is 60 s old, from the earliest on" in capsys.readouterr().out
+
+    ids = publish(org, 3)
+    store.reset(stream(org), ids[1], reason="test", updated_by="test")
+    deferral = deferred(drain(deferrable=True, execution_timeout=timedelta(hours=1)))
+    arguments = trigger_arguments(deferral)
+    assert (arguments["replay_id"], arguments["min_events"], arguments["max_wait"]) == (ids[1].hex(), 1, None)
+    assert deferral.timeout == timedelta(hours=1)
+    logged = capsys.readouterr().out
+    assert f"waiting for an event, from replay ID {ids[1].hex()} on" in logged
+    assert org.client_secret not in json.dumps(arguments) + logged
+
+
+def test_a_stream_without_a_position_is_waited_for_from_a_given_replay_id(org: LocalOrg, drain: MakeDrain) -> None:
+    given = publish(org, 2)[0].hex()
+    operator = drain(deferrable=True, start_from=given)
+    deferral = deferred(operator)
+    assert trigger_arguments(deferral)["replay_id"] == given
+    assert resume(operator, deferral, fired(deferral))["after"] == given
+
+
+def test_what_comes_while_it_is_deferred_is_drained_once(
+    org: LocalOrg, store: TableReplayStore, drain: MakeDrain, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    operator = drain(deferrable=True)
+    deferral = deferred(operator)
+    assert org.streams() == [], "nothing is subscribed to while the task leaves its worker"
+    ids = publish(org, 2)
+    result = resume(operator, deferral, fired(deferral))
+    assert (result["event_count"], result["through"], result["drained"]) == (2, ids[-1].hex(), True)
+    assert "Woken by 'events'" in caplog.text
+    assert ids[0].hex() in caplog.text
+
+    deferral = deferred(operator, run=2)
+    assert trigger_arguments(deferral)["replay_id"] == ids[-1].hex()
+    more = publish(org, 1)
+    result = resume(operator, deferral, fired(deferral), run=2)
+    assert (result["after"], result["through"], result["event_count"]) == (ids[-1].hex(), more[0].hex(), 1)
+    assert store.read(stream(org)).replay_id == more[0]
+
+
+def test_a_rerun_returns_its_window_without_waiting(org: LocalOrg, drain: MakeDrain) -> None:
+    publish(org, 2)
+    operator = drain(deferrable=True)
+    deferral = deferred(operator)
+    first = resume(operator, deferral, fired(deferral))
+    again = operator.execute(context_for("drain", try_number=2))
+    assert (again["window_id"], again["drained"]) == (first["window_id"], False)
+
+
+def test_a_try_that_died_before_its_position_moved_is_made_good_without_waiting(
+    org: LocalOrg, store: TableReplayStore, drain: MakeDrain
+) -> None:
+    ids = publish(org, 2)
+    first = drain(advance="manual").execute(context_for("drain"))
+    assert store.read(stream(org)).replay_id is None
+    org.fault("silence", topic=TOPIC)
+    again = drain(deferrable=True, min_events=100).execute(context_for("drain", try_number=2))
+    assert (again["window_id"], again["drained"], again["committed"]) == (first["window_id"], False, True)
+    assert store.read(stream(org)).replay_id == ids[-1]
+
+
+def test_the_first_drain_from_latest_does_not_wait_the_next_one_does(
+    org: LocalOrg, store: TableReplayStore, drain: MakeDrain
+) -> None:
+    org.knobs(keepalive_seconds=0.5)
+    publish(org, 2)
+    operator = drain(deferrable=True, start_from="latest")
+    first = operator.execute(context_for("drain"))
+    assert (first["event_count"], first["committed"]) == (0, True)
+    assert trigger_arguments(deferred(operator, run=2))["replay_id"] == first["through"]
+
+
+@pytest.mark.parametrize("deferrable", [True, False])
+def test_a_lost_position_ends_the_wait_and_the_drain_judges(
+    org: LocalOrg, store: TableReplayStore, drain: MakeDrain, deferrable: bool
+) -> None:
+    ids = publish(org, 3)
+    store.reset(stream(org), ids[0], reason="test", updated_by="test")
+    org.fault("expire_before", topic=TOPIC, replay_id=ids[2].hex())
+
+    def run(**arguments: Any) -> Any:
+        operator = drain(deferrable=deferrable, min_events=5, **arguments)
+        if not deferrable:
+            return operator.execute(context_for("drain"))
+        deferral = deferred(operator)
+        return resume(operator, deferral, fired(deferral))
+
+    with pytest.raises(AirflowFailException, match="on_invalid_replay"):
+        run()
+    assert store.read(stream(org)).replay_id == ids[0]
+    result = run(on_invalid_replay="earliest")
+    assert (result["event_count"], result["gap"]["after"]) == (1, ids[0].hex())
+
+
+def test_an_error_of_the_trigger_fails_the_task_for_good(org: LocalOrg, drain: MakeDrain) -> None:
+    operator = drain(deferrable=True)
+    deferral = deferred(operator)
+    org.fault("fail_calls", rpc="Subscribe", code="sfdc.platform.eventbus.grpc.topic.not.found", status="NOT_FOUND")
+    with pytest.raises(AirflowFailException, match=TOPIC):
+        resume(operator, deferral, fired(deferral))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra", "remedy"),
+    [
+        ({}, {"consumer_secret": "wrong-secret-value"}, "consumer_secret"),
+        ({"start_from": "12345z"}, {}, "hex"),
+        ({"until": "yesterday"}, {}, "ISO 8601"),
+    ],
+)
+def test_bad_input_fails_before_anything_is_deferred(
+    org: LocalOrg,
+    drain: MakeDrain,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    extra: dict[str, Any],
+    remedy: str,
+) -> None:
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(**extra))
+    with pytest.raises(AirflowFailException, match=remedy):
+        drain(deferrable=True, **arguments).execute(context_for("drain"))
+
+
+def test_in_the_worker_it_waits_for_enough_events(org: LocalOrg, drain: MakeDrain) -> None:
+    first = publish(org, 1)
+    with ThreadPoolExecutor(1) as worker:
+        waiting = worker.submit(drain(deferrable=False, min_events=3).execute, context_for("drain"))
+        wait_until(org.streams, what="the subscription of the wait")
+        org.fault("drop_now", topic=TOPIC)  # a fault that passes
+        wait_until(lambda: len(org.requests("grpc", "Subscribe")) == 2, what="the subscription after the fault")
+        assert not waiting.done()
+        last = publish(org, 2)
+        result = waiting.result(60)
+    assert (result["event_count"], result["through"]) == (3, last[-1].hex())
+    assert [event["replay_id"] for event in org.record(TOPIC)] == first + last
+
+
+def test_in_the_worker_it_does_not_wait_for_company_when_an_event_is_old(org: LocalOrg, drain: MakeDrain) -> None:
+    an_hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+    publish(org, 1, CreatedDate=an_hour_ago)
+    operator = drain(deferrable=False, min_events=1_000, max_wait=timedelta(minutes=30))
+    assert operator.execute(context_for("drain"))["event_count"] == 1
+
+
+def test_in_the_worker_the_execution_timeout_ends_the_wait(
+    org: LocalOrg, store: TableReplayStore, drain: MakeDrain
+) -> None:
+    operator = drain(deferrable=False, min_events=1, execution_timeout=timedelta(seconds=2))
+    with pytest.raises(AirflowTaskTimeout, match=TOPIC):
+        operator.execute(context_for("drain"))
+    wait_until(lambda: org.streams() == [], what="the end of the subscription")
+    assert store.read(stream(org)).fence == 0

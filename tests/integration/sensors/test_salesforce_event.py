@@ -1,0 +1,259 @@
+"""The sensor against a local org: looking, deferring, and what it does about faults."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowRescheduleException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferred,
+)
+
+from airflow_provider_sfstream.exceptions import SessionExpiredError
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
+from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from tests.support.localorg import LocalOrg, org, wait_until
+from tests.support.tasks import context_for, set_connection
+
+__all__ = ["org"]
+
+TOPIC = "/event/Order__e"
+
+
+@pytest.fixture(autouse=True)
+def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
+    org.define("Order__e", Number__c="double")
+    org.knobs(keepalive_seconds=0.3)  # so that a look that finds too little need not wait for silence
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+    table = TableReplayStore(f"sqlite:///{tmp_path / 'replay.db'}")
+    yield table
+    table.close()
+
+
+def sensor(**arguments: Any) -> SalesforceEventSensor:
+    defaults = {"topic": TOPIC, "replay_store": "table", "poke_interval": 0.1, "deferrable": False}
+    return SalesforceEventSensor(task_id="wait", **{**defaults, **arguments})
+
+
+def context() -> Any:
+    made = context_for("wait")
+    made["ti"].get_first_reschedule_date = lambda _: None
+    return made
+
+
+def publish(org: LocalOrg, count: int, **fields: Any) -> list[bytes]:
+    return org.publish(TOPIC, [{"Number__c": float(n), **fields} for n in range(count)])
+
+
+def stream(org: LocalOrg, subscription: str = "airflow") -> Stream:
+    return Stream(org.org_id, "pubsub", TOPIC, subscription)
+
+
+def logins(org: LocalOrg) -> int:
+    return int(org.admin("GET", "/oauth")["requests"])
+
+
+def deferred(made: SalesforceEventSensor) -> TaskDeferred:
+    with pytest.raises(TaskDeferred) as caught:
+        made.execute(context())
+    return caught.value
+
+
+def fired(deferral: TaskDeferred) -> dict[str, Any]:
+    """Run the trigger as the triggerer does, and return what it fires."""
+
+    async def first() -> dict[str, Any]:
+        async with asyncio.timeout(60):
+            async for event in deferral.trigger.run():
+                return dict(event.payload)
+        raise AssertionError("the trigger ended without firing")
+
+    return asyncio.run(first())
+
+
+def resume(made: SalesforceEventSensor, deferral: TaskDeferred, event: dict[str, Any]) -> Any:
+    """Resume as Airflow's task runner does."""
+    return made.resume_execution(deferral.method_name, {**(deferral.kwargs or {}), "event": event}, context())
+
+
+def run(made: SalesforceEventSensor) -> Any:
+    """Run the task to its end, on the triggerer in between if it defers."""
+    try:
+        return made.execute(context())
+    except TaskDeferred as deferral:
+        return resume(made, deferral, fired(deferral))
+
+
+def test_looks_count_anew_until_enough_is_there(org: LocalOrg, store: TableReplayStore) -> None:
+    made = sensor(min_events=3)
+    org.knobs(keepalive_seconds=120)
+    assert not made.poke(context()), "silence ends a look as well"
+    org.knobs(keepalive_seconds=0.3)
+    first = publish(org, 2)
+    assert not made.poke(context())
+    last = publish(org, 2)
+    told = made.poke(context())
+    assert told.xcom_value == {
+        "reason": "events",
+        "stream": {"org_id": org.org_id, "api": "pubsub", "topic": TOPIC, "subscription": "airflow"},
+        "first_replay_id": first[0].hex(),
+        "through": last[0].hex(),
+        "event_count": 3,
+    }
+    assert org.admin("GET", "/org")["delivered"] == 2 + 3, "a look takes no more than it needs"
+    assert logins(org) == 1, "three looks of one process log in once"
+    assert org.streams() == []
+    assert store.read(stream(org)).fence == 0, "a sensor moves no position"
+
+
+def test_execute_looks_until_it_is_there_and_returns_it(org: LocalOrg) -> None:
+    ids = publish(org, 1)
+    assert sensor().execute(context())["first_replay_id"] == ids[0].hex()
+
+
+def test_it_looks_after_the_position_of_its_subscription_or_a_given_replay_id(
+    org: LocalOrg, store: TableReplayStore
+) -> None:
+    ids = publish(org, 3)
+    store.reset(stream(org, "loads"), ids[1], reason="test", updated_by="test")
+    assert sensor(subscription="loads").poke(context()).xcom_value["first_replay_id"] == ids[2].hex()
+    given = sensor(subscription="loads", replay_id=ids[0].hex())
+    assert given.poke(context()).xcom_value["first_replay_id"] == ids[1].hex()
+    assert sensor(subscription="other").poke(context()).xcom_value["first_replay_id"] == ids[0].hex()
+    assert sensor(subscription="loads", replay_store=None).poke(context()).xcom_value["event_count"] == 1
+    store.reset(stream(org, "loads"), ids[2], reason="test", updated_by="test")
+    assert not sensor(subscription="loads").poke(context())
+
+
+@pytest.mark.parametrize(("minutes_old", "enough"), [(31, True), (1, False)])
+def test_fewer_are_enough_once_one_is_old(org: LocalOrg, minutes_old: int, enough: bool) -> None:
+    publish(org, 1, CreatedDate=(datetime.now(UTC) - timedelta(minutes=minutes_old)).isoformat())
+    publish(org, 1)
+    assert bool(sensor(min_events=100, max_event_age=timedelta(minutes=30)).poke(context())) is enough
+
+
+def test_a_lost_replay_id_ends_the_wait(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> None:
+    ids = publish(org, 2)
+    org.fault("expire", topic=TOPIC, replay_id=ids[0].hex())
+    told = sensor(replay_id=ids[0].hex()).poke(context())
+    assert (told.is_done, told.xcom_value["reason"]) == (True, "replay_lost")
+    assert ids[0].hex() in caplog.text
+
+
+def test_a_fault_that_passes_is_left_to_the_next_look(org: LocalOrg, capsys: pytest.CaptureFixture[str]) -> None:
+    publish(org, 1)
+    made = sensor()
+    org.fault("fail_calls", rpc="Subscribe")
+    assert not made.poke(context())
+    assert "this look failed" in capsys.readouterr().out
+    assert made.poke(context())
+    org.fault("fail_calls", rpc="Subscribe")
+    assert made.execute(context())["event_count"] == 1
+
+
+def test_an_expired_session_costs_a_login_not_a_look(org: LocalOrg) -> None:
+    made = sensor()
+    assert not made.poke(context())
+    publish(org, 1)
+    org.revoke()
+    assert made.poke(context())
+    assert logins(org) == 2
+
+
+def test_a_session_refused_twice_is_no_reason_to_wait_on(org: LocalOrg) -> None:
+    code = "sfdc.platform.eventbus.grpc.service.auth.error"
+    org.fault("fail_calls", rpc="Subscribe", times=2, code=code, status="UNAUTHENTICATED")
+    with pytest.raises(SessionExpiredError):
+        sensor().poke(context())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra", "remedy"),
+    [
+        ({"topic": "/event/Missing__e"}, {}, "/event/Missing__e"),
+        ({}, {"consumer_secret": "wrong-secret-value"}, "consumer_secret"),
+        ({"replay_id": "12345z"}, {}, "hex"),
+        ({"subscription": " "}, {}, "subscription"),
+    ],
+)
+@pytest.mark.parametrize("deferrable", [True, False])
+@pytest.mark.parametrize("soft_fail", [True, False])
+def test_what_waiting_cannot_mend_fails_for_good_or_is_skipped(
+    org: LocalOrg,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: dict[str, Any],
+    extra: dict[str, Any],
+    remedy: str,
+    deferrable: bool,
+    soft_fail: bool,
+) -> None:
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(**extra))
+    made = sensor(deferrable=deferrable, soft_fail=soft_fail, **arguments)
+    with pytest.raises((AirflowFailException, AirflowSkipException)) as caught:
+        run(made)
+    told = caught.value
+    assert isinstance(told, AirflowSkipException if soft_fail else AirflowFailException)
+    assert remedy in f"{told}{told.__cause__}"
+    assert "wrong-secret-value" not in f"{told}{told.__cause__}{capsys.readouterr()}"
+
+
+def test_a_missing_permission_fails_for_good(org: LocalOrg) -> None:
+    code = "sfdc.platform.eventbus.grpc.subscription.topic.cannot.subscribe"
+    org.fault("fail_calls", rpc="Subscribe", times=2, code=code, status="PERMISSION_DENIED")
+    with pytest.raises(AirflowFailException, match="AccessDeniedError"):
+        sensor().poke(context())
+    with pytest.raises(AirflowFailException, match="AccessDeniedError"):
+        run(sensor(deferrable=True))
+
+
+def test_timeouts_fail_or_skip_as_with_any_sensor() -> None:
+    with pytest.raises(AirflowSensorTimeout):
+        sensor(timeout=0).execute(context())
+    with pytest.raises(AirflowSkipException):
+        sensor(timeout=0, soft_fail=True).execute(context())
+    with pytest.raises(AirflowRescheduleException):
+        sensor(mode="reschedule").execute(context())
+    made = sensor(deferrable=True, timeout=300)
+    assert deferred(made).timeout == timedelta(seconds=300)
+
+
+def test_it_defers_from_where_it_would_look_and_tells_no_secret(org: LocalOrg, store: TableReplayStore) -> None:
+    ids = publish(org, 3)
+    store.reset(stream(org), ids[0], reason="test", updated_by="test")
+    made = sensor(deferrable=True, min_events=2, max_event_age=90)
+    deferral = deferred(made)
+    assert org.streams() == []
+    classpath, arguments = deferral.trigger.serialize()
+    assert classpath == "airflow_provider_sfstream.triggers.salesforce_event.SalesforceEventTrigger"
+    expected = {"topic": TOPIC, "replay_id": ids[0].hex(), "replay_store": None, "min_events": 2, "max_wait": 90}
+    assert {key: arguments[key] for key in expected} == expected
+    assert org.client_secret not in json.dumps(arguments)
+    told = resume(made, deferral, fired(deferral))
+    assert (told["event_count"], told["first_replay_id"], told["through"]) == (2, ids[1].hex(), ids[2].hex())
+    assert store.read(stream(org)).replay_id == ids[0], "a sensor moves no position"
+
+
+def test_from_latest_only_what_comes_while_it_waits_counts(org: LocalOrg) -> None:
+    publish(org, 2)
+    deferral = deferred(sensor(deferrable=True, start_from="latest"))
+    new: list[bytes] = []
+
+    async def publish_once_it_waits() -> dict[str, Any]:
+        waiting = asyncio.create_task(asyncio.to_thread(fired, deferral))
+        await asyncio.to_thread(wait_until, org.streams, what="the subscription")
+        new.extend(await asyncio.to_thread(publish, org, 1))
+        return await waiting
+
+    assert asyncio.run(publish_once_it_waits())["first_replay_id"] == new[0].hex()
