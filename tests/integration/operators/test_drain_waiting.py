@@ -241,6 +241,8 @@ def test_in_the_worker_it_waits_for_enough_events(org: LocalOrg, drain: MakeDrai
         last = publish(org, 2)
         result = waiting.result(60)
     assert (result["event_count"], result["through"]) == (3, last[-1].hex())
+    assert org.admin("GET", "/oauth")["requests"] == 1, "the wait and the drain log in once"
+    assert org.admin("GET", "/org")["delivered"] in (1 + 2 + 3, 1 + 1 + 2 + 3), "the wait asks for what it needs"
     assert [event["replay_id"] for event in org.record(TOPIC)] == first + last
 
 
