@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.exceptions import AirflowOptionalProviderFeatureException
+from airflow.sdk.exceptions import AirflowOptionalProviderFeatureException
 from airflow.triggers.base import BaseEventTrigger
 
 from airflow_provider_sfstream.protocol.stream_uris import SCHEME, StreamUri

@@ -76,7 +76,7 @@ def test_other_queues_are_left_to_others(foreign: str) -> None:
 def test_without_the_messaging_provider_airflow_is_told_what_to_install() -> None:
     code = (
         "import sys; sys.modules['airflow.providers.common.messaging.providers.base_provider'] = None\n"
-        "from airflow.exceptions import AirflowOptionalProviderFeatureException\n"
+        "from airflow.sdk.exceptions import AirflowOptionalProviderFeatureException\n"
         "try:\n"
         "    import airflow_provider_sfstream.queues.sfstream\n"
         "except AirflowOptionalProviderFeatureException as error:\n"
