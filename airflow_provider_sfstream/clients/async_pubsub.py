@@ -7,11 +7,12 @@ import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import grpc
 import grpc.aio
 
+from airflow_provider_sfstream.clients.async_call import AsyncSubscribeCall
 from airflow_provider_sfstream.clients.channel import (
     CALL_TIMEOUT,
     DEFAULT_ENDPOINT,
@@ -23,11 +24,10 @@ from airflow_provider_sfstream.clients.channel import (
 from airflow_provider_sfstream.clients.session import Session
 from airflow_provider_sfstream.clients.subscription import check_arguments, event_batch, first_request
 from airflow_provider_sfstream.clients.tls import load_ca
-from airflow_provider_sfstream.clients.tokens import AccessToken, TokenProvider
-from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError
+from airflow_provider_sfstream.clients.tokens import TokenProvider
+from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.protocol.credit import Credit
-from airflow_provider_sfstream.protocol.errors import error_from
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.protocol.schemas import parse
@@ -138,17 +138,17 @@ class AsyncPubSubClient:
         credit = Credit(limit)
         request = first_request(topic, start)
         request.num_requested = credit.request()
-        call = self._stub().Subscribe(metadata=call_metadata(token))
+        call = AsyncSubscribeCall(self._stub().Subscribe, topic, token)
         try:
             with self._session.using(token), self._closing_ends_it():
                 while not credit.exhausted:
-                    response = await _response(call, request, topic, token, silence_timeout)
+                    response = await call.exchange(request, silence_timeout)
                     batch = event_batch(response, time.time_ns())
                     credit.received(len(batch))
                     yield batch
                     request = messages.FetchRequest(topic_name=topic, num_requested=credit.request())
         finally:
-            call.cancel()
+            await call.aclose()
 
     async def _load_schema(self, schema_id: str) -> str:
         try:
@@ -195,24 +195,3 @@ class AsyncPubSubClient:
 
 
 _CLOSED = "The Pub/Sub client is closed."
-
-
-async def _response(
-    call: Any, request: messages.FetchRequest, topic: str, token: AccessToken, silence_timeout: float
-) -> messages.FetchResponse:
-    """Send ``request``, if it asks for events, and return the next response."""
-    try:
-        async with asyncio.timeout(silence_timeout):
-            if request.num_requested and not call.done():
-                await call.write(request)
-            response = await call.read()
-    except TimeoutError:
-        raise ServiceUnavailableError(
-            f"{topic}: nothing came for {silence_timeout:g} seconds, not even a keepalive; the connection counts as "
-            "lost. Nothing that was received is lost: resume from the last replay ID."
-        ) from None
-    except grpc.RpcError as fault:
-        raise error_from_call(fault, topic, token) from None
-    if response is grpc.aio.EOF:
-        raise error_from(None, "OK", None, topic=topic)
-    return response  # type: ignore[no-any-return]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
 from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
 from airflow_provider_sfstream.clients.credentials import credentials_from
 from airflow_provider_sfstream.clients.pubsub import PubSubClient
@@ -24,3 +25,9 @@ def pubsub_client(org: LocalOrg, **options: Any) -> PubSubClient:
     """Return a client of the org's plaintext port."""
     provider = options.pop("provider", None) or token_provider(org)
     return PubSubClient(provider, endpoint=f"http://{org.grpc_target}", **options)
+
+
+def async_pubsub_client(org: LocalOrg, **options: Any) -> AsyncPubSubClient:
+    """Return an asyncio client of the org's plaintext port."""
+    provider = options.pop("provider", None) or token_provider(org)
+    return AsyncPubSubClient(provider, endpoint=f"http://{org.grpc_target}", **options)

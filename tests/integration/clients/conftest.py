@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -12,6 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from tests.support.localorg import LocalOrg
+
+_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +29,12 @@ def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
     running_org.clear_faults()
     running_org.reset_knobs()
     running_org.admin("POST", "/oauth", {"fail_next": 0, "fail_error": None, "empty_next": 0, "login_host": False})
+
+
+@pytest.fixture
+def topic(org: LocalOrg) -> str:
+    """A new, empty topic."""
+    return str(org.define(f"Order{next(_numbers)}__e", Amount__c="double", Note__c="string")["name"])
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""The Pub/Sub client against a real server: topics, publishing, subscriptions, faults."""
+"""The blocking Pub/Sub client against a real server: topics, publishing, its reading ahead, faults."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -20,11 +18,8 @@ from airflow_provider_sfstream.clients.pubsub import PubSubClient
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     ConfigurationError,
-    InvalidReplayIdError,
     InvalidTopicError,
     PublishError,
-    QuotaExceededError,
-    ReplayIdLostError,
     SalesforceStreamError,
     SchemaError,
     ServiceUnavailableError,
@@ -36,14 +31,6 @@ from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.schemas import record_name
 from tests.support.clients import pubsub_client, token_provider
 from tests.support.localorg import LocalOrg, wait_until
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def topic(org: LocalOrg) -> str:
-    """A new, empty topic."""
-    return str(org.define(f"Order{next(_numbers)}__e", Amount__c="double", Note__c="string")["name"])
 
 
 @pytest.fixture
@@ -88,13 +75,6 @@ class TestUnary:
         info = client.get_topic(topic)
         assert (info.name, info.can_publish, info.can_subscribe) == (topic, True, True)
         assert record_name(client.get_schema(info.schema_id)) == topic.removeprefix("/event/")
-
-    def test_a_schema_is_asked_for_once(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
-        schema_id = client.get_topic(topic).schema_id
-        before = len(org.requests("grpc", "GetSchema"))
-        with ThreadPoolExecutor(4) as pool:
-            assert len(set(pool.map(client.schema, [schema_id] * 8))) == 1
-        assert len(org.requests("grpc", "GetSchema")) == before + 1
 
     def test_an_unknown_topic(self, client: PubSubClient) -> None:
         with pytest.raises(TopicNotFoundError, match="/event/Nowhere__e"):
@@ -252,63 +232,9 @@ class TestPublish:
 
 
 class TestSubscribe:
-    def test_every_event_once_in_order(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
-        org.publish_many(topic, 2_500, {"Amount__c": "{n}", "Note__c": "note {n}"})
-        batches = read(client, topic, count=2_500)
-        record = org.record(topic)
-        assert replay_ids(batches) == [event["replay_id"] for event in record]
-        assert [p for batch in batches for p in batch.payloads] == [event["payload"] for event in record]
-        assert [i for batch in batches for i in batch.event_ids] == [event["event_id"] for event in record]
-        assert {s for batch in batches for s in batch.schema_ids} == {client.get_topic(topic).schema_id}
-        for batch in batches:
-            assert batch.latest_replay_id
-            assert batch.received_at > 1_600_000_000 * 10**9
-
-    def test_resume_is_strictly_after_a_replay_id(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
-        org.publish_many(topic, 300, {"Amount__c": "{n}"})
-        every = [event["replay_id"] for event in org.record(topic)]
-        for index in (0, 99, 298):
-            assert replay_ids(read(client, topic, every[index], count=299 - index)) == every[index + 1 :]
-
-    def test_latest_begins_with_what_comes_next(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
-        org.publish(topic, [{"Amount__c": 1.0}])
-        with closing(client.subscribe(topic, StartFrom.LATEST, idle_timeout=0.2)) as stream:  # type: ignore[type-var]
-            assert next(stream) is None
-            [published] = org.publish(topic, [{"Amount__c": 2.0}])
-            batch = next(batch for batch in stream if batch is not None and len(batch))
-            assert batch.replay_ids == [published]
-
-    @pytest.mark.parametrize("limit", [1, 50, 99, 100, 101, 150, 250])
-    def test_never_more_is_asked_for_than_the_limit(
-        self, org: LocalOrg, client: PubSubClient, topic: str, limit: int
-    ) -> None:
-        org.publish_many(topic, 400, {"Amount__c": "{n}"})
-        before = org.admin("GET", "/org")["delivered"]
-        assert len(replay_ids(read(client, topic, count=limit))) == limit
-        assert org.admin("GET", "/org")["delivered"] == before + limit
-
-    def test_small_responses_fill_the_pipe_too(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
-        org.knobs(batch_events=7)
-        org.publish_many(topic, 1_000, {"Amount__c": "{n}"})
-        batches = read(client, topic, count=1_000)
-        assert replay_ids(batches) == [event["replay_id"] for event in org.record(topic)]
-        assert max(map(len, batches)) == 7
-
     def test_silence_yields_none_each_time_anew(self, client: PubSubClient, topic: str) -> None:
         with closing(client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=0.05)) as stream:  # type: ignore[type-var]
             assert list(itertools.islice(stream, 4)) == [None] * 4
-
-    def test_a_keepalive_is_an_empty_batch_with_a_position(
-        self, org: LocalOrg, client: PubSubClient, topic: str
-    ) -> None:
-        [last] = org.publish(topic, [{"Amount__c": 1.0}])
-        org.knobs(keepalive_seconds=0.1)
-        with closing(client.subscribe(topic, last, idle_timeout=20)) as stream:  # type: ignore[type-var]
-            batch = next(stream)
-        assert batch is not None
-        assert len(batch) == 0
-        assert batch.pending == 100
-        assert batch.latest_replay_id
 
     def test_a_slow_consumer_bounds_what_is_fetched_and_loses_nothing(
         self, org: LocalOrg, client: PubSubClient, topic: str, monkeypatch: pytest.MonkeyPatch
@@ -343,96 +269,13 @@ class TestSubscribe:
         wait_until(lambda: not is_open(), what="the end of the call")
         assert not [thread for thread in threading.enumerate() if thread.name == f"sfstream-subscribe {topic}"]
 
-    def test_several_subscriptions_of_one_client(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
-        org.publish_many(topic, 1_000, {"Amount__c": "{n}"})
-        with ThreadPoolExecutor(3) as pool:
-            results = list(pool.map(lambda _: replay_ids(read(client, topic, count=1_000)), range(3)))
-        assert results == [[event["replay_id"] for event in org.record(topic)]] * 3
-
-    @pytest.mark.parametrize(
-        ("arguments", "expected"),
-        [
-            ({"start": b""}, InvalidReplayIdError),
-            ({"start": bytes(65)}, InvalidReplayIdError),
-            ({"limit": 0}, ConfigurationError),
-            ({"idle_timeout": 0}, ConfigurationError),
-        ],
-    )
-    def test_bad_arguments_fail_at_once(
-        self, org: LocalOrg, client: PubSubClient, topic: str, arguments: dict[str, Any], expected: type[Exception]
+    def test_an_idle_timeout_of_nothing_is_refused_at_once(
+        self, org: LocalOrg, client: PubSubClient, topic: str
     ) -> None:
         before = len(org.requests())
-        with pytest.raises(expected, match="Nothing was read"):
-            client.subscribe(topic, **{"start": StartFrom.EARLIEST, "idle_timeout": 1.0, **arguments})
+        with pytest.raises(ConfigurationError, match=r"idle_timeout=0 .*Nothing was read"):
+            client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=0)
         assert len(org.requests()) == before
-
-
-class TestSubscribeFaults:
-    @pytest.mark.parametrize(
-        ("fault", "expected"),
-        [
-            ({"code": "service.unavailable", "status": "INTERNAL"}, ServiceUnavailableError),
-            ({"code": "subscription.fetch.overflow", "status": "RESOURCE_EXHAUSTED"}, ThrottledError),
-            ({"code": "subscription.limit.exceeded", "status": "RESOURCE_EXHAUSTED"}, QuotaExceededError),
-            ({"code": "service.auth.error", "status": "UNAUTHENTICATED"}, SessionExpiredError),
-            ({"code": "", "status": "UNAVAILABLE", "message": "RST_STREAM closed stream"}, ServiceUnavailableError),
-            ({"how": "end"}, ServiceUnavailableError),
-            ({"how": "reset"}, ServiceUnavailableError),
-        ],
-    )
-    def test_what_came_before_a_fault_is_yielded_and_the_rest_can_be_resumed(
-        self, org: LocalOrg, client: PubSubClient, topic: str, fault: dict[str, str], expected: type[Exception]
-    ) -> None:
-        org.publish_many(topic, 1_000, {"Amount__c": "{n}"})
-        org.fault("drop_every", every=300, times=1, topic=topic, **fault)
-        got: list[bytes] = []
-        with pytest.raises(expected) as caught:  # noqa: PT012 - the events before it count
-            for batch in client.subscribe(topic, StartFrom.EARLIEST, limit=1_000, idle_timeout=20):
-                assert batch is not None
-                got += batch.replay_ids
-        assert type(caught.value) is expected
-        assert topic in str(caught.value)
-        assert len(got) <= 300
-        assert resumed(client, topic, got, count=1_000) == [event["replay_id"] for event in org.record(topic)]
-
-    def test_a_token_revoked_mid_stream(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
-        published = org.publish(topic, [{"Amount__c": 1.0}])
-        stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=20)
-        first = next(stream)
-        assert first is not None
-        assert first.replay_ids == published
-        org.revoke()
-        with pytest.raises(SessionExpiredError):
-            next(stream)
-        with pytest.raises(SessionExpiredError):
-            next(client.subscribe(topic, published[-1], idle_timeout=20))
-        client.renew_session()
-        client.renew_session()  # once more is no second login
-        logins = org.admin("GET", "/oauth")["requests"]
-        more = org.publish(topic, [{"Amount__c": 2.0}])
-        assert replay_ids(read(client, topic, published[-1], count=1)) == more
-        assert org.admin("GET", "/oauth")["requests"] == logins + 1
-
-    def test_renewing_before_anything_was_refused_keeps_the_token(self, org: LocalOrg, client: PubSubClient) -> None:
-        client.get_topic("/data/ChangeEvents")
-        logins = org.admin("GET", "/oauth")["requests"]
-        client.renew_session()
-        client.get_topic("/data/ChangeEvents")
-        assert org.admin("GET", "/oauth")["requests"] == logins
-
-    def test_an_expired_replay_id(self, org: LocalOrg, client: PubSubClient, topic: str) -> None:
-        first, *_ = org.publish(topic, [{"Amount__c": float(number)} for number in range(3)])
-        org.fault("expire", topic=topic, replay_id=first.hex())
-        with pytest.raises(ReplayIdLostError, match="on_invalid_replay"):
-            next(client.subscribe(topic, first, idle_timeout=20))
-
-    def test_a_replay_id_that_is_none(self, client: PubSubClient, topic: str) -> None:
-        with pytest.raises(ReplayIdLostError):
-            next(client.subscribe(topic, b"nonsense!!", idle_timeout=20))
-
-    def test_an_unknown_topic(self, client: PubSubClient) -> None:
-        with pytest.raises(TopicNotFoundError):
-            next(client.subscribe("/event/Nowhere__e", StartFrom.EARLIEST, idle_timeout=20))
 
     @pytest.mark.parametrize("end", ["ok", "reset"])
     def test_a_stream_closed_for_idleness_can_be_resumed(
@@ -453,31 +296,6 @@ class TestSubscribeFaults:
                 assert batch is not None
                 got += batch.replay_ids
         assert resumed(client, topic, got, count=1_000) == [event["replay_id"] for event in org.record(topic)]
-
-    def test_a_killed_server(self, tmp_path_factory: pytest.TempPathFactory) -> None:
-        with LocalOrg.running(tmp_path_factory.mktemp("killed")) as org:
-            topic = str(org.define("Order__e", Amount__c="double")["name"])
-            published = org.publish(topic, [{"Amount__c": 1.0}])
-            with pubsub_client(org) as client:
-                stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=20)
-                assert next(stream) is not None
-                org.kill()
-                with pytest.raises(ServiceUnavailableError):
-                    next(stream)
-                org.start()
-                more = org.publish(topic, [{"Amount__c": 2.0}])
-                org.revoke()
-
-                def resumed() -> list[bytes]:
-                    try:
-                        return replay_ids(read(client, topic, published[-1], count=1))
-                    except ServiceUnavailableError:
-                        return []
-                    except SessionExpiredError:
-                        client.renew_session()
-                        return []
-
-                assert wait_until(resumed, what="resuming") == more
 
 
 def test_no_secret_in_logs_reprs_or_errors(org: LocalOrg, topic: str, caplog: pytest.LogCaptureFixture) -> None:
