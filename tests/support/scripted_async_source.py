@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError, ServiceUnavailableError
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from tests.support.scripted_source import SCHEMA, SCHEMA_ID, Deliver, End, Event, Keepalive, Silence, replay_id
-from tests.support.virtual_time import virtual_now
+from tests.support.virtual_time import virtual_clock, virtual_now
 
 KEEPALIVE_SECONDS = 120.0
 
@@ -36,7 +36,8 @@ class ScriptedAsyncSource:
 
     A keepalive names a fresh position, behind the last event delivered. ``retained_from`` is the index of the oldest
     readable event: an earlier replay ID is lost. ``latest_from`` is where ``LATEST`` begins, by default behind the
-    stream's end. ``schema_fault`` is raised by ``schema``. Runs in virtual time.
+    stream's end. ``schema_fault`` is raised by ``schema``. ``latest_places`` is where each ``LATEST`` began,
+    ``delivered_at`` when each event came last, ``place`` how many of the stream were delivered. Runs in virtual time.
     """
 
     stream: list[Event]
@@ -49,6 +50,8 @@ class ScriptedAsyncSource:
     schemas_read: list[str] = field(default_factory=list)
     schema_json: str = SCHEMA
     latest_places: list[int] = field(default_factory=list)
+    delivered_at: dict[bytes, float] = field(default_factory=dict)
+    place: int = 0
     renewals: int = 0
     open_subscriptions: int = 0
 
@@ -60,7 +63,7 @@ class ScriptedAsyncSource:
         self.limits.append(limit)
         self.open_subscriptions += 1
         try:
-            place = self._place_after(start)
+            place = self.place = self._place_after(start)
             left = sys.maxsize if limit is None else limit
             named = start
             while left > 0:
@@ -74,6 +77,8 @@ class ScriptedAsyncSource:
                         left -= len(part)
                         if part:
                             named = part[-1].replay_id
+                            self.place = place
+                            self.delivered_at |= {event.replay_id: virtual_clock() for event in part}
                             yield self._batch(part, named, min(100, left))
                     case Keepalive(pending, at):
                         fresh = behind(self.stream[place - 1].replay_id if place else replay_id(0))

@@ -17,11 +17,13 @@ Result = TypeVar("Result")
 
 class _Selector(selectors.DefaultSelector):
     skipped = 0.0
+    threads_at_work = 0
 
     def select(self, timeout=None):
-        # Without a timer, only a file or another thread can go on: wait for that in earnest.
-        ready = super().select(None if timeout is None else 0)
-        if not ready and timeout is not None:
+        if timeout is None or (timeout > 0 and self.threads_at_work):
+            return super().select()  # only a file or another thread can go on: wait for that in earnest
+        ready = super().select(0)
+        if not ready:
             self.skipped += timeout
         return ready
 
@@ -37,6 +39,15 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self._virtual_selector.skipped
+
+    def run_in_executor(self, executor, func, *args):
+        self._virtual_selector.threads_at_work += 1
+        future = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(self._thread_ended)
+        return future
+
+    def _thread_ended(self, _: asyncio.Future[Any]) -> None:
+        self._virtual_selector.threads_at_work -= 1
 
 
 def virtual_clock() -> float:
@@ -54,7 +65,7 @@ def run_in_virtual_time(coroutine: Coroutine[Any, Any, Result]) -> Result:
 
     async def run() -> Result:
         result = await coroutine
-        gc.collect()  # a task whose error nobody looked at complains when it goes
+        gc.collect(1)  # a task whose error nobody looked at complains when it goes
         await asyncio.sleep(0)
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, f"left behind: {left}"
