@@ -138,12 +138,12 @@ class AirflowStack:
 
     def task_processes(self) -> list[str]:
         """Return the command lines of the processes in which tasks run now: the children of the executor's workers."""
-        scheduler = psutil.Process(self.processes["scheduler"].pid)
-        found = []
-        for process in scheduler.children(recursive=True):
+        tasks = []
+        for worker in psutil.Process(self.processes["scheduler"].pid).children():
             with suppress(psutil.NoSuchProcess):
-                found.append(" ".join(process.cmdline()))
-        return found
+                if "LocalExecutor" in " ".join(worker.cmdline()):
+                    tasks += [" ".join(task.cmdline()).strip() for task in worker.children(recursive=True)]
+        return tasks
 
     def stop(self) -> None:
         """End every component and its children."""

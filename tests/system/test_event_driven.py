@@ -13,6 +13,7 @@ from threading import Event, Thread
 import pyarrow.dataset as ds
 
 from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.triggers.topic_watch import STATE_KEY
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.landed import landed_replay_ids
 from tests.support.localorg import LocalOrg
@@ -90,9 +91,17 @@ def test_a_published_event_starts_the_example_dag(airflow: AirflowStack, system_
     assert payload["stream"]["topic"] == topic
     assert bytes.fromhex(payload["first_replay_id"]) in record(system_org, topic)
     window = airflow.xcom(EXAMPLE, run_id, "drain")
-    rows = ds.dataset(lake / "on_event" / "Order__e", partitioning="hive").to_table(columns=["_replay_id"])
+    rows = ds.dataset(lake / "on_event" / "tables" / "Order__e", partitioning="hive").to_table(columns=["_replay_id"])
     assert sorted(rows["_replay_id"].to_pylist()) == record(system_org, topic)
     assert window["stream"]["subscription"] == "on_event"
+
+
+def watch_position(airflow: AirflowStack, uri: str) -> bytes | None:
+    """Return the watch position in the state of the asset, as the UI shows it."""
+    asset = airflow.api("GET", "/assets", params={"uri_pattern": uri})["assets"][0]
+    entries = airflow.api("GET", f"/assets/{asset['id']}/state-store")["asset_state_store"]
+    values = {entry["key"]: entry["value"] for entry in entries}
+    return bytes.fromhex(values[STATE_KEY]["replay_id"]) if STATE_KEY in values else None
 
 
 def test_a_burst_gives_a_handful_of_runs_and_the_last_event_is_in_one(
@@ -103,8 +112,10 @@ def test_a_burst_gives_a_handful_of_runs_and_the_last_event_is_in_one(
     with unpaused(airflow, dag_id):
         wait_for(lambda: airflow.run_ids(dag_id), 90, "the run of the watch's start")
         before = settled(airflow, dag_id)
-        system_org.publish_many(topic, 10_000, {"Number__c": "{n}"})
+        _, last = system_org.publish_many(topic, 10_000, {"Number__c": "{n}"})
         wait_until_landed(airflow, system_org, lake, dag_id, topic, "alone")
+        uri = f"sfstream://salesforce_default{topic}?min_interval=2"
+        wait_for(lambda: watch_position(airflow, uri) == last, 30, "the watch position to follow")
         runs = len(settled(airflow, dag_id)) - len(before)
     print(f"\n10,000 events at once: {runs} runs")
     assert 1 <= runs <= 6

@@ -21,6 +21,7 @@ def drain(topic: str, subscription: str, **arguments: object) -> DrainReplayWind
         landing_url=os.environ["SFSTREAM_LAKE"],
         subscription=subscription,
         idle_timeout=1,
+        max_seconds=4,  # a steady flow has no end at which a drain has caught up
         retries=2,
         retry_delay=timedelta(seconds=1),
         **arguments,
