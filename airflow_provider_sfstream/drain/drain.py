@@ -70,7 +70,8 @@ def drain(
 ) -> DrainResult:
     """Give ``sink`` the events of ``topic`` after ``start``, until the first of ``limits`` or caught up.
 
-    Caught up is an empty response while events are still owed, or no event for ``limits.idle_timeout`` seconds.
+    Caught up is an empty response while events are still owed, or no event for ``limits.idle_timeout`` seconds
+    (``confirm_timeout`` before there is a position to record).
     Retriable faults resume from the last event given to the sink, after a jittered, doubling pause.
 
     :param position_time: The last known event time at ``start``, for messages and the gap.
@@ -171,8 +172,8 @@ class _Drain:
 
     def _read(self) -> StopReason | None:
         """Read one subscription until the drain is to stop. A fault ends it with an error."""
-        limits = self._limits
-        left = None if limits.max_events is None else limits.max_events - self._event_count
+        most = self._limits.max_events
+        left = None if most is None else most - self._event_count
         responses = self._source.subscribe(self._topic, self._resume, limit=left, idle_timeout=self._poll)
         idle = 0.0
         try:
@@ -180,7 +181,7 @@ class _Drain:
                 stop: StopReason | None = None
                 if response is None:
                     idle += self._poll
-                    if idle >= limits.idle_timeout and self._resume is not StartFrom.LATEST:
+                    if idle >= self._silence_that_ends_it() and self._resume is not StartFrom.LATEST:
                         stop = StopReason.CAUGHT_UP
                 elif len(response) == 0:
                     stop = self._confirm(response)
@@ -197,6 +198,11 @@ class _Drain:
             if close is not None:
                 close()
         raise ServiceUnavailableError(f"{self._topic}: the subscription ended without a status.")
+
+    def _silence_that_ends_it(self) -> float:
+        """Return the seconds without an event after which the stream counts as caught up."""
+        unconfirmed = self._through is None
+        return max(self._limits.idle_timeout, self._limits.confirm_timeout if unconfirmed else 0.0)
 
     def _confirm(self, response: EventBatch) -> StopReason | None:
         """Take the position that an empty response confirms, if events are still owed (else it confirms nothing)."""

@@ -29,6 +29,7 @@ class DrainLimits:
     :param max_seconds: Seconds of wall clock after which no further batch is waited for.
     :param idle_timeout: Seconds without an event after which the drain counts as caught up. An empty response
         that owes events ends it sooner.
+    :param confirm_timeout: Seconds that it takes at least while nothing was stored and no position confirmed.
     :param until: An event whose event time is at or past ``until + grace`` ends the drain and is not stored.
         Needs a time zone.
     :param grace: How far past ``until`` to keep storing, for events that arrive out of order.
@@ -39,6 +40,7 @@ class DrainLimits:
     max_bytes: int | None = None
     max_seconds: float | None = None
     idle_timeout: float = 10.0
+    confirm_timeout: float = 0.0
     until: datetime | None = None
     grace: timedelta = timedelta(0)
 
@@ -54,6 +56,10 @@ class DrainLimits:
         if not _is_seconds(self.idle_timeout):
             raise ConfigurationError(
                 f"idle_timeout={self.idle_timeout!r} must be a number of seconds above 0, for example 10."
+            )
+        if self.confirm_timeout and not _is_seconds(self.confirm_timeout):
+            raise ConfigurationError(
+                f"confirm_timeout={self.confirm_timeout!r} must be a number of seconds, 0 or more."
             )
         if self.until is not None and (not isinstance(self.until, datetime) or self.until.utcoffset() is None):
             raise ConfigurationError(

@@ -30,6 +30,10 @@ from airflow_provider_sfstream.stores.base import Position, ReplayStore
 
 log = logging.getLogger(__name__)
 
+CONFIRM_TIMEOUT = 300.0
+"""Seconds that the first drain of a day gives a quiet stream to confirm its position; Salesforce does within 270. A
+position that is neither moved nor confirmed can no longer be read after 72 hours, though nothing was published."""
+
 OnInvalidReplay = Literal["fail", "earliest", "latest"]
 
 
@@ -156,7 +160,7 @@ def _land(
             writer,
             stream.topic,
             start,
-            request.limits,
+            _confirming(request.limits, position, started_at),
             on_invalid_replay=request.on_invalid_replay,
             position_time=None if previous is None else previous.window.last_event_time or previous.finished_at,
         )
@@ -189,3 +193,11 @@ def _land(
             provider_version=__version__,
         )
     )
+
+
+def _confirming(limits: DrainLimits, position: Position, now: datetime) -> DrainLimits:
+    """Return ``limits`` that let a quiet stream confirm its position, if this is the first drain of a day (UTC)."""
+    recorded = position.updated_at
+    if position.replay_id is None or recorded is None or recorded.astimezone(UTC).date() >= now.astimezone(UTC).date():
+        return limits
+    return replace(limits, confirm_timeout=CONFIRM_TIMEOUT)

@@ -164,6 +164,28 @@ def test_max_seconds_holds_on_a_silent_stream():
     assert source.time.seconds <= 8
 
 
+CONFIRMING = DrainLimits(idle_timeout=10, confirm_timeout=300)
+
+
+def test_a_quiet_stream_is_given_time_to_confirm_its_position():
+    source = ScriptedSource(events(3), [Silence()] * 20 + [Keepalive(), Silence()])
+    result = run(source, source.stream[-1].replay_id, limits=CONFIRMING)
+    assert (result.stop_reason, result.event_count) == (StopReason.CAUGHT_UP, 0)
+    assert result.through == source.stream[-1].replay_id
+
+
+def test_a_quiet_stream_that_confirms_nothing_ends_the_drain_all_the_same():
+    source = ScriptedSource(events(3), [Silence()] * 100)
+    assert run(source, source.stream[-1].replay_id, limits=CONFIRMING).through is None
+    assert source.time.seconds == 300
+
+
+def test_a_stored_event_is_all_the_confirmation_that_is_needed():
+    source = ScriptedSource(events(3), [Silence(), Silence(), Deliver(3), *[Silence()] * 100])
+    assert run(source, limits=CONFIRMING).through == source.stream[-1].replay_id
+    assert source.time.seconds == 30
+
+
 @pytest.mark.parametrize(
     ("minutes", "grace", "kept"), [(5, 0, 5), (0, 0, 0), (5, 2, 7), (20, 0, 10)], ids=["cut", "at once", "grace", "all"]
 )

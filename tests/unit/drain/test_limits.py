@@ -22,6 +22,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
         ({"max_seconds": "60"}, "max_seconds='60'"),
         ({"idle_timeout": 0}, "idle_timeout=0"),
         ({"idle_timeout": None}, "idle_timeout=None"),
+        ({"confirm_timeout": -1}, "confirm_timeout=-1"),
         ({"until": datetime(2026, 1, 31)}, "time zone"),  # noqa: DTZ001
         ({"until": "2026-01-31"}, "until='2026-01-31'"),
         ({"until": NOON, "grace": timedelta(seconds=-1)}, "grace"),

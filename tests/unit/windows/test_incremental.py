@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from airflow_provider_sfstream.windows.incremental import (
     commit_window,
     drain_window,
 )
-from tests.support.scripted_source import Event, ScriptedSource, avro_payload, replay_id
+from tests.support.scripted_source import Event, Keepalive, ScriptedSource, Silence, Step, avro_payload, replay_id
 
 STREAM = Stream("00Dxx0000001gPLEAY", "pubsub", "/event/Order__e")
 EVENTS = [Event(replay_id(3 * n), avro_payload(1_700_000_000_000 + n), n) for n in range(1, 251)]
@@ -64,13 +64,21 @@ class World:
             else VariableReplayStore(catalog=self.catalog, variables=Variables())
         )
 
-    def run(self, number: int, try_number: int = 1, events: list[Event] | None = None, **more: Any) -> WindowOutcome:
+    def run(
+        self,
+        number: int,
+        try_number: int = 1,
+        events: list[Event] | None = None,
+        script: list[Step] | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        **more: Any,
+    ) -> WindowOutcome:
         run = RunIdentity(
             "orders", "drain", f"run-{number}", datetime(2026, 11, 20, number, tzinfo=UTC), try_number=try_number
         )
         request = WindowRequest(STREAM, run, DrainLimits(max_events=100), **more)
-        source = ScriptedSource(EVENTS if events is None else events)
-        return drain_window(request, source=source, store=self.store, catalog=self.catalog)
+        source = ScriptedSource(EVENTS if events is None else events, script or [])
+        return drain_window(request, source=source, store=self.store, catalog=self.catalog, now=now)
 
     def already_drained(self, number: int) -> bool:
         run = RunIdentity("orders", "drain", f"run-{number}", datetime(2026, 11, 20, number, tzinfo=UTC), try_number=2)
@@ -299,3 +307,16 @@ def test_an_empty_window_confirms_the_position(world: World, start: Any) -> None
     assert empty.manifest.window.through == EVENTS[9].replay_id
     assert outcome.manifest.window.through == EVENTS[9].replay_id
     assert world.run(3).manifest.window.event_count == 100
+
+
+@pytest.mark.parametrize(("days", "confirmed"), [(0, False), (1, True)])
+def test_the_first_drain_of_a_day_lets_a_quiet_stream_confirm_its_position(
+    world: World, days: int, confirmed: bool
+) -> None:
+    world.run(1, events=EVENTS[:10])
+    recorded = world.store.read(STREAM)
+    fresh = replay_id(9_999)
+    script: list[Step] = [Silence(), Silence(), Silence(), Keepalive(at=fresh)]
+    outcome = world.run(2, events=EVENTS[:10], script=script, now=lambda: recorded.updated_at + timedelta(days=days))
+    assert outcome.manifest.window.event_count == 0
+    assert world.store.read(STREAM).replay_id == (fresh if confirmed else recorded.replay_id)
