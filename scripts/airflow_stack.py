@@ -243,10 +243,15 @@ class AirflowStack:
         return self.api("GET", path, params={"deserialize": True})["value"]
 
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
-        """Return the text of a task's log."""
+        """Return the text of a task's log, with the errors that ended it."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
         content = self.api("GET", path, params={"full_content": True})["content"]
-        return "\n".join(str(line.get("event", line)) if isinstance(line, dict) else str(line) for line in content)
+        lines: list[str] = []
+        for line in content:
+            entry = line if isinstance(line, dict) else {"event": line}
+            lines.append(str(entry.get("event", entry)))
+            lines += [f"{error['exc_type']}: {error['exc_value']}" for error in entry.get("error_detail") or ()]
+        return "\n".join(lines)
 
 
 @contextmanager
