@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -16,9 +16,24 @@ if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
     from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+    from airflow_provider_sfstream.stores.base import Position
     from airflow_provider_sfstream.watch.conditions import WakeUp
 
 log = logging.getLogger(__name__)
+
+LONGEST_WAIT = timedelta(hours=12)
+"""After which a drain takes what is there, if only nothing."""
+LONGEST_UNCONFIRMED = timedelta(hours=30)
+"""After which a position must be moved or confirmed by a drain before anybody waits again. With the wait, and with the
+day for which drains may leave a position unconfirmed, it stays below the 72 hours for which a replay ID can be read: a
+stream is not lost only because it was quiet."""
+
+
+def is_to_be_confirmed(position: Position, now: datetime) -> bool:
+    """Return whether waiting after ``position`` could end with a replay ID that is too old to be read."""
+    if position.replay_id is None or position.updated_at is None:
+        return False
+    return now - position.updated_at > LONGEST_UNCONFIRMED
 
 
 def wake_up_conditions(
@@ -42,14 +57,14 @@ class EventOperator(Protocol):
     salesforce_conn_id: str
     subscription: str
 
-    def defer(self, *, trigger: BaseTrigger, method_name: str, timeout: timedelta | None) -> NoReturn: ...
+    def defer(self, *, trigger: BaseTrigger, method_name: str, timeout: timedelta) -> NoReturn: ...
 
 
 def defer_until(
     operator: EventOperator,
     conditions: WakeUpConditions,
     start: bytes | StartFrom,
-    timeout: timedelta | None,
+    timeout: timedelta,
 ) -> NoReturn:
     """Leave the worker, until the trigger finds that ``conditions`` hold for the events after ``start``.
 
@@ -76,31 +91,26 @@ def wait_in_worker(
     topic: str,
     start: bytes | StartFrom,
     conditions: WakeUpConditions,
-    timeout: timedelta | None,
-) -> WakeUp:
-    """Block until ``conditions`` hold for the events after ``start``, and return the wake-up.
+    timeout: timedelta,
+) -> WakeUp | None:
+    """Block until ``conditions`` hold for the events after ``start``, and return the wake-up; ``None`` after a timeout.
 
     Outlasts faults that pass, like the trigger. The connection is looked up first, because the worker's way to Airflow
     is not for event loops.
 
-    :param timeout: the task's execution timeout. Airflow's own alarm may be swallowed by an event loop's callback.
-    :raises AirflowTaskTimeout: after ``timeout``.
     :raises SalesforceStreamError: a fault that no waiting can mend.
     """
-    from airflow.sdk.exceptions import AirflowTaskTimeout
-
     from airflow_provider_sfstream.watch.wake_ups import first_wake_up
 
     async def wait() -> WakeUp:
-        async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
-            async with hook.async_client() as client:
-                return await first_wake_up(client, topic, start, conditions)
+        async with asyncio.timeout(timeout.total_seconds()), hook.async_client() as client:
+            return await first_wake_up(client, topic, start, conditions)
 
     hook.settings()
     try:
         return asyncio.run(wait())
     except TimeoutError:
-        raise AirflowTaskTimeout(f"{topic}: too few events came within {timeout}; nothing was read or moved.") from None
+        return None
 
 
 def awaited(conditions: WakeUpConditions, start: bytes | StartFrom) -> str:

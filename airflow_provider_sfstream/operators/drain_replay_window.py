@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import Asset, BaseOperator, conf
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException, AirflowTaskTimeout, TaskDeferralTimeout
 
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -23,8 +23,10 @@ from airflow_provider_sfstream.operators._parts import (
     summary,
 )
 from airflow_provider_sfstream.operators._waiting import (
+    LONGEST_WAIT,
     awaited,
     defer_until,
+    is_to_be_confirmed,
     log_wake_up,
     wait_in_worker,
     wake_up_conditions,
@@ -33,8 +35,6 @@ from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.drain.limits import DrainLimits
@@ -70,7 +70,10 @@ class DrainReplayWindowOperator(BaseOperator):
     With ``min_events`` it waits for events first: on the triggerer, without a worker, if ``deferrable``. It does not
     wait when an earlier try of the run already made its window, nor when a stream without a position starts from
     ``"latest"``: the drain itself finds where that is, and events that end a wait would lie before it. A replay
-    ID that can no longer be read ends the wait, so that ``on_invalid_replay`` applies.
+    ID that can no longer be read ends the wait, so that ``on_invalid_replay`` applies. Salesforce forgets
+    a replay ID after 72 hours even if nothing was published since, and only a drain records a newer one: therefore a
+    wait ends after 12 hours by draining what is there, few events or none, and does not begin when the position was
+    last recorded more than 30 hours ago.
 
     The XCom result is a small dict: ``window_id``, ``manifest_url``, ``landing_url``, ``stream``, ``kind``,
     ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``, ``last_event_time``,
@@ -103,8 +106,9 @@ class DrainReplayWindowOperator(BaseOperator):
     :param min_events: wait until this many events follow the position before draining. 0: drain at once what is
         there. ``None``: 1 if ``deferrable=True`` is given here, else 0.
     :param max_wait: with fewer than ``min_events``, drain once the oldest of them is this old (seconds or timedelta).
-    :param deferrable: wait on the triggerer instead of in a worker; bounded by ``execution_timeout`` either way.
-        ``None``: as ``[operators] default_deferrable`` says, which thus decides where a drain waits, never whether.
+    :param deferrable: wait on the triggerer instead of in a worker. ``None``: as ``[operators] default_deferrable``
+        says, which thus decides where a drain waits, never whether. Either way the task fails once a wait has lasted
+        for ``execution_timeout``.
     :raises ConfigurationError: at construction, if an argument cannot be used.
     """
 
@@ -207,6 +211,16 @@ class DrainReplayWindowOperator(BaseOperator):
             log_wake_up(event)
             return self._drain(self._prepare(), context)
 
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Go on after a deferral; after the longest wait there is, by draining what is there."""
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            if not self._waited_long_enough():
+                raise
+        with airflow_errors():
+            return self._drain(self._prepare(), context)
+
     def _prepare(self) -> _Prepared:
         """Check everything that a drain needs, before anything is read or moved."""
         from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
@@ -235,15 +249,35 @@ class DrainReplayWindowOperator(BaseOperator):
         if already_drained(stream, run, position, store=drain.store, catalog=drain.catalog):
             self.log.info("%s: not waiting for events, because %s already has its window.", stream, run)
             return
+        if is_to_be_confirmed(position, datetime.now(UTC)):
+            self.log.info(
+                "%s: not waiting for events, because the position was last recorded at %s and could age "
+                "out; draining confirms it.",
+                stream,
+                position.updated_at,
+            )
+            return
         if start is StartFrom.LATEST:
             self.log.info("%s: not waiting for events, because the first drain records where 'latest' is.", stream)
             return
         drain.store.close()  # a wait may be long
         self.log.info("%s: waiting for %s.", stream, awaited(conditions, start))
+        longest = min(LONGEST_WAIT, self.execution_timeout or LONGEST_WAIT)
         if self.deferrable:
-            defer_until(self, conditions, start, self.execution_timeout)
-        wake_up = wait_in_worker(drain.hook, stream.topic, start, conditions, self.execution_timeout)
-        log_wake_up(payload(stream, wake_up))
+            defer_until(self, conditions, start, longest)
+        wake_up = wait_in_worker(drain.hook, stream.topic, start, conditions, longest)
+        if wake_up is not None:
+            log_wake_up(payload(stream, wake_up))
+        elif not self._waited_long_enough():
+            # Airflow's own alarm, but an event loop may have swallowed it.
+            raise AirflowTaskTimeout(f"{stream}: too few events came within {longest}; nothing was read or moved.")
+
+    def _waited_long_enough(self) -> bool:
+        """Return whether a wait that timed out was the longest there is, and not ended by the execution timeout."""
+        if self.execution_timeout is not None and self.execution_timeout <= LONGEST_WAIT:
+            return False
+        self.log.info("%s: too few events came within %s; draining what is there.", self.topic, LONGEST_WAIT)
+        return True
 
     def _drain(self, drain: _Prepared, context: Context) -> dict[str, Any]:
         from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window
@@ -270,8 +304,6 @@ class DrainReplayWindowOperator(BaseOperator):
         return self._report(outcome, drain.catalog.landing.url, context)
 
     def _limits(self) -> DrainLimits:
-        from datetime import datetime
-
         from airflow_provider_sfstream.drain.limits import DrainLimits
 
         until = self.until or None

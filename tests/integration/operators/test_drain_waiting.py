@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
+from airflow_provider_sfstream.operators._waiting import LONGEST_WAIT
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
@@ -104,7 +107,7 @@ def test_it_defers_from_where_the_stream_stands_and_tells_no_secret(
         "max_wait": 60.0,
         "min_interval": 5.0,
     }
-    assert (deferral.method_name, deferral.timeout) == ("execute_complete", None)
+    assert (deferral.method_name, deferral.timeout) == ("execute_complete", LONGEST_WAIT)
     assert "waiting for 2 events, or one that is 60 s old, from the earliest on" in capsys.readouterr().out
 
     ids = publish(org, 3)
@@ -177,6 +180,39 @@ def test_the_first_drain_from_latest_does_not_wait_the_next_one_does(
     first = operator.execute(context_for("drain"))
     assert (first["event_count"], first["committed"]) == (0, True)
     assert trigger_arguments(deferred(operator, run=2))["replay_id"] == first["through"]
+
+
+@pytest.mark.parametrize("published", [1, 0])
+def test_after_the_longest_wait_it_drains_what_is_there(
+    org: LocalOrg, store: TableReplayStore, drain: MakeDrain, published: int
+) -> None:
+    operator = drain(deferrable=True, min_events=5, execution_timeout=LONGEST_WAIT * 2)
+    assert deferred(operator).timeout == LONGEST_WAIT
+    publish(org, published)
+    result = operator.resume_execution("__fail__", {"error": "Trigger timeout"}, context_for("drain"))
+    assert (result["event_count"], result["committed"]) == (published, True)
+
+
+def test_a_position_that_could_age_out_during_the_wait_is_confirmed_instead(
+    org: LocalOrg, store: TableReplayStore, drain: MakeDrain, tmp_path: Path
+) -> None:
+    last = publish(org, 2)[-1]
+    operator = drain(deferrable=True)
+    resume(operator, deferral := deferred(operator), fired(deferral))
+    org.knobs(clock_offset_seconds=31 * 3600, keepalive_seconds=2)  # later than the drain's idle_timeout
+    with closing(sqlite3.connect(tmp_path / "replay.db")) as database, database:
+        database.execute("UPDATE sfstream_position SET updated_at = datetime('now', '-31 hours')")
+    quiet = operator.execute(context_for("drain", run_id="run-2", hour=2))
+    assert (quiet["event_count"], quiet["after"]) == (0, last.hex())
+    assert quiet["through"] != last.hex(), "Salesforce named a newer replay ID, and the drain stayed until it did"
+    assert store.read(stream(org)).replay_id == bytes.fromhex(quiet["through"])
+
+    deferral = deferred(operator, run=3)
+    assert trigger_arguments(deferral)["replay_id"] == quiet["through"]
+    org.knobs(clock_offset_seconds=(31 + 71) * 3600)  # the events drained first are long gone
+    new = publish(org, 1)
+    result = resume(operator, deferral, fired(deferral), run=3)
+    assert (result["event_count"], result["through"], result["gap"]) == (1, new[0].hex(), None)
 
 
 @pytest.mark.parametrize("deferrable", [True, False])

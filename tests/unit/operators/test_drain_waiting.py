@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +10,9 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferralTimeout
 
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, ReplayStoreError
+from airflow_provider_sfstream.operators._waiting import LONGEST_UNCONFIRMED, LONGEST_WAIT, is_to_be_confirmed
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.stores.base import Position
 from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.watch.payload import error_payload
 from tests.support.tasks import context_for
@@ -89,6 +91,22 @@ def test_a_wait_over_the_execution_timeout_fails_the_task() -> None:
     operator = drain(deferrable=True, execution_timeout=timedelta(seconds=5))
     with pytest.raises(TaskDeferralTimeout):
         operator.resume_execution("__fail__", {"error": "Trigger timeout"}, context_for("drain"))
+
+
+@pytest.mark.parametrize(
+    ("replay_id", "hours", "due"),
+    [(b"\x01", 31, True), (b"\x01", 29, False), (b"\x01", None, False), (None, 31, False)],
+)
+def test_a_position_is_confirmed_before_it_can_age_out(replay_id: bytes | None, hours: int | None, due: bool) -> None:
+    now = datetime(2026, 11, 20, tzinfo=UTC)
+    recorded = None if hours is None else now - timedelta(hours=hours)
+    assert is_to_be_confirmed(Position(replay_id, fence=1, updated_at=recorded), now) is due
+
+
+def test_no_wait_can_outlast_the_retention_of_the_position_that_it_began_from() -> None:
+    unconfirmed_by_drains_of_one_day = timedelta(hours=24)
+    retention = timedelta(hours=72)
+    assert unconfirmed_by_drains_of_one_day + LONGEST_UNCONFIRMED + LONGEST_WAIT < retention
 
 
 def test_a_dag_with_it_can_be_serialized() -> None:
