@@ -152,6 +152,7 @@ def _land(
     stream = request.stream
     started_at = now()
     start = position.replay_id if position.replay_id is not None else request.start_from
+    limits = _confirming(request.limits, position, started_at)
     previous = catalog.read_manifest(stream, position.window_id) if position.window_id else None
     attempt = f"{request.run.try_number}-{secrets.token_hex(4)}"
     with ParquetWindowWriter(catalog.landing, stream, window_id, attempt=attempt, schema=source.schema) as writer:
@@ -160,11 +161,19 @@ def _land(
             writer,
             stream.topic,
             start,
-            _confirming(request.limits, position, started_at),
+            limits,
             on_invalid_replay=request.on_invalid_replay,
             position_time=None if previous is None else previous.window.last_event_time or previous.finished_at,
         )
         landed = writer.finish()
+    if limits.confirm_timeout and result.through is None:
+        log.warning(
+            "%s: nothing came, and the drain ended (%s) before Salesforce named a newer replay ID. The position can be "
+            "read for 72 hours only. Give the first drain of a day max_seconds of at least %.0f.",
+            stream,
+            result.stop_reason,
+            limits.confirm_timeout,
+        )
     after = start if isinstance(start, bytes) else None
     window = ReplayWindow(
         window_id=window_id,

@@ -320,3 +320,12 @@ def test_the_first_drain_of_a_day_lets_a_quiet_stream_confirm_its_position(
     outcome = world.run(2, events=EVENTS[:10], script=script, now=lambda: recorded.updated_at + timedelta(days=days))
     assert outcome.manifest.window.event_count == 0
     assert world.store.read(STREAM).replay_id == (fresh if confirmed else recorded.replay_id)
+
+
+def test_a_quiet_stream_that_confirms_nothing_is_warned_of(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.run(1, events=EVENTS[:10])
+    recorded = world.store.read(STREAM)
+    tomorrow = recorded.updated_at + timedelta(days=1)
+    world.run(2, events=EVENTS[:10], script=[Silence()] * 100, now=lambda: tomorrow)
+    assert world.store.read(STREAM).replay_id == recorded.replay_id
+    assert "max_seconds of at least 300" in caplog.text
