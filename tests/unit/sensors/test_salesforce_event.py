@@ -9,7 +9,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException, TaskDeferralError
+from airflow.sdk.exceptions import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    TaskDeferralError,
+    TaskDeferred,
+)
 
 from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
@@ -75,6 +81,19 @@ def test_what_names_a_stream_is_templated(name: str) -> None:
 def test_the_streaming_api_is_refused(topic: str) -> None:
     with pytest.raises(AirflowFailException, match="Streaming API"):
         sensor(topic=topic).execute(context_for("wait"))
+
+
+def test_what_the_trigger_would_refuse_fails_for_good_before_the_deferral() -> None:
+    with pytest.raises(AirflowFailException, match="subscription=' '"):
+        sensor(replay_id="00aa", subscription=" ").execute(context_for("wait"))
+
+
+def test_without_a_position_to_read_it_defers_without_a_login() -> None:
+    with pytest.raises(TaskDeferred) as caught:
+        sensor(replay_store=None, start_from="latest", timeout=60).execute(context_for("wait"))
+    arguments = caught.value.trigger.serialize()[1]
+    assert (arguments["replay_id"], arguments["start_from"]) == (None, "latest")
+    assert caught.value.timeout == timedelta(seconds=60)
 
 
 def resume(made: SalesforceEventSensor, method: str, event: dict[str, Any]) -> Any:
