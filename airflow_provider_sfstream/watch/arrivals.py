@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 FAULTS_TO_WARN_OF = 5
 """Faults in a row from which on each is a warning: by then, some ten seconds have passed without a response."""
 
+SESSION_HOLDS_AFTER = 30.0
+"""Seconds after which a renewed session was accepted: a quiet topic may not respond for far longer, and a session
+that ends then ends for a reason of its own."""
+
 
 async def arrivals(
     source: AsyncEventSource,
@@ -41,7 +45,7 @@ async def arrivals(
 
     :param limit: how many events to ask for in total; ends when they have come. ``None``: goes on for ever.
     :raises ReplayIdLostError: the last replay ID seen can no longer be read.
-    :raises SessionExpiredError: a renewed session was refused too, without a response in between.
+    :raises SessionExpiredError: a session was refused within 30 seconds of its renewal, before any response.
     :raises SalesforceStreamError: any other fault that a repetition cannot heal.
     """
     resume, left = start, limit
@@ -57,6 +61,7 @@ async def arrivals(
                     resume = arrived.replay_ids[-1] if len(arrived) else arrived.latest_replay_id
                     left = None if left is None else left - len(arrived)
                     yield arrived
+                    del response, arrived  # nothing is kept during the wait for the next one, which may be long
             if left is None or left > 0:
                 raise ServiceUnavailableError(f"{topic}: the subscription ended without a status.")
         except SalesforceStreamError as error:
@@ -101,6 +106,7 @@ class _Recovery:
         self._clock = clock
         self._retries = Retries(topic, None, random)
         self._out_of_reach_since = 0.0
+        self._renewed_at = 0.0
 
     def progressed(self) -> None:
         """Note that a response came."""
@@ -111,9 +117,12 @@ class _Recovery:
 
     def pause_after(self, error: SalesforceStreamError) -> float:
         """Return the seconds to wait before subscribing again, or raise ``error`` if that cannot help."""
+        if error.invalidates_token and self._clock() - self._renewed_at >= SESSION_HOLDS_AFTER:
+            self._retries.session_renewed = False
         pause = self._retries.pause_after(error)
         if error.invalidates_token:
             self._source.renew_session()
+            self._renewed_at = self._clock()
         failures = self._retries.failures
         if failures == 1:
             self._out_of_reach_since = self._clock()

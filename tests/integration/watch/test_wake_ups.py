@@ -23,8 +23,14 @@ SECONDS = 60.0
 """After which a test has waited in vain."""
 EARLIEST, LATEST = StartFrom.EARLIEST, StartFrom.LATEST
 EVENTS, STARTED, REPLAY_LOST, QUIET = WakeUpReason
-SHORT_PAUSES = {"random": lambda: 0.0}
 _numbers = itertools.count()
+
+
+async def shorter(seconds: float) -> None:
+    await asyncio.sleep(seconds / 10)
+
+
+SHORT_PAUSES = {"sleep": shorter}
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.watch.arrivals import arrivals
+from airflow_provider_sfstream.watch.read_ahead import ReadAhead
 from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, behind
 from tests.support.scripted_source import Deliver, End, Event, Keepalive, Silence, events
 from tests.support.virtual_time import run_in_virtual_time, virtual_clock
@@ -153,6 +155,49 @@ def test_a_session_refused_right_after_its_renewal_is_raised():
     with pytest.raises(SessionExpiredError, match="two"):
         read(source, count=3)
     assert source.renewals == 1
+
+
+def test_a_renewed_session_that_held_for_a_while_may_end_too():
+    expired = SessionExpiredError("refused")
+    source = ScriptedAsyncSource(
+        events(1), [Pass(5), expired, Pass(30), expired, Pass(100), expired, Pass(1), Keepalive()]
+    )
+    replay_ids, _ = read(source, count=1)
+    assert (replay_ids, source.renewals) == (ids(source.stream), 3)
+    source = ScriptedAsyncSource(events(1), [expired, Pass(29), expired])
+    with pytest.raises(SessionExpiredError):
+        read(source, count=1)
+
+
+def test_what_was_yielded_is_not_kept_while_the_next_response_is_waited_for():
+    class Payload(bytes):
+        alive = 0
+
+        def __new__(cls, content):
+            cls.alive += 1
+            return super().__new__(cls, content)
+
+        def __del__(self):
+            type(self).alive -= 1
+
+    class Source(ScriptedAsyncSource):
+        def _batch(self, part, latest, pending):
+            return replace(super()._batch(part, latest, pending), payloads=[Payload(e.payload) for e in part])
+
+    async def main():
+        source = Source(events(300), [Deliver(100), Pass(50), Deliver(100), Pass(50)])
+        options = {"clock": virtual_clock, "sleep": asyncio.sleep, "random": lambda: 1.0}
+        responses = arrivals(source, TOPIC, EARLIEST, limit=None, silence_timeout=40, **options)
+        async with ReadAhead(responses) as reader:
+            kept = []
+            for _ in range(4):
+                response = await reader.next(10)
+                kept.append((response is not None, Payload.alive))
+                del response
+        return kept
+
+    kept = run_in_virtual_time(main())
+    assert kept == [(True, 100), (False, 0), (False, 0), (False, 0)]
 
 
 @pytest.mark.parametrize("kind", [AuthenticationError, QuotaExceededError, TopicNotFoundError, ReplayIdLostError])
