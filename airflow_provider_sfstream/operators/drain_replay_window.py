@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import Asset, BaseOperator, conf
+from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowSkipException, AirflowTaskTimeout, TaskDeferralTimeout
 
-from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.operators._outlets import DrainOutlets
 from airflow_provider_sfstream.operators._parts import (
     airflow_errors,
     check_choice,
@@ -178,7 +178,8 @@ class DrainReplayWindowOperator(BaseOperator):
         check_choice("advance", advance, ("automatic", "manual"))
         if "{{" not in on_invalid_replay:
             check_choice("on_invalid_replay", on_invalid_replay, ON_INVALID_REPLAY)
-        self._landed_asset = self._add_outlet()
+        self._assets = DrainOutlets.of(self)
+        self.outlets = [*self.outlets, *(each for each in self._assets.declared() if each not in self.outlets)]
 
     def _wake_up_conditions(self) -> WakeUpConditions | None:
         """Return what to wait for; ``None`` to wait for nothing."""
@@ -187,15 +188,6 @@ class DrainReplayWindowOperator(BaseOperator):
                 return None
             raise ConfigurationError("max_wait says when to drain fewer than min_events; set min_events above 0 too.")
         return wake_up_conditions(self.min_events, self.max_wait)
-
-    def _add_outlet(self) -> Asset | None:
-        """Declare the landed stream as an outlet, unless its name is only known when the task runs."""
-        if any("{{" in str(value) for value in (self.topic, self.salesforce_conn_id, self.subscription)):
-            return None
-        asset = landed_stream_asset(self.salesforce_conn_id, self.topic, self.subscription)
-        if asset not in self.outlets:
-            self.outlets = [*self.outlets, asset]
-        return asset
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait for events if asked to, then drain, land and record one window; return its summary."""
@@ -337,9 +329,7 @@ class DrainReplayWindowOperator(BaseOperator):
         )
         if result["gap"]:
             self.log.warning("Events were lost before this window: %s", result["gap"])
-        if self._landed_asset is not None:
-            keys = ("window_id", "manifest_url", "event_count", "payload_bytes", "first_event_time", "last_event_time")
-            context["outlet_events"][self._landed_asset].extra.update({key: result[key] for key in keys})
+        self._assets.tell(result, context)
         if self.skip_if_empty and not result["event_count"]:
             raise AirflowSkipException(f"No new events on {self.topic}; window {result['window_id']} is empty.")
         return result

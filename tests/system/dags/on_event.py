@@ -28,9 +28,14 @@ def drain(topic: str, subscription: str, **arguments: object) -> DrainReplayWind
     )
 
 
-for name, topic in (("first", "/event/Flow__e"), ("second", "/event/Flow__e"), ("alone", "/event/Alone__e")):
+for name, topic, limits in (
+    ("first", "/event/Flow__e", {}),
+    ("second", "/event/Flow__e", {}),
+    ("alone", "/event/Alone__e", {}),
+    ("limited", "/event/Alone__e", {"max_events": 2000}),
+):
     with DAG(f"on_event.{name}", schedule=[salesforce_topic_asset(topic, min_interval=2)], **SETTINGS) as dag:
-        drain(topic, name)
+        drain(topic, name, **limits)
     globals()[dag.dag_id] = dag
 
 with DAG("waiting.drain", schedule=None, **SETTINGS) as waiting:
