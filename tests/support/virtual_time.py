@@ -46,6 +46,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_ended)
         return future
 
+    async def shutdown_default_executor(self, *timeout: float) -> None:
+        self._virtual_selector.threads_at_work += 1  # the thread that joins the others
+        await super().shutdown_default_executor(*timeout)
+
     def _thread_ended(self, _: asyncio.Future[Any]) -> None:
         self._virtual_selector.threads_at_work -= 1
 
