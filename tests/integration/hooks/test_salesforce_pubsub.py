@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.exceptions import AuthenticationError
+from airflow_provider_sfstream.exceptions import AuthenticationError, ConfigurationError
+from airflow_provider_sfstream.hooks import salesforce_pubsub
 from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
 from airflow_provider_sfstream.protocol.events import StartFrom
 from tests.support.localorg import LocalOrg
@@ -138,3 +140,84 @@ async def test_org_id_without_blocking(org: LocalOrg, hook: Any) -> None:
 def test_a_refused_login_raises(hook: Any) -> None:
     with pytest.raises(AuthenticationError):
         _ = hook(consumer_secret="WRONG").org_id
+
+
+def logins(org: LocalOrg) -> int:
+    return int(org.admin("GET", "/oauth")["requests"])
+
+
+class TestAsyncClient:
+    async def test_reads_events(self, org: LocalOrg, hook: Any) -> None:
+        org.publish("/event/Order__e", [{"Amount__c": 1.0}])
+        async with hook().async_client() as client:
+            stream = client.subscribe("/event/Order__e", StartFrom.EARLIEST, limit=1, silence_timeout=20)
+            [batch] = [batch async for batch in stream]
+            assert len(batch) == 1
+            assert await client.org_id() == org.org_id
+
+    async def test_over_tls(self, org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AIRFLOW_CONN_TLS", json.dumps(org.airflow_connection()))
+        org.publish("/event/Order__e", [{"Amount__c": 1.0}])
+        async with SalesforcePubSubHook("tls").async_client() as client:
+            stream = client.subscribe("/event/Order__e", StartFrom.EARLIEST, limit=1, silence_timeout=20)
+            assert [len(batch) async for batch in stream] == [1]
+
+    async def test_equal_connections_share_one_client_and_one_login(self, org: LocalOrg, hook: Any) -> None:
+        before = logins(org)
+        leave = asyncio.Event()
+
+        async def user() -> Any:
+            async with hook().async_client() as client:
+                org_id = await client.org_id()
+                await leave.wait()
+                assert await client.org_id() == org_id, "it is open until the last one has left"
+            return client
+
+        users = [asyncio.create_task(user()) for _ in range(200)]
+        async with hook().async_client() as client:
+            assert await client.org_id() == org.org_id
+            leave.set()
+            assert set(await asyncio.gather(*users)) == {client}
+            assert logins(org) == before + 1
+        with pytest.raises(RuntimeError, match="closed"):
+            await client.schema("K98aAtiNFBjA-PJlcvaQ2g")
+
+    async def test_an_edited_connection_gives_another_client(self, hook: Any) -> None:
+        old = hook()
+        async with old.async_client() as first, hook(organization_id="").async_client() as second:
+            assert second is first, "what is said is the same"
+            async with hook(allow_insecure=True).async_client() as third:
+                assert third is not first
+            async with hook(proxies={"https": "http://127.0.0.1:1"}).async_client() as fourth:
+                assert fourth is not first
+
+    async def test_a_refused_login_does_not_poison_the_others(self, org: LocalOrg, hook: Any) -> None:
+        org.admin("POST", "/oauth", {"fail_next": 1, "fail_error": "invalid_client"})
+        before = logins(org)
+        one = hook()
+        async with one.async_client() as client:
+            outcomes = await asyncio.gather(*(client.org_id() for _ in range(20)), return_exceptions=True)
+            assert {type(outcome) for outcome in outcomes} == {AuthenticationError}
+            assert logins(org) == before + 1, "one attempt for all who waited"
+            async with hook().async_client() as same:
+                assert same is client
+                assert await same.org_id() == org.org_id
+
+    async def test_unusable_fields_are_refused_and_leave_nothing(self, org: LocalOrg, hook: Any) -> None:
+        before = len(org.requests())
+        for changes, part in [
+            ({"consumer_secret": ""}, "consumer_secret"),
+            ({"pubsub_endpoint": "http://192.0.2.1:7443"}, "allow_insecure"),
+            ({"tls_ca": "/no/such/file.pem"}, "tls_ca"),
+        ]:
+            for _ in range(2):
+                with pytest.raises(ConfigurationError, match=part):
+                    await hook(**changes).async_client().__aenter__()
+        assert len(org.requests()) == before
+
+    async def test_no_secret_in_reprs(self, org: LocalOrg, hook: Any) -> None:
+        one = hook()
+        async with one.async_client() as client:
+            await client.org_id()
+            shown = repr(one.__dict__) + repr(client.__dict__) + repr(salesforce_pubsub._async_clients.__dict__)
+        assert org.client_secret not in shown

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -148,3 +150,22 @@ def test_test_connection_names_unusable_fields(connect: Any) -> None:
     ok, message = SalesforcePubSubHook().test_connection()
     assert not ok
     assert "allow_insecure" in message
+
+
+def test_settings_that_say_the_same_are_one_key_and_any_difference_is_another() -> None:
+    """Async clients are shared by settings."""
+    one = settings({**APP, "proxies": {"https": "http://proxy:1"}})
+    assert hash(one) == hash(settings({**APP, "proxies": '{"https": "http://proxy:1"}'}))
+    others = [{"consumer_secret": "other"}, {"pubsub_endpoint": "host:1"}, {"tls_ca": "/x"}, {"proxies": {}}]
+    for change in others:
+        assert settings({**APP, "proxies": {"https": "http://proxy:1"}, **change}) != one
+
+
+def test_the_hook_imports_nothing_that_takes_long() -> None:
+    """Triggers are loaded on the triggerer's event loop, DAG files in the DAG processor."""
+    code = (
+        "import sys, airflow_provider_sfstream.hooks.salesforce_pubsub\n"
+        "print([name for name in ('grpc', 'pyarrow', 'google.protobuf', 'jwt') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

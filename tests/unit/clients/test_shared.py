@@ -1,0 +1,185 @@
+"""One resource for all users of a key: when it opens, when it closes, and what a user who fails leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import pytest
+
+from airflow_provider_sfstream.clients.shared import SharedOnLoop
+
+
+class Resource:
+    def __init__(self) -> None:
+        self.closed = False
+
+    async def aclose(self) -> None:
+        await asyncio.sleep(0)
+        self.closed = True
+
+
+@dataclass
+class Opener:
+    """Opens resources, when its gate lets it."""
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    opened: list[Resource] = field(default_factory=list)
+    attempts: int = 0
+    failures: int = 0
+
+    async def __call__(self) -> Resource:
+        self.attempts += 1
+        await self.gate.wait()
+        if self.failures:
+            self.failures -= 1
+            raise OSError("cannot be opened")
+        self.opened.append(Resource())
+        return self.opened[-1]
+
+
+@pytest.fixture
+def shared() -> SharedOnLoop[str, Resource]:
+    return SharedOnLoop()
+
+
+@pytest.fixture
+def opener() -> Opener:
+    opener = Opener()
+    opener.gate.set()
+    return opener
+
+
+async def steps(count: int = 20) -> None:
+    """Let every task come to where it waits."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_the_first_opens_and_the_last_closes(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+    async with shared.use("key", opener) as first:
+        async with shared.use("key", opener) as second:
+            assert second is first
+        assert not first.closed
+    assert first.closed
+    async with shared.use("key", opener) as third:
+        assert third is not first
+        assert not third.closed
+
+
+async def test_other_keys_have_their_own(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+    async with shared.use("one", opener) as one, shared.use("two", opener) as two:
+        assert one is not two
+    assert one.closed
+    assert two.closed
+
+
+async def test_all_who_enter_while_it_opens_get_the_same(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+    opener.gate.clear()
+    leave = asyncio.Event()
+
+    async def user() -> Resource:
+        async with shared.use("key", opener) as resource:
+            await leave.wait()
+            assert not resource.closed
+        return resource
+
+    users = [asyncio.create_task(user()) for _ in range(50)]
+    await steps()
+    opener.gate.set()
+    await steps(200)
+    leave.set()
+    assert set(await asyncio.gather(*users)) == set(opener.opened)
+    assert len(opener.opened) == 1
+    assert opener.opened[0].closed
+
+
+async def test_nobody_gets_one_that_is_being_closed(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+    async def user() -> None:
+        async with shared.use("key", opener) as resource:
+            await asyncio.sleep(0)
+            assert not resource.closed
+
+    # Users come while the one before leaves, at every step of its leaving.
+    users = []
+    for pause in range(12):
+        users.append(asyncio.create_task(user()))
+        await steps(pause)
+    await asyncio.gather(*users)
+    assert all(resource.closed for resource in opener.opened)
+
+
+async def test_a_user_cancelled_while_it_opens_hands_over(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+    opener.gate.clear()
+
+    async def user() -> Resource:
+        async with shared.use("key", opener) as resource:
+            return resource
+
+    first, second, third = (asyncio.create_task(user()) for _ in range(3))
+    await steps()
+    first.cancel()
+    third.cancel()
+    await steps()
+    opener.gate.set()
+    assert await second is opener.opened[0]
+    assert opener.opened[0].closed
+    assert opener.attempts == 2
+    assert len(opener.opened) == 1
+    assert first.cancelled()
+    assert third.cancelled()
+
+
+async def test_a_user_who_fails_or_is_cancelled_leaves(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+    async with AsyncExitStack() as stack:
+        with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the user fails within
+            async with shared.use("key", opener):
+                resource = await stack.enter_async_context(shared.use("key", opener))
+                raise ZeroDivisionError
+        assert not resource.closed, "another still uses it"
+
+        async def waiting() -> None:
+            async with shared.use("key", opener):
+                await asyncio.Event().wait()
+
+        task = asyncio.create_task(waiting())
+        await steps()
+        task.cancel()
+        await asyncio.wait([task])
+        assert not resource.closed
+    assert resource.closed
+
+
+async def test_a_failure_is_not_remembered(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+    opener.failures = 1
+    with pytest.raises(OSError, match="cannot be opened"):
+        async with shared.use("key", opener):
+            pass
+    async with shared.use("key", opener) as resource:
+        assert not resource.closed
+    assert opener.attempts == 2
+
+
+def test_every_event_loop_has_its_own(shared: SharedOnLoop[str, Resource]) -> None:
+    opened: list[Resource] = []
+
+    async def open_resource() -> Resource:
+        opened.append(Resource())
+        return opened[-1]
+
+    async def outer() -> None:
+        async with shared.use("key", open_resource):
+            await asyncio.to_thread(asyncio.run, inner())
+            assert [resource.closed for resource in opened] == [False, True]
+
+    async def inner() -> None:
+        async with shared.use("key", open_resource) as resource:
+            assert resource is not opened[0]
+
+    asyncio.run(outer())
+
+
+async def test_no_repr_shows_a_key(shared: SharedOnLoop[str, Resource], opener: Opener) -> None:
+    async with shared.use("s3cret", opener):
+        assert "s3cret" not in repr(shared) + repr(shared.__dict__)
