@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
-from airflow_provider_sfstream.operators._waiting import LONGEST_WAIT
+from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+from airflow_provider_sfstream.operators._waiting import LONGEST_WAIT, wait_in_worker
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from tests.support.localorg import LocalOrg, org, wait_until
 from tests.support.tasks import context_for, set_connection
 
@@ -280,6 +283,20 @@ def test_in_the_worker_it_waits_for_enough_events(org: LocalOrg, drain: MakeDrai
     assert org.admin("GET", "/oauth")["requests"] == 1, "the wait and the drain log in once"
     assert org.admin("GET", "/org")["delivered"] in (1 + 2 + 3, 1 + 1 + 2 + 3), "the wait asks for what it needs"
     assert [event["replay_id"] for event in org.record(TOPIC)] == first + last
+
+
+def test_in_the_worker_no_connection_is_looked_up_on_the_event_loop(
+    org: LocalOrg, store: TableReplayStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: Any) -> None:
+        raise AssertionError("the worker's way to Airflow may not be used on an event loop")
+
+    monkeypatch.setattr(SalesforcePubSubHook, "aget_connection", never)
+    ids = publish(org, 1)
+    wake_up = wait_in_worker(
+        SalesforcePubSubHook(), TOPIC, StartFrom.EARLIEST, WakeUpConditions(), timedelta(minutes=1)
+    )
+    assert wake_up == WakeUp(WakeUpReason.EVENTS, ids[0], 1, ids[0])
 
 
 def test_in_the_worker_it_does_not_wait_for_company_when_an_event_is_old(org: LocalOrg, drain: MakeDrain) -> None:
