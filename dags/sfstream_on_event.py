@@ -36,7 +36,7 @@ with DAG(
         topic=TOPIC,
         subscription="on_event",  # its own place on the topic, beside the DAGs that drain it by the clock
         landing_url=f"{LAKE}/on_event/landing",
-        max_seconds=300,  # a topic that never falls silent; another run follows at once
+        max_seconds=600,  # a topic that never falls silent; another run follows at once
         skip_if_empty=True,  # a wake-up may come twice; the second finds nothing
     )
     SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/on_event/tables")

@@ -5,15 +5,19 @@ and the position advances over a wake-up only when Airflow has stored what all o
 repeat a wake-up: a triggerer that ends between storing it and the position, and Airflow's own restart of a
 watcher whose wake-up was not stored in time. A watcher that joins a running watch is told once that there may
 be something, because it was not there before. None of this can lose an event: the drain reads from its own position.
+
+A topic on which nothing comes for a day wakes its DAGs once, so that their drains confirm their positions. Salesforce
+forgets a replay ID after 72 hours, also if nothing was published since.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +37,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STATE_KEY = "sfstream_watch_position"
-"""Where the asset's state holds the watch position: ``{"org_id": ..., "replay_id": <hex>}``."""
+"""Where the asset's state holds the watch position: ``org_id``, ``replay_id`` (hex) and ``fired_at`` (ISO 8601)."""
+
+LONGEST_QUIET = timedelta(hours=24)
+"""After which a quiet topic wakes its DAGs, for their positions' sake."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 15.0, 300.0
 """Seconds between attempts after an error that does not pass by itself, doubling."""
@@ -62,35 +69,50 @@ _groups: dict[Hashable, _Group] = {}
 
 
 async def fired(trigger: SalesforceEventTrigger, shared_stream: AsyncIterator[Any]) -> AsyncIterator[dict[str, Any]]:
-    """Yield what ``trigger`` fires for the wake-ups ``(stream, wake_up)`` of its shared watch."""
+    """Yield what ``trigger`` fires for what its shared watch tells: :class:`_Told`."""
     key = trigger.shared_stream_key()
     group = _groups.setdefault(key, _Group())
     group.watchers.append(trigger)
     try:
         if group.org_id is not None:
             yield payload(trigger.stream(group.org_id), WakeUp(WakeUpReason.STARTED))
-        async for stream, wake_up in shared_stream:
-            if wake_up.reason is not WakeUpReason.QUIET:
-                yield payload(trigger.stream(stream.org_id), wake_up)
+        async for told in shared_stream:
+            if told.fires:
+                yield payload(trigger.stream(told.stream.org_id), told.wake_up)
     finally:
         group.watchers.remove(trigger)
         if not group.watchers:
             _groups.pop(key, None)
 
 
+@dataclass(frozen=True)
+class _Told:
+    """A wake-up, whether it fires, and when the last one did that fired (this one included)."""
+
+    stream: Stream
+    wake_up: WakeUp
+    fires: bool
+    fired_at: datetime
+
+
 class TopicWatch(SharedStreamProducer):
     """One subscription to a topic, for all watchers of one key.
 
     :param trigger: one of the watchers, for the arguments that they have in common.
+    :param now: the time of day, aware.
     """
 
-    def __init__(self, trigger: SalesforceEventTrigger) -> None:
+    def __init__(
+        self, trigger: SalesforceEventTrigger, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._trigger = trigger
+        self._now = now
         self._group = _groups.get(trigger.shared_stream_key(), _Group())
         self._told: tuple[Stream, bytes] | None = None
+        self._fired_at = now()
 
-    async def open_stream(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Yield ``(stream, wake_up)`` and what is to be saved with it, for ever."""
+    async def open_stream(self) -> AsyncIterator[tuple[_Told, _Told]]:
+        """Yield what is told, for ever; Airflow hands it back to :meth:`advance` once it is stored."""
         topic = self._trigger.topic
         pause = FIRST_PAUSE
         while True:
@@ -98,15 +120,23 @@ class TopicWatch(SharedStreamProducer):
                 async with aclosing(self._watch()) as wake_ups:
                     async for stream, wake_up in wake_ups:
                         pause = FIRST_PAUSE
-                        told = None if wake_up.through is None else (stream, wake_up.through)
-                        self._told = told or self._told
-                        yield (stream, wake_up), told
+                        told = self._tell(stream, wake_up)
+                        yield told, told
             except SalesforceStreamError as error:
                 log.error("%s: %s. Trying again in %.0f s.", topic, error, pause)  # noqa: TRY400
             except Exception:  # a watch has no task to fail, and nobody who would start it again
                 log.exception("%s: the watch failed. Trying again in %.0f s.", topic, pause)
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 2)
+
+    def _tell(self, stream: Stream, wake_up: WakeUp) -> _Told:
+        quiet_for = self._now() - self._fired_at
+        fires = wake_up.reason is not WakeUpReason.QUIET or quiet_for >= LONGEST_QUIET
+        if fires:
+            self._fired_at = self._now()
+        if wake_up.through is not None:
+            self._told = stream, wake_up.through
+        return _Told(stream, wake_up, fires, self._fired_at)
 
     async def _watch(self) -> AsyncGenerator[tuple[Stream, WakeUp]]:
         trigger = self._trigger
@@ -125,9 +155,10 @@ class TopicWatch(SharedStreamProducer):
         if self._told is not None and self._told[0] == stream:
             return self._told[1]
         for state in self._group.states():
-            saved = await _saved_position(state, stream)
+            saved = await _saved(state, stream)
             if saved is not None:
-                return saved
+                replay_id, self._fired_at = saved
+                return replay_id
         return await self._trigger.start(stream)
 
     async def advance(self, batch: Sequence[AdvanceItem]) -> None:
@@ -136,9 +167,10 @@ class TopicWatch(SharedStreamProducer):
         :raises WakeUpNotStoredError: if one was not stored, so that Airflow starts the watchers again before it.
         """
         clean = list(takewhile(lambda item: item.outcome.is_clean, batch))
-        positions = [item.broker_payload for item in clean if item.broker_payload is not None]
-        if positions:
-            await self._save(*positions[-1])
+        known = [(item.broker_payload, item.broker_payload.wake_up.through) for item in clean]
+        saved = [(told, replay_id) for told, replay_id in known if replay_id is not None]
+        if saved:
+            await self._save(*saved[-1])
         if len(clean) < len(batch):
             raise WakeUpNotStoredError(
                 f"{self._trigger.topic}: Airflow did not store a wake-up in time. The watch begins again after the "
@@ -146,25 +178,29 @@ class TopicWatch(SharedStreamProducer):
                 "and of Airflow's database."
             )
 
-    async def _save(self, stream: Stream, replay_id: bytes) -> None:
-        value = {"org_id": stream.org_id, "replay_id": replay_id.hex()}
+    async def _save(self, told: _Told, replay_id: bytes) -> None:
+        fired_at = told.fired_at.isoformat()
+        value = {"org_id": told.stream.org_id, "replay_id": replay_id.hex(), "fired_at": fired_at}
         for state in self._group.states():
             try:
                 await asyncio.wait_for(state.aset(STATE_KEY, value), _SECONDS_FOR_STATE)
             except Exception as error:
-                log.warning("%s: the watch position was not saved (%s); %s.", stream.topic, error, _WITHOUT)
+                log.warning("%s: the watch position was not saved (%s); %s.", told.stream.topic, error, _WITHOUT)
 
 
 _WITHOUT = "without it a watch that starts again wakes its DAGs once, to be sure"
 
 
-async def _saved_position(state: Any, stream: Stream) -> bytes | None:
-    """Return the watch position in an asset's state; ``None`` if there is none for this org, or it cannot be read."""
+async def _saved(state: Any, stream: Stream) -> tuple[bytes, datetime] | None:
+    """Return the watch position in an asset's state, and when the watch fired last.
+
+    ``None`` if there is none for this org, or it cannot be read.
+    """
     try:
         saved = await asyncio.wait_for(state.aget(STATE_KEY), _SECONDS_FOR_STATE)
         if saved is None or saved["org_id"] != stream.org_id:
             return None
-        return replay_id_from_text(saved["replay_id"])
+        return replay_id_from_text(saved["replay_id"]), datetime.fromisoformat(saved["fired_at"])
     except Exception as error:
         log.warning("%s: the watch position could not be read (%s); %s.", stream.topic, error, _WITHOUT)
         return None

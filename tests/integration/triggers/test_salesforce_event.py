@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,14 @@ class AssetState:
     async def aset(self, key: str, value: Any) -> None:
         self.values[key] = value
 
+    def keep(self, org: LocalOrg, replay_id: bytes, fired_at: datetime | None = None) -> None:
+        fired_at = fired_at or datetime.now(UTC)
+        self.values[topic_watch.STATE_KEY] = {
+            "org_id": org.org_id,
+            "replay_id": replay_id.hex(),
+            "fired_at": fired_at.isoformat(),
+        }
+
     @property
     def position(self) -> str | None:
         saved = self.values.get(topic_watch.STATE_KEY)
@@ -210,7 +219,7 @@ async def test_a_watch_tells_its_start_then_events_and_saves_its_position(org: L
 
 async def test_a_watch_goes_on_after_its_position_and_tells_nothing_twice(org: LocalOrg) -> None:
     state, ids = AssetState(), publish(org, 5)
-    state.values[topic_watch.STATE_KEY] = {"org_id": org.org_id, "replay_id": ids[1].hex()}
+    state.keep(org, ids[1])
     first = Triggerer()
     watcher = first.start(state)
     await until(lambda: state.position == ids[-1].hex(), "the position")
@@ -228,7 +237,7 @@ async def test_a_watch_goes_on_after_its_position_and_tells_nothing_twice(org: L
 
 async def test_what_airflow_did_not_store_is_told_again(org: LocalOrg) -> None:
     state, ids = AssetState(), publish(org, 3)
-    state.values[topic_watch.STATE_KEY] = {"org_id": org.org_id, "replay_id": ids[0].hex()}
+    state.keep(org, ids[0])
     triggerer = Triggerer(ack_timeout=0.5)
     triggerer.stores = False
     watcher = triggerer.start(state)
@@ -290,7 +299,7 @@ async def test_a_watch_position_that_aged_out_wakes_and_goes_on(org: LocalOrg, t
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)
     org.fault("expire", topic=TOPIC, replay_id=ids[0].hex())
-    state.values[topic_watch.STATE_KEY] = {"org_id": org.org_id, "replay_id": ids[0].hex()}
+    state.keep(org, ids[0])
     watcher = triggerer.start(state)
     await until(lambda: len(triggerer.fired[watcher]) >= 2, "two wake-ups")
     assert [event["reason"] for event in triggerer.fired[watcher]][:2] == ["replay_lost", "started"]
@@ -302,9 +311,18 @@ async def test_a_quiet_topic_does_not_age_out(org: LocalOrg, triggerer: Triggere
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)
     org.define("Other__e", Number__c="double")
-    state.values[topic_watch.STATE_KEY] = {"org_id": org.org_id, "replay_id": ids[1].hex()}
+    state.keep(org, ids[1])
     watcher = triggerer.start(state)
     await until(org.streams, "the stream")
     await asyncio.to_thread(org.publish, "/event/Other__e", [{"Number__c": 1.0}])
     await until(lambda: state.position not in (None, ids[1].hex()), "a confirmed position")
     assert triggerer.fired[watcher] == []
+
+
+async def test_a_topic_that_was_quiet_for_a_day_wakes_its_dags(org: LocalOrg, triggerer: Triggerer) -> None:
+    state, ids = AssetState(), publish(org, 2)
+    org.knobs(keepalive_seconds=0.2)
+    state.keep(org, ids[1], datetime.now(UTC) - timedelta(hours=25))
+    watcher = triggerer.start(state)
+    await until(lambda: triggerer.fired[watcher], "the wake-up")
+    assert [event["reason"] for event in triggerer.fired[watcher]] == ["quiet"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,12 +13,13 @@ from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.triggers import topic_watch
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
-from airflow_provider_sfstream.triggers.topic_watch import STATE_KEY, TopicWatch, WakeUpNotStoredError
+from airflow_provider_sfstream.triggers.topic_watch import STATE_KEY, TopicWatch, WakeUpNotStoredError, _Told
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpReason
 
 TOPIC = "/event/Order__e"
 ORG = "00D000000000001EAA"
 STREAM = Stream(ORG, "pubsub", TOPIC)
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 STORED, FAILED = AdvanceOutcome(acked=1, failed=0), AdvanceOutcome(acked=0, failed=1)
 
 
@@ -73,12 +75,19 @@ async def started(trigger: SalesforceEventTrigger) -> Fed:
     return fed
 
 
-def item(replay_id: bytes | None, outcome: AdvanceOutcome = STORED, stream: Stream = STREAM) -> AdvanceItem:
-    return AdvanceItem(None if replay_id is None else (stream, replay_id), outcome)
+def told(wake_up: WakeUp, fires: bool = True) -> _Told:
+    return _Told(STREAM, wake_up, fires, NOON)
+
+
+def item(replay_id: bytes | None, outcome: AdvanceOutcome = STORED) -> AdvanceItem:
+    return AdvanceItem(told(WakeUp(WakeUpReason.EVENTS, b"\1", 1, replay_id)), outcome)
 
 
 def saved(replay_id: bytes) -> dict[str, str]:
-    return {"org_id": ORG, "replay_id": replay_id.hex()}
+    return {"org_id": ORG, "replay_id": replay_id.hex(), "fired_at": NOON.isoformat()}
+
+
+SAVED = saved(b"\1")
 
 
 @pytest.fixture(autouse=True)
@@ -126,7 +135,16 @@ async def test_every_watched_asset_gets_the_position_and_one_that_fails_keeps_no
 
 
 @pytest.mark.parametrize(
-    "value", [None, {"org_id": "00DOTHER", "replay_id": "01"}, {"org_id": ORG, "replay_id": "x"}, 7, {}]
+    "value",
+    [
+        None,
+        {**SAVED, "org_id": "00DOTHER"},
+        {**SAVED, "replay_id": "x"},
+        {**SAVED, "fired_at": "noon"},
+        {"org_id": ORG, "replay_id": "01"},
+        7,
+        {},
+    ],
 )
 async def test_a_position_of_another_org_or_a_broken_one_is_not_used(value: Any) -> None:
     state = AssetState()
@@ -147,12 +165,12 @@ async def test_an_older_airflow_without_states_for_event_loops_watches_without_a
 
 async def test_a_watcher_fires_for_each_wake_up_but_not_for_a_quiet_topic() -> None:
     fed = await started(watcher(subscription="mine"))
-    for wake_up in (
-        WakeUp(WakeUpReason.EVENTS, b"\1", 3, b"\3"),
-        WakeUp(WakeUpReason.QUIET, through=b"\3"),
-        WakeUp(WakeUpReason.REPLAY_LOST),
+    for each in (
+        told(WakeUp(WakeUpReason.EVENTS, b"\1", 3, b"\3")),
+        told(WakeUp(WakeUpReason.QUIET, through=b"\3"), fires=False),
+        told(WakeUp(WakeUpReason.REPLAY_LOST)),
     ):
-        fed.raw.put_nowait((STREAM, wake_up))
+        fed.raw.put_nowait(each)
     while len(fed.fired) < 2:
         await asyncio.sleep(0)
     await fed.stop()
@@ -174,3 +192,26 @@ async def test_a_watcher_that_joins_a_running_watch_is_told_once_that_there_may_
     assert second.fired[0]["stream"]["subscription"] == "second"
     await first.stop()
     await second.stop()
+
+
+async def test_a_topic_that_is_quiet_for_a_day_wakes_its_dags_once() -> None:
+    time = [NOON]
+    watch = TopicWatch(watcher(), now=lambda: time[0])
+    quiet = WakeUp(WakeUpReason.QUIET, through=b"\1")
+    fired = []
+    for hour in range(1, 61):
+        time[0] = NOON + timedelta(hours=hour)
+        event = WakeUp(WakeUpReason.EVENTS, b"\2", 1, b"\2") if hour == 10 else quiet
+        if watch._tell(STREAM, event).fires:
+            fired.append((hour, event.reason))
+    assert fired == [(10, "events"), (34, "quiet"), (58, "quiet")]
+
+
+async def test_a_restart_does_not_begin_the_quiet_day_anew() -> None:
+    state = AssetState()
+    state.values[STATE_KEY] = saved(b"\1")
+    fed = await started(watcher(state))
+    watch = TopicWatch(watcher(), now=lambda: NOON + timedelta(hours=24))
+    assert await watch._start(STREAM) == b"\1"
+    assert watch._tell(STREAM, WakeUp(WakeUpReason.QUIET, through=b"\1")).fires
+    await fed.stop()
