@@ -107,7 +107,8 @@ def call_metadata(token: AccessToken) -> tuple[tuple[str, str], ...]:
 
 def error_from_call(call: Any, topic: str, token: AccessToken | None) -> SalesforceStreamError:
     """Return the error for a failed ``call`` (a :class:`grpc.RpcError` that is also a :class:`grpc.Call`)."""
-    trailers: dict[str, Any] = dict(call.trailing_metadata() or ())
+    # Through iter(), since asyncio calls of older gRPC have trailers whose keys() are pairs.
+    trailers: dict[str, Any] = dict(iter(call.trailing_metadata() or ()))
     details = call.details() or ""
     if token is not None:
         details = details.replace(token.value, "***")
