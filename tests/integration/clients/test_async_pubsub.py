@@ -213,7 +213,7 @@ class TestManySubscriptions:
             assert [batch.replay_ids for batch in batches] == [published] * 200
             assert logins(org) == before + 1
             await until(lambda: not open_streams(org, topic), "the end of the calls")
-        gc.collect()  # gRPC before 1.85 disconnects a closed channel when the last of its calls is collected
+        gc.collect()  # Older gRPC (1.75.1) disconnects a closed channel when the last of its calls is collected
         await until(lambda: connections(org) == 0, "the end of the connection")
 
     async def test_a_revoked_token_is_renewed_once_for_all(
