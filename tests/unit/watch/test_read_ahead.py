@@ -93,6 +93,21 @@ def test_leaving_ends_a_read_in_flight(before):
     assert numbers.closed_at == (None if before is None else before + 1)
 
 
+def test_an_error_on_the_way_out_makes_no_noise():
+    async def failing_to_close():
+        try:
+            await asyncio.sleep(100)
+            yield 0
+        finally:
+            raise QuotaExceededError("used up")
+
+    async def main():
+        async with ReadAhead(failing_to_close()):
+            await asyncio.sleep(5)
+
+    run_in_virtual_time(main())
+
+
 def test_who_waits_can_be_cancelled_even_while_leaving():
     async def main():
         numbers = Numbers(100)
