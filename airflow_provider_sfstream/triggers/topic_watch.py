@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.triggers.loading import described, imported
@@ -31,7 +32,6 @@ from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpReason
 from airflow_provider_sfstream.watch.payload import payload
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.protocol.events import StartFrom
     from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
 log = logging.getLogger(__name__)
@@ -108,8 +108,9 @@ class TopicWatch(SharedStreamProducer):
         self._trigger = trigger
         self._now = now
         self._group = _groups.get(trigger.shared_stream_key(), _Group())
-        self._told: tuple[Stream, bytes] | None = None
         self._fired_at = now()
+        self._resume: tuple[Stream, bytes | StartFrom] | None = None
+        self._announced = False
 
     async def open_stream(self) -> AsyncIterator[tuple[_Told, _Told]]:
         """Yield what is told, for ever; Airflow hands it back to :meth:`advance` once it is stored."""
@@ -119,7 +120,8 @@ class TopicWatch(SharedStreamProducer):
             try:
                 async with aclosing(self._watch()) as wake_ups:
                     async for stream, wake_up in wake_ups:
-                        pause = FIRST_PAUSE
+                        if wake_up.through is not None:
+                            pause = FIRST_PAUSE
                         told = self._tell(stream, wake_up)
                         yield told, told
             except SalesforceStreamError as error:
@@ -130,13 +132,24 @@ class TopicWatch(SharedStreamProducer):
             pause = min(LONGEST_PAUSE, pause * 2)
 
     def _tell(self, stream: Stream, wake_up: WakeUp) -> _Told:
-        quiet_for = self._now() - self._fired_at
-        fires = wake_up.reason is not WakeUpReason.QUIET or quiet_for >= LONGEST_QUIET
+        """Return what to tell of ``wake_up``, and remember where the watch goes on if it has to begin again."""
+        if wake_up.through is not None:
+            self._resume = stream, wake_up.through
+        elif wake_up.reason is WakeUpReason.REPLAY_LOST:
+            self._resume = stream, StartFrom.LATEST
+        fires = self._fires(wake_up)
         if fires:
             self._fired_at = self._now()
-        if wake_up.through is not None:
-            self._told = stream, wake_up.through
         return _Told(stream, wake_up, fires, self._fired_at)
+
+    def _fires(self, wake_up: WakeUp) -> bool:
+        if wake_up.reason is WakeUpReason.QUIET:
+            return self._now() - self._fired_at >= LONGEST_QUIET
+        if wake_up.through is None:
+            # That there may be something is told once, not with every attempt at a topic that cannot be watched.
+            again, self._announced = self._announced, True
+            return not again or wake_up.event_count > 0
+        return True
 
     async def _watch(self) -> AsyncGenerator[tuple[Stream, WakeUp]]:
         trigger = self._trigger
@@ -152,8 +165,8 @@ class TopicWatch(SharedStreamProducer):
 
     async def _start(self, stream: Stream) -> bytes | StartFrom:
         """Return where to go on: after what was told, else after the watch position, else as the trigger says."""
-        if self._told is not None and self._told[0] == stream:
-            return self._told[1]
+        if self._resume is not None and self._resume[0] == stream:
+            return self._resume[1]
         for state in self._group.states():
             saved = await _saved(state, stream)
             if saved is not None:

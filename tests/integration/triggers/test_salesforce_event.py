@@ -326,3 +326,19 @@ async def test_a_topic_that_was_quiet_for_a_day_wakes_its_dags(org: LocalOrg, tr
     watcher = triggerer.start(state)
     await until(lambda: triggerer.fired[watcher], "the wake-up")
     assert [event["reason"] for event in triggerer.fired[watcher]] == ["quiet"]
+
+
+async def test_a_topic_that_cannot_be_watched_wakes_its_dags_once_until_it_can(
+    org: LocalOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(topic_watch, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(topic_watch, "LONGEST_PAUSE", 0.1)
+    state = AssetState()
+    watcher = triggerer.start(state, topic="/event/Later__e")
+    await until(lambda: caplog.text.count("Trying again") >= 4, "attempts")
+    assert [event["reason"] for event in triggerer.fired[watcher]] == ["started"]
+    await asyncio.to_thread(org.define, "Later__e", Number__c="double")
+    await until(org.streams, "the watch")
+    ids = await asyncio.to_thread(org.publish, "/event/Later__e", [{"Number__c": 1.0}])
+    await until(lambda: state.position == ids[-1].hex(), "the position")
+    assert triggerer.told(watcher) == 1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
 
+from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.triggers import topic_watch
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
@@ -214,4 +215,24 @@ async def test_a_restart_does_not_begin_the_quiet_day_anew() -> None:
     watch = TopicWatch(watcher(), now=lambda: NOON + timedelta(hours=24))
     assert await watch._start(STREAM) == b"\1"
     assert watch._tell(STREAM, WakeUp(WakeUpReason.QUIET, through=b"\1")).fires
+    await fed.stop()
+
+
+async def test_attempts_at_a_topic_that_cannot_be_watched_wake_nobody_again() -> None:
+    watch = TopicWatch(watcher())
+    attempt = WakeUp(WakeUpReason.STARTED)
+    assert [watch._tell(STREAM, attempt).fires for _ in range(3)] == [True, False, False]
+    assert watch._tell(STREAM, WakeUp(WakeUpReason.STARTED, through=b"\1")).fires, "the cause was mended"
+    assert await watch._start(STREAM) == b"\1"
+
+
+async def test_a_lost_position_is_told_once_and_not_tried_again() -> None:
+    state = AssetState()
+    state.values[STATE_KEY] = saved(b"\1")
+    fed = await started(watcher(state))
+    watch = TopicWatch(watcher())
+    assert await watch._start(STREAM) == b"\1"
+    assert watch._tell(STREAM, WakeUp(WakeUpReason.REPLAY_LOST, b"\2", 5)).fires
+    assert await watch._start(STREAM) is StartFrom.LATEST
+    assert not watch._tell(STREAM, WakeUp(WakeUpReason.STARTED)).fires
     await fed.stop()
