@@ -96,10 +96,14 @@ def test_a_published_event_starts_the_example_dag(airflow: AirflowStack, system_
     assert window["stream"]["subscription"] == "on_event"
 
 
+def state_path(airflow: AirflowStack, uri: str) -> str:
+    """Return the path of an asset's state in the REST API."""
+    return f"/assets/{airflow.api('GET', '/assets', params={'uri_pattern': uri})['assets'][0]['id']}/state-store"
+
+
 def watch_position(airflow: AirflowStack, uri: str) -> bytes | None:
     """Return the watch position in the state of the asset, as the UI shows it."""
-    asset = airflow.api("GET", "/assets", params={"uri_pattern": uri})["assets"][0]
-    entries = airflow.api("GET", f"/assets/{asset['id']}/state-store")["asset_state_store"]
+    entries = airflow.api("GET", state_path(airflow, uri))["asset_state_store"]
     values = {entry["key"]: entry["value"] for entry in entries}
     return bytes.fromhex(values[STATE_KEY]["replay_id"]) if STATE_KEY in values else None
 
@@ -133,6 +137,27 @@ def test_what_came_while_the_dag_was_paused_is_landed_when_it_is_unpaused(
     system_org.publish_many(topic, 300, {"Number__c": "{n}"})
     with unpaused(airflow, dag_id):
         wait_until_landed(airflow, system_org, lake, dag_id, topic, "alone")
+
+
+def test_a_message_queue_trigger_goes_on_from_the_stored_position(
+    airflow: AirflowStack, system_org: LocalOrg, lake: Path
+) -> None:
+    """Without a watch position, the one that the DAG's own drain recorded is where the watch begins."""
+    topic, dag_id, uri = "/event/Stored__e", "on_event.stored", "sfstream://salesforce_default/event/Stored__e"
+    system_org.define("Stored__e", Number__c="double")
+    system_org.publish(topic, [{"Number__c": 1.0}])
+    with unpaused(airflow, dag_id):
+        wait_until_landed(airflow, system_org, lake, dag_id, topic, "stored")
+    wait_for(lambda: watched(system_org, topic) == 0, 60, "the watch to end with the pause")
+    airflow.api("DELETE", state_path(airflow, uri))
+    new = system_org.publish(topic, [{"Number__c": float(n)} for n in range(3)])
+    before = airflow.run_ids(dag_id)
+    with unpaused(airflow, dag_id):
+        wait_until_landed(airflow, system_org, lake, dag_id, topic, "stored")
+    run_id = next(run_id for run_id in airflow.run_ids(dag_id) if run_id not in before)
+    told = airflow.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}/upstreamAssetEvents")["asset_events"][-1]
+    assert told["extra"]["payload"]["reason"] == "events"
+    assert bytes.fromhex(told["extra"]["payload"]["first_replay_id"]) == new[0]
 
 
 def test_two_dags_keep_up_with_a_steady_flow_through_faults(

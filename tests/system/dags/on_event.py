@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG
+from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTrigger
+from airflow.sdk import DAG, Asset, AssetWatcher
 
 from airflow_provider_sfstream.assets.salesforce_stream import salesforce_topic_asset
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
@@ -37,6 +38,20 @@ for name, topic, limits in (
     with DAG(f"on_event.{name}", schedule=[salesforce_topic_asset(topic, min_interval=2)], **SETTINGS) as dag:
         drain(topic, name, **limits)
     globals()[dag.dag_id] = dag
+
+STORED = Asset(
+    "sfstream://salesforce_default/event/Stored__e",
+    watchers=[
+        AssetWatcher(
+            name="stored",
+            trigger=MessageQueueTrigger(
+                scheme="sfstream", topic="/event/Stored__e", subscription="stored", replay_store="variable"
+            ),
+        )
+    ],
+)
+with DAG("on_event.stored", schedule=[STORED], **SETTINGS) as stored:
+    drain("/event/Stored__e", "stored")
 
 with DAG("waiting.drain", schedule=None, **SETTINGS) as waiting:
     drain("/event/Waited__e", "waiting", deferrable=True)
