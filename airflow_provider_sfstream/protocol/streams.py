@@ -89,6 +89,10 @@ class ReplayWindow:
     "latest"); ``through`` is ``None`` when nothing was there and nothing was confirmed. Event times are the
     smallest and largest of the window's events, ``None`` for an empty window. ``manifest_url`` is where the
     manifest can be read.
+
+    ``[covered_from, covered_until)`` is the stretch of time that the window answers for: every event of the stream that
+    happened in it is in this window, or in one beside it if it came out of event-time order. ``None`` where that is
+    not known; an empty window has a stretch too if the drain saw that there was nothing.
     """
 
     window_id: str
@@ -102,6 +106,25 @@ class ReplayWindow:
     run: RunIdentity
     previous_window_id: str | None = None
     gap: Gap | None = None
+    covered_from: datetime | None = None
+    covered_until: datetime | None = None
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """A stretch of time, ``[start, end)``, both with a time zone."""
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        if self.start.utcoffset() is None or self.end.utcoffset() is None or not self.start < self.end:
+            raise ConfigurationError(
+                f"[{self.start}, {self.end}) is no stretch of time: it needs a time zone, and an end after its start."
+            )
+
+    def __str__(self) -> str:
+        return f"[{self.start.isoformat()}, {self.end.isoformat()})"
 
 
 def window_id_for(run: RunIdentity, kind: WindowKind, after: bytes | None, fence: int = 0) -> str:
