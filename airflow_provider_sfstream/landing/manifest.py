@@ -86,6 +86,8 @@ class Manifest:
             "payload_encoding": self.payload_encoding,
             "first_event_time": _iso(window.first_event_time),
             "last_event_time": _iso(window.last_event_time),
+            "covered_from": _iso(window.covered_from),
+            "covered_until": _iso(window.covered_until),
             "previous_window_id": window.previous_window_id,
             "fence": self.fence,
             "gap": _gap_to_document(window.gap),
@@ -143,6 +145,9 @@ class Manifest:
                 ),
                 previous_window_id=document["previous_window_id"],
                 gap=_gap_from_document(document["gap"]),
+                # Absent in manifests written before stretches were recorded: not known.
+                covered_from=_time(document.get("covered_from")),
+                covered_until=_time(document.get("covered_until")),
             )
             files = tuple(WindowFile(**file) for file in document["files"])
             if not all(re.fullmatch(r"part-[A-Za-z0-9_-]+\.parquet", file.name) for file in files):

@@ -72,12 +72,17 @@ class PositionRow(StreamColumns, Base):
 
 
 class WindowRow(StreamColumns, Base):
-    """A recorded window. ``fence`` is the position's fence after a live window, and null for a backfill window."""
+    """A recorded window. ``fence`` is the position's fence after a live window, and null for a backfill window.
+
+    The covered stretch is null in rows of before revision 0002.
+    """
 
     __tablename__ = "sfstream_window"
     __table_args__ = (
         Index("ix_sfstream_window_first_event", "stream_key", "first_event_time"),
         Index("ix_sfstream_window_last_event", "stream_key", "last_event_time"),
+        Index("ix_sfstream_window_covered_from", "stream_key", "covered_from"),
+        Index("ix_sfstream_window_covered_until", "stream_key", "covered_until"),
         Index("ix_sfstream_window_run", "stream_key", "run_key"),
     )
 
@@ -100,6 +105,8 @@ class WindowRow(StreamColumns, Base):
     map_index: Mapped[int] = mapped_column()
     try_number: Mapped[int] = mapped_column()
     recorded_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    covered_from: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    covered_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class GapRow(StreamColumns, Base):

@@ -41,6 +41,8 @@ def window_to_row(stream: Stream, window: ReplayWindow, *, fence: int | None, re
         event_count=window.event_count,
         first_event_time=window.first_event_time,
         last_event_time=window.last_event_time,
+        covered_from=window.covered_from,
+        covered_until=window.covered_until,
         manifest_url=window.manifest_url,
         previous_window_id=window.previous_window_id,
         gap_key=None if window.gap is None else gap_key(window.gap),
@@ -70,6 +72,8 @@ def window_from_row(row: WindowRow, gap: GapRow | None) -> ReplayWindow:
         run=RunIdentity(row.dag_id, row.task_id, row.run_id, row.run_after, row.map_index, row.try_number),
         previous_window_id=row.previous_window_id,
         gap=None if gap is None else gap_from_row(gap),
+        covered_from=row.covered_from,
+        covered_until=row.covered_until,
     )
 
 

@@ -11,17 +11,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from alembic import command as alembic
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import URL, create_engine, inspect, text
+from sqlalchemy import URL, MetaData, Table, create_engine, inspect, text
 
 from airflow_provider_sfstream.exceptions import PositionConflictError, ReplayStoreError
 from airflow_provider_sfstream.stores.base import Position
 from airflow_provider_sfstream.stores.table import TableReplayStore, engine, schema
-from airflow_provider_sfstream.stores.table.engine import engine_for
-from airflow_provider_sfstream.stores.table.models import Base
+from airflow_provider_sfstream.stores.table.engine import engine_for, writing
+from airflow_provider_sfstream.stores.table.models import Base, UtcDateTime
+from airflow_provider_sfstream.stores.table.rows import stream_columns
 from tests.support.postgres import PostgresServer
-from tests.support.replay_stores import gap_at, new_stream, run_at, table_store
+from tests.support.replay_stores import gap_at, minute, new_stream, run_at, table_store
 from tests.support.store_processes import DEADLINE, hang_before_commit, hear, processes, race, upgrade_at_once
 
 TABLES = {"sfstream_position", "sfstream_window", "sfstream_gap", "sfstream_reset", "sfstream_alembic_version"}
@@ -130,6 +133,52 @@ def test_migrations_make_what_the_models_say(database_url: URL) -> None:
         context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Base.metadata) == []
     assert schema.upgrade(database) == schema.current(database) == schema.head()
+    database.dispose()
+
+
+def test_rows_of_before_a_revision_are_read_after_it(database_url: URL, tmp_path: Path) -> None:
+    database = engine_for(database_url)
+    config = Config()
+    config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
+    with writing(database) as connection:
+        config.attributes["connection"] = connection
+        alembic.upgrade(config, "0001")
+    stream, run = new_stream(), run_at(3)
+    row: dict[str, object] = {
+        **stream_columns(stream),
+        "window_id": "20261120T000300Z-0123456789abcdef",
+        "kind": "live",
+        "through_replay_id": b"\x01",
+        "event_count": 2,
+        "manifest_url": "file:///w",
+        "fence": 1,
+        "run_key": run.key,
+        "dag_id": run.dag_id,
+        "task_id": run.task_id,
+        "run_id": run.run_id,
+        "map_index": -1,
+        "try_number": 1,
+    }
+    times = {
+        "run_after": minute(3),
+        "recorded_at": minute(3),
+        "first_event_time": minute(1),
+        "last_event_time": minute(2),
+    }
+    row |= {name: UtcDateTime().process_bind_param(time, database.dialect) for name, time in times.items()}
+    before = Table("sfstream_window", MetaData(), autoload_with=database)
+    assert not {"covered_from", "covered_until"} & set(before.columns.keys())
+    with writing(database) as connection:
+        connection.execute(before.insert(), row)
+    assert schema.current(database) == "0001"
+
+    under_test = table_store(tmp_path, database_url)
+    [window] = under_test.store.windows_of_run(stream, run)
+
+    assert (window.through, window.event_count, window.last_event_time) == (b"\x01", 2, minute(2))
+    assert (window.covered_from, window.covered_until) == (None, None)
+    assert schema.current(database) == schema.head()
+    under_test.store.close()
     database.dispose()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, timedelta, timezone
 
 import pytest
 
@@ -39,6 +39,25 @@ def test_a_manifest_is_read_as_it_was_written(catalog):
     assert catalog.read_manifest_url(written.window.manifest_url) == written
     folder = catalog.landing.window_folder(STREAM, written.window.window_id)
     assert len(catalog.landing.filesystem.ls(folder)) == 2
+
+
+def test_the_covered_stretch_of_a_window_is_kept(catalog):
+    plain = landed_manifest(catalog)
+    elsewhere = timezone(timedelta(hours=5, minutes=45))
+    window = replace(
+        plain.window, covered_from=DUE.astimezone(elsewhere), covered_until=DUE + timedelta(microseconds=1)
+    )
+    covered = replace(plain, window=window)
+    assert catalog.write_manifest(covered) == covered
+    assert catalog.read_manifest(STREAM, window.window_id) == covered
+    assert json.loads(plain.to_json())["covered_until"] is None
+
+
+def test_a_manifest_of_before_stretches_were_recorded_is_read(catalog):
+    written = landed_manifest(catalog)
+    document = json.loads(written.to_json())
+    del document["covered_from"], document["covered_until"]
+    assert Manifest.from_json(json.dumps(document), written.window.manifest_url) == written
 
 
 def test_schemas_and_files_are_found_from_the_manifest_url(catalog):

@@ -1,0 +1,22 @@
+"""The stretch of time that each window answers for."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import mysql
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+TIME = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql")
+
+
+def upgrade() -> None:
+    """Add the two times, null for the windows that are there, and the indexes that find windows by them."""
+    op.add_column("sfstream_window", sa.Column("covered_from", TIME))
+    op.add_column("sfstream_window", sa.Column("covered_until", TIME))
+    op.create_index("ix_sfstream_window_covered_from", "sfstream_window", ["stream_key", "covered_from"])
+    op.create_index("ix_sfstream_window_covered_until", "sfstream_window", ["stream_key", "covered_until"])
