@@ -13,10 +13,10 @@ import random as random_module
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import inf
 
-from airflow_provider_sfstream.drain.cut import EventTimes, cut, without_first
+from airflow_provider_sfstream.drain.cut import EventTimes, cut, without_before, without_first
 from airflow_provider_sfstream.drain.event_times import StreamEventTimes
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.progress import DrainProgress, ProgressReporter
@@ -39,7 +39,8 @@ class DrainResult:
     ``through`` is the replay ID of the last event given to the sink, or one that an empty response confirmed;
     ``None`` when there was neither, and the position stays where it was. ``gap`` is set when a lost replay ID was
     accepted. ``pinned`` is the first replay ID seen by a subscription to ``LATEST``. ``payload_bytes`` counts
-    payloads as received, ``reconnects`` the subscriptions after the first.
+    payloads as received, ``reconnects`` the subscriptions after the first. ``began_after`` is the replay ID of the last
+    event that was left out because of ``since``.
     """
 
     stop_reason: StopReason
@@ -49,6 +50,7 @@ class DrainResult:
     gap: Gap | None
     reconnects: int
     pinned: bytes | None
+    began_after: bytes | None = None
 
 
 def drain(
@@ -95,6 +97,7 @@ def drain(
         position_time=position_time,
         retries=Retries(topic, max_failures, random),
         losses=ReplayLosses(topic, on_invalid_replay, now),
+        now=now,
         reporter=ProgressReporter(progress or (lambda report: log.info("%s: %s", topic, report)), clock, now),
         clock=clock,
         sleep=sleep,
@@ -117,6 +120,7 @@ class _Drain:
         position_time: datetime | None,
         retries: Retries,
         losses: ReplayLosses,
+        now: Callable[[], datetime],
         reporter: ProgressReporter,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
@@ -129,12 +133,15 @@ class _Drain:
         self._position_time = position_time
         self._retries = retries
         self._losses = losses
+        self._now = now
         self._reporter = reporter
         self._clock = clock
         self._sleep = sleep
         self._resume = start
         self._through: bytes | None = None
         self._pinned: bytes | None = None
+        self._began_after: bytes | None = None
+        self._has_begun = limits.since is None
         self._event_count = 0
         self._payload_bytes = 0
         self._reconnects = 0
@@ -168,11 +175,14 @@ class _Drain:
             gap=self._losses.gap,
             reconnects=self._reconnects,
             pinned=self._pinned,
+            began_after=self._began_after,
         )
 
     def _read(self) -> StopReason | None:
         """Read one subscription until the drain is to stop. A fault ends it with an error."""
-        most = self._limits.max_events
+        limits = self._limits
+        # What is left out for ``since`` does not count, and how much that is nobody knows.
+        most = limits.max_events if self._has_begun else None
         left = None if most is None else most - self._event_count
         responses = self._source.subscribe(self._topic, self._resume, limit=left, idle_timeout=self._poll)
         idle = 0.0
@@ -181,7 +191,7 @@ class _Drain:
                 stop: StopReason | None = None
                 if response is None:
                     idle += self._poll
-                    if idle >= self._silence_that_ends_it() and self._resume is not StartFrom.LATEST:
+                    if idle >= self._silence_that_ends_it() and self._may_be_caught_up(limits.idle_timeout):
                         stop = StopReason.CAUGHT_UP
                 elif len(response) == 0:
                     stop = self._confirm(response)
@@ -204,6 +214,12 @@ class _Drain:
         unconfirmed = self._through is None
         return max(self._limits.idle_timeout, self._limits.confirm_timeout if unconfirmed else 0.0)
 
+    def _may_be_caught_up(self, silence: float = 0.0) -> bool:
+        """Return whether a pinned stream with nothing to say, for ``silence`` seconds, may count as caught up by now."""
+        stay_until = self._limits.stay_until
+        stayed = stay_until is None or self._now() >= stay_until + timedelta(seconds=silence)
+        return stayed and self._resume is not StartFrom.LATEST
+
     def _confirm(self, response: EventBatch) -> StopReason | None:
         """Take the position that an empty response confirms, if events are still owed (else it confirms nothing)."""
         if response.pending <= 0:
@@ -213,7 +229,7 @@ class _Drain:
                 self._pinned = response.latest_replay_id
             self._resume = self._through = response.latest_replay_id
             self._retries.progressed()
-        return StopReason.CAUGHT_UP if self._resume is not StartFrom.LATEST else None
+        return StopReason.CAUGHT_UP if self._may_be_caught_up() else None
 
     def _store(self, batch: EventBatch) -> StopReason | None:
         """Give the sink what the limits leave of ``batch``, and move on to its last event."""
@@ -227,6 +243,7 @@ class _Drain:
         if self._resume is StartFrom.LATEST:
             self._pinned = batch.replay_ids[0]
         self._losses.resumed(batch.replay_ids[0])
+        batch = self._since(batch)
         part = cut(batch, self._limits, self._event_count, self._payload_bytes, self._event_times)
         stored = part.batch
         if len(stored):
@@ -237,6 +254,17 @@ class _Drain:
             self._payload_bytes += part.payload_bytes
             self._retries.progressed()
         return part.stop
+
+    def _since(self, batch: EventBatch) -> EventBatch:
+        """Return ``batch`` without what happened before ``since``, until the first event that did not."""
+        if self._has_begun or self._limits.since is None:
+            return batch
+        batch, left_out = without_before(batch, self._limits.since, self._event_times)
+        self._has_begun = len(batch) > 0
+        if left_out is not None:
+            self._resume = self._through = self._began_after = left_out
+            self._retries.progressed()
+        return batch
 
     def _recover(self, error: SalesforceStreamError) -> StopReason | None:
         """Get ready to subscribe again after ``error``, or raise; return a reason if there is no time left for it."""

@@ -33,6 +33,10 @@ class DrainLimits:
     :param until: An event whose event time is at or past ``until + grace`` ends the drain and is not stored.
         Needs a time zone.
     :param grace: How far past ``until`` to keep storing, for events that arrive out of order.
+    :param since: Leave out the events before the first one whose event time is at or past this, or tells none.
+        Needs a time zone.
+    :param stay_until: A time of day before which the stream does not count as caught up, however quiet it is.
+        Needs a time zone.
     :raises ConfigurationError: if a limit cannot be used; it names the argument and the remedy.
     """
 
@@ -43,6 +47,8 @@ class DrainLimits:
     confirm_timeout: float = 0.0
     until: datetime | None = None
     grace: timedelta = timedelta(0)
+    since: datetime | None = None
+    stay_until: datetime | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_events", "max_bytes"):
@@ -61,10 +67,12 @@ class DrainLimits:
             raise ConfigurationError(
                 f"confirm_timeout={self.confirm_timeout!r} must be a number of seconds, 0 or more."
             )
-        if self.until is not None and (not isinstance(self.until, datetime) or self.until.utcoffset() is None):
-            raise ConfigurationError(
-                f"until={self.until!r} must be a datetime with a time zone, for example the data interval's end."
-            )
+        for name in ("until", "since", "stay_until"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, datetime) or value.utcoffset() is None):
+                raise ConfigurationError(
+                    f"{name}={value!r} must be a datetime with a time zone, for example the data interval's end."
+                )
         if not isinstance(self.grace, timedelta) or self.grace < timedelta(0):
             raise ConfigurationError(f"grace={self.grace!r} must be a timedelta of zero or more.")
         if self.grace and self.until is None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
 from airflow_provider_sfstream.exceptions import InvalidTopicError
 
 Api = Literal["pubsub", "streaming"]
+
+RETENTION: dict[Api, timedelta] = {"pubsub": timedelta(hours=72), "streaming": timedelta(hours=24)}
+"""How long Salesforce keeps events at least (Pub/Sub API guide, "Event message durability"; Streaming API guide)."""
 
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
 _PUBSUB = re.compile(rf"/(?:event|data)/{_NAME}")

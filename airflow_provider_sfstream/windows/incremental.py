@@ -11,30 +11,25 @@ undisturbed run. The order of writes is data files, manifest, position. A try th
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Literal
 
-from airflow_provider_sfstream import __version__
-from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.drain.recovery import OnInvalidReplay
 from airflow_provider_sfstream.drain.source import EventSource, StartFrom
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
+from airflow_provider_sfstream.windows.landing import NewWindow, land_window
 
 log = logging.getLogger(__name__)
 
 CONFIRM_TIMEOUT = 300.0
 """Seconds that the first drain of a day gives a quiet stream to confirm its position; Salesforce does within 270. A
 position that is neither moved nor confirmed can no longer be read after 72 hours, though nothing was published."""
-
-OnInvalidReplay = Literal["fail", "earliest", "latest"]
 
 
 @dataclass(frozen=True)
@@ -150,58 +145,34 @@ def _land(
     now: Callable[[], datetime],
 ) -> Manifest:
     stream = request.stream
-    started_at = now()
-    start = position.replay_id if position.replay_id is not None else request.start_from
-    limits = _confirming(request.limits, position, started_at)
+    limits = _confirming(request.limits, position, now())
     previous = catalog.read_manifest(stream, position.window_id) if position.window_id else None
-    attempt = f"{request.run.try_number}-{secrets.token_hex(4)}"
-    with ParquetWindowWriter(catalog.landing, stream, window_id, attempt=attempt, schema=source.schema) as writer:
-        result = drain(
-            source,
-            writer,
-            stream.topic,
-            start,
-            limits,
+    manifest = land_window(
+        NewWindow(
+            stream=stream,
+            run=request.run,
+            window_id=window_id,
+            kind="live",
+            start=position.replay_id if position.replay_id is not None else request.start_from,
+            limits=limits,
             on_invalid_replay=request.on_invalid_replay,
-            position_time=None if previous is None else previous.window.last_event_time or previous.finished_at,
-        )
-        landed = writer.finish()
-    if limits.confirm_timeout and result.through is None:
+            previous=previous,
+            previous_window_id=position.window_id,
+            fence=position.fence,
+        ),
+        source=source,
+        catalog=catalog,
+        now=now,
+    )
+    if limits.confirm_timeout and manifest.window.through == position.replay_id and not manifest.window.event_count:
         log.warning(
-            "%s: nothing came, and the drain ended (%s) before Salesforce named a newer replay ID. The position can be "
-            "read for 72 hours only. Give the first drain of a day max_seconds of at least %.0f.",
+            "%s: nothing came, and Salesforce named no newer replay ID before the drain ended (%s). The position can "
+            "be read for 72 hours only. Give the first drain of a day max_seconds of at least %.0f.",
             stream,
-            result.stop_reason,
+            manifest.stop_reason,
             limits.confirm_timeout,
         )
-    after = start if isinstance(start, bytes) else None
-    window = ReplayWindow(
-        window_id=window_id,
-        kind="live",
-        after=after,
-        through=result.through if result.through is not None else after,
-        event_count=result.event_count,
-        first_event_time=landed.first_event_time,
-        last_event_time=landed.last_event_time,
-        manifest_url=catalog.landing.manifest_url(stream, window_id),
-        run=request.run,
-        previous_window_id=position.window_id,
-        gap=result.gap,
-    )
-    return catalog.write_manifest(
-        Manifest(
-            stream=stream,
-            window=window,
-            fence=position.fence,
-            files=landed.files,
-            schemas=landed.schemas,
-            payload_bytes=result.payload_bytes,
-            stop_reason=result.stop_reason.value,
-            started_at=started_at,
-            finished_at=now(),
-            provider_version=__version__,
-        )
-    )
+    return manifest
 
 
 def _confirming(limits: DrainLimits, position: Position, now: datetime) -> DrainLimits:

@@ -220,6 +220,63 @@ def test_until_reads_event_times_from_the_payloads():
     assert sink.replay_ids == ids(stream[:4])
 
 
+def by_the_minute(count: int) -> list[Event]:
+    base = int(NOW.timestamp() * 1000)
+    return [Event(replay_id(n + 1), bytes([n]), base + n * 60_000) for n in range(count)]
+
+
+@pytest.mark.parametrize("script", [[], [Deliver(1)] * 10, [Deliver(3), ServiceUnavailableError("down"), Deliver(4)]])
+@pytest.mark.parametrize("since", [0, 1, 4, 9, 10, 99])
+def test_since_leaves_out_what_happened_before_and_says_where_it_began(since, script):
+    stream, sink = by_the_minute(10), ListSink()
+    limits = DrainLimits(since=NOW + timedelta(minutes=since))
+    result = run(ScriptedSource(stream, list(script)), sink=sink, limits=limits)
+    assert sink.replay_ids == ids(stream[since:])
+    assert result.event_count == len(stream[since:])
+    assert result.began_after == (stream[min(since, 10) - 1].replay_id if since else None)
+    assert result.through == stream[-1].replay_id
+
+
+def test_after_the_first_event_in_time_nothing_is_left_out():
+    stream = by_the_minute(6)
+    late = [*stream[3:5], stream[0], stream[5]]
+    sink = ListSink()
+    run(ScriptedSource([stream[1], *late]), sink=sink, limits=DrainLimits(since=NOW + timedelta(minutes=3)))
+    assert sink.replay_ids == ids(late)
+
+
+def test_an_event_that_tells_no_time_is_not_left_out():
+    stream = by_the_minute(3)
+    untold = Event(replay_id(50), b"\x32", None)
+    sink = ListSink()
+    run(ScriptedSource([stream[0], untold, *stream[1:]]), sink=sink, limits=DrainLimits(since=NOW + timedelta(hours=1)))
+    assert sink.replay_ids == ids([untold, *stream[1:]])
+
+
+def test_since_does_not_count_towards_max_events():
+    stream, sink = by_the_minute(10), ListSink()
+    run(ScriptedSource(stream), sink=sink, limits=DrainLimits(since=NOW + timedelta(minutes=4), max_events=2))
+    assert sink.replay_ids == ids(stream[4:6])
+
+
+def test_a_quiet_stream_is_not_caught_up_before_the_time_to_stay_until():
+    script = [Silence(), Keepalive(), Silence(), Deliver(3), *[Silence()] * 20]
+    source = ScriptedSource(events(3), script)
+    begun = NOW
+    limits = DrainLimits(idle_timeout=10, stay_until=begun + timedelta(seconds=65))
+    result = run(source, limits=limits, now=lambda: begun + timedelta(seconds=source.time.seconds))
+    assert (result.stop_reason, result.event_count) == (StopReason.CAUGHT_UP, 3)
+    assert source.time.seconds == 80, "idle for idle_timeout after the time to stay until"
+
+
+def test_an_empty_response_ends_the_stay_once_its_time_has_come():
+    source = ScriptedSource(events(1), [Deliver(1), Silence(), Silence(), Keepalive(), Silence()])
+    limits = DrainLimits(idle_timeout=10, stay_until=NOW + timedelta(seconds=15))
+    result = run(source, limits=limits, now=lambda: NOW + timedelta(seconds=source.time.seconds))
+    assert result.stop_reason is StopReason.CAUGHT_UP
+    assert source.time.seconds == 20
+
+
 # -- faults --------------------------------------------------------------------------------------------------------
 
 

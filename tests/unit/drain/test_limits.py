@@ -25,6 +25,8 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
         ({"confirm_timeout": -1}, "confirm_timeout=-1"),
         ({"until": datetime(2026, 1, 31)}, "time zone"),  # noqa: DTZ001
         ({"until": "2026-01-31"}, "until='2026-01-31'"),
+        ({"since": "2026-01-31"}, "since='2026-01-31'"),
+        ({"stay_until": datetime(2026, 1, 31)}, "stay_until="),  # noqa: DTZ001
         ({"until": NOON, "grace": timedelta(seconds=-1)}, "grace"),
         ({"until": NOON, "grace": 60}, "grace=60"),
         ({"grace": timedelta(minutes=5)}, "until"),

@@ -1,0 +1,108 @@
+"""Drain one window into the landing: data files, then the manifest. No position is read or moved here."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_provider_sfstream import __version__
+from airflow_provider_sfstream.drain.drain import drain
+from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.drain.recovery import OnInvalidReplay
+from airflow_provider_sfstream.drain.source import EventSource, StartFrom
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
+from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, WindowKind
+from airflow_provider_sfstream.windows.stretches import Drained, covered_stretch
+
+
+@dataclass(frozen=True)
+class NewWindow:
+    """A window to be drained.
+
+    ``previous`` is the landed window that ended at ``start``, where there is one; ``previous_window_id`` names it in
+    the chain of live windows, also if it is gone. ``fence`` is that of the position that a live window begins from.
+    """
+
+    stream: Stream
+    run: RunIdentity
+    window_id: str
+    kind: WindowKind
+    start: bytes | StartFrom
+    limits: DrainLimits
+    on_invalid_replay: OnInvalidReplay
+    previous: Manifest | None = None
+    previous_window_id: str | None = None
+    fence: int = 0
+
+
+def land_window(
+    new: NewWindow, *, source: EventSource, catalog: LandingCatalog, now: Callable[[], datetime]
+) -> Manifest:
+    """Drain ``new`` and return its manifest, or the one that another try of the run wrote first.
+
+    :raises SalesforceStreamError: of the drain or the landing. The window does not exist then.
+    """
+    stream, previous = new.stream, None if new.previous is None else new.previous.window
+    started_at = now()
+    attempt = f"{new.run.try_number}-{secrets.token_hex(4)}"
+    with ParquetWindowWriter(catalog.landing, stream, new.window_id, attempt=attempt, schema=source.schema) as writer:
+        result = drain(
+            source,
+            writer,
+            stream.topic,
+            new.start,
+            new.limits,
+            on_invalid_replay=new.on_invalid_replay,
+            position_time=None if new.previous is None else _last_known_time(new.previous),
+        )
+        landed = writer.finish()
+    finished_at = now()
+    after = result.began_after or (new.start if isinstance(new.start, bytes) else None)
+    drained = Drained(
+        stream=stream,
+        start=new.start,
+        limits=new.limits,
+        result=result,
+        first_event_time=landed.first_event_time,
+        last_event_time=landed.last_event_time,
+        started_at=started_at,
+        finished_at=finished_at,
+    )
+    covered_from, covered_until = covered_stretch(drained, previous)
+    window = ReplayWindow(
+        window_id=new.window_id,
+        kind=new.kind,
+        after=after,
+        through=result.through if result.through is not None else after,
+        event_count=result.event_count,
+        first_event_time=landed.first_event_time,
+        last_event_time=landed.last_event_time,
+        manifest_url=catalog.landing.manifest_url(stream, new.window_id),
+        run=new.run,
+        previous_window_id=new.previous_window_id,
+        gap=result.gap,
+        covered_from=covered_from,
+        covered_until=covered_until,
+    )
+    return catalog.write_manifest(
+        Manifest(
+            stream=stream,
+            window=window,
+            fence=new.fence,
+            files=landed.files,
+            schemas=landed.schemas,
+            payload_bytes=result.payload_bytes,
+            stop_reason=result.stop_reason.value,
+            started_at=started_at,
+            finished_at=finished_at,
+            provider_version=__version__,
+        )
+    )
+
+
+def _last_known_time(manifest: Manifest) -> datetime:
+    return manifest.window.last_event_time or manifest.finished_at
