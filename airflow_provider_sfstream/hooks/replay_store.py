@@ -10,8 +10,8 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.stores.base import ReplayStore
+    from airflow_provider_sfstream.stores.landed_windows import WindowCatalog
     from airflow_provider_sfstream.stores.table.store import TableReplayStore
-    from airflow_provider_sfstream.stores.variables import WindowCatalog
 
 ReplayStoreKind = Literal["variable", "table"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -17,7 +17,7 @@ from airflow_provider_sfstream.protocol.streams import Stream
 
 log = logging.getLogger(__name__)
 
-_CLOCK_SKEW = timedelta(hours=1)
+CLOCK_SKEW = timedelta(hours=1)
 """How far Salesforce's clock, which sets event times, may be ahead of the one that sets ``finished_at``."""
 
 
@@ -110,32 +110,52 @@ class LandingCatalog:
                     self._filesystem.rm_file(path)
         return len(debris)
 
-    def windows_between(self, stream: Stream, start_day: date, end_day: date) -> list[Manifest]:
+    def windows_between(
+        self, stream: Stream, start_day: date, end_day: date, *, without: Iterable[str] = ()
+    ) -> list[Manifest]:
         """Return the finished windows of runs that were due from ``start_day`` to ``end_day`` (UTC, both included).
 
         In the order of their ids, which is that of their runs. Lists folders, so a storage whose listings lag may
-        hide the newest; :meth:`chain` never misses one.
+        hide the newest; :meth:`chain` never misses one. The windows of the ids ``without`` are not read.
 
         :raises ManifestError: if a manifest is broken.
         :raises LandingError: if the storage could not be read.
         """
-        manifests = []
+        manifests, skipped = [], frozenset(without)
         for offset in range((end_day - start_day).days + 1):
             folder = self.landing.day_folder(stream, start_day + timedelta(days=offset))
             with storage_errors(f"The windows of {stream} could not be listed"):
-                ids = sorted(path.rpartition("/")[2] for path in self._list(folder))
-            for window_id in ids:
+                ids = {path.rpartition("/")[2] for path in self._list(folder)}
+            for window_id in sorted(ids - skipped):
                 manifest = self.read_manifest(stream, window_id)
                 if manifest is not None:
                     manifests.append(manifest)
         return manifests
+
+    def first_day(self, stream: Stream) -> date | None:
+        """Return a day (UTC) before which no run was due that made a window, ``None`` if there is no window. Lists.
+
+        :raises LandingError: if the storage could not be read.
+        """
+        folder, found = self.landing.windows_folder(stream), []
+        with storage_errors(f"The windows of {stream} could not be listed"):
+            for _ in ("year", "month", "day"):
+                numbers = [name for path in self._list(folder) if (name := path.rpartition("/")[2]).isdecimal()]
+                if not numbers:
+                    break
+                found.append(min(numbers))
+                folder = f"{folder}/{min(numbers)}"
+        if not found:
+            return None
+        year, month, day = (int(number) for number in (*found, "1", "1")[:3])
+        return date(year, month, day)
 
     def chain(self, stream: Stream, head_window_id: str, back_to: datetime | None = None) -> Iterator[Manifest]:
         """Yield the window ``head_window_id`` and the live windows before it, newest first.
 
         Follows ``previous_window_id`` by path, without listing a folder. Ends at the first window of the stream, at one
         whose manifest is gone (logged), or before one that was finished so long before ``back_to`` that neither it nor
-        an earlier one can hold an event from then on.
+        an earlier one can hold an event, or answer for any time, from then on.
 
         :raises ManifestError: if a manifest is broken, or the links run in a circle.
         :raises LandingError: if the storage could not be read.
@@ -150,7 +170,7 @@ class LandingCatalog:
             if manifest is None:
                 log.warning("Window %s of %s is gone; older windows cannot be found from it.", window_id, stream)
                 return
-            if back_to is not None and manifest.finished_at + _CLOCK_SKEW < back_to:
+            if back_to is not None and manifest.finished_at + CLOCK_SKEW < back_to:
                 return
             yield manifest
             window_id = manifest.window.previous_window_id

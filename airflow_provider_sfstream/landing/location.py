@@ -1,8 +1,8 @@
 """Where a landing keeps what: folders of streams, windows and schemas below one base URL.
 
 ``{base}/{org}/{api}/{topic}/{subscription}/schemas/{schema_id}.avsc`` and
-``.../windows/{yyyy}/{mm}/{dd}/{window_id}/manifest.json``. Every segment is a slug, so that no name from outside can
-leave its folder.
+``.../windows/{yyyy}/{mm}/{dd}/{window_id}/manifest.json``, and ``.../intervals/{yyyy}/{mm}/{dd}/{interval_id}.json``.
+Every segment is a slug, so that no name from outside can leave its folder.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import slug
 
 MANIFEST = "manifest.json"
-_WINDOW_ID = re.compile(r"(\d{8})[A-Za-z0-9_-]{0,100}")
+_DATED_ID = re.compile(r"([0-9]{8})[A-Za-z0-9_-]{0,100}")
 
 
 class Landing:
@@ -62,24 +62,20 @@ class Landing:
     def stream_folder(self, stream: Stream) -> str:
         return f"{self.base}/{stream.path}"
 
+    def windows_folder(self, stream: Stream) -> str:
+        """Return the folder of the stream's windows, which has one for each year."""
+        return f"{self.stream_folder(stream)}/windows"
+
     def day_folder(self, stream: Stream, day: date) -> str:
         """Return the folder of the windows whose run was due on ``day`` (UTC)."""
-        return f"{self.stream_folder(stream)}/windows/{day:%Y/%m/%d}"
+        return f"{self.windows_folder(stream)}/{day:%Y/%m/%d}"
 
     def window_folder(self, stream: Stream, window_id: str) -> str:
         """Return the folder of one window.
 
         :raises ConfigurationError: if ``window_id`` does not begin with a date, or has other than safe characters.
         """
-        match = _WINDOW_ID.fullmatch(window_id)
-        try:
-            day = datetime.strptime(match[1] if match else "", "%Y%m%d").date()  # noqa: DTZ007 (a day, not a time)
-        except ValueError:
-            raise ConfigurationError(
-                f"{window_id!r} is not a window id. It begins with a date, as in 20260131T120000Z-0123456789abcdef; "
-                "take it from a manifest or from the replay store."
-            ) from None
-        return f"{self.day_folder(stream, day)}/{window_id}"
+        return f"{self.day_folder(stream, _day_of(window_id, 'a window id'))}/{window_id}"
 
     def manifest_path(self, stream: Stream, window_id: str) -> str:
         return f"{self.window_folder(stream, window_id)}/{MANIFEST}"
@@ -87,6 +83,14 @@ class Landing:
     def manifest_url(self, stream: Stream, window_id: str) -> str:
         """Return the URL that names the window to everybody else."""
         return self.url + self.manifest_path(stream, window_id).removeprefix(self.base)
+
+    def interval_path(self, stream: Stream, interval_id: str) -> str:
+        """Return where it is recorded what a run gave for an interval, by the day that the interval begins (UTC).
+
+        :raises ConfigurationError: if ``interval_id`` does not begin with a date, or has other than safe characters.
+        """
+        day = _day_of(interval_id, "an interval id")
+        return f"{self.stream_folder(stream)}/intervals/{day:%Y/%m/%d}/{interval_id}.json"
 
     def schema_path(self, stream: Stream, schema_id: str) -> str:
         return f"{self.stream_folder(stream)}/schemas/{_schema_file(schema_id)}"
@@ -122,3 +126,18 @@ class Landing:
 
 def _schema_file(schema_id: str) -> str:
     return f"{slug(schema_id)}.avsc"
+
+
+def _day_of(dated_id: str, what: str) -> date:
+    """Return the day that an id begins with.
+
+    :raises ConfigurationError: if it begins with none, or has other than safe characters.
+    """
+    match = _DATED_ID.fullmatch(dated_id)
+    try:
+        return datetime.strptime(match[1] if match else "", "%Y%m%d").date()  # noqa: DTZ007 (a day, not a time)
+    except ValueError:
+        raise ConfigurationError(
+            f"{dated_id!r} is not {what}. It begins with a date, as in 20260131T120000Z-0123456789abcdef; "
+            "take it from a manifest or from the replay store."
+        ) from None

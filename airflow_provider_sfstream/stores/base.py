@@ -82,7 +82,21 @@ class ReplayStore(Protocol):
         ...
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return recorded, non-empty windows with an event time in ``[start, end)`` by their bounds."""
+        """Return the recorded windows, empty ones too, that have to do with ``[start, end)``: those that answer for a
+        part of it (their covered stretch intersects it), and those that may hold an event of it by their event times.
+
+        A window of unknown stretch, or with one that has no length, is found by its event times alone.
+        """
+        ...
+
+    def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
+        """Return the recorded window with a ``through`` that ends last before ``time``, ``None`` if there is none.
+
+        This is the index from time to replay ID: what happened at ``time`` or later comes after its ``through``, or is
+        in a window that :meth:`windows_overlapping` finds for that time. A window ends at ``covered_until``, which may
+        be ``time`` itself; one of which that is not known after its last event, which has to be earlier. Of windows
+        with one end it is a live one, and of several live ones, or several backfill ones, the last in the lists' order.
+        """
         ...
 
     def record_gap(self, stream: Stream, gap: Gap) -> None:

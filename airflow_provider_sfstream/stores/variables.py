@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
-from typing import Protocol, TypeVar
+from datetime import UTC, datetime
+from typing import TypeVar
 
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
@@ -15,7 +15,6 @@ from airflow_provider_sfstream.exceptions import (
     ReplayStoreCorruptError,
     ReplayStoreError,
 )
-from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
 from airflow_provider_sfstream.protocol.topics import slug
 from airflow_provider_sfstream.stores.airflow_variables import AirflowVariables, Variables
@@ -26,6 +25,7 @@ from airflow_provider_sfstream.stores.base import (
     require_kind,
     require_reset,
 )
+from airflow_provider_sfstream.stores.landed_windows import Head, LandedWindows, WindowCatalog
 from airflow_provider_sfstream.stores.variable_document import (
     PositionDocument,
     RecordedReset,
@@ -44,16 +44,6 @@ _LONGEST_KEY = 250
 _GAPS_SUFFIX = ".gaps"
 _DESCRIPTION = "Written by airflow-provider-sfstream. To move a position, run ResetReplayPositionOperator."
 _Entry = TypeVar("_Entry")
-
-
-class WindowCatalog(Protocol):
-    """What the store asks of a landing: :class:`~airflow_provider_sfstream.landing.catalog.LandingCatalog` does it."""
-
-    def read_manifest(self, stream: Stream, window_id: str) -> Manifest | None: ...
-
-    def chain(self, stream: Stream, head_window_id: str, back_to: datetime | None = None) -> Iterator[Manifest]: ...
-
-    def windows_between(self, stream: Stream, start_day: date, end_day: date) -> list[Manifest]: ...
 
 
 def _utc_now() -> datetime:
@@ -168,18 +158,15 @@ class VariableReplayStore:
 
     def windows_of_run(self, stream: Stream, run: RunIdentity) -> list[ReplayWindow]:
         """Return the recorded windows that any try of ``run`` made."""
-        day = run.run_after.astimezone(UTC).date()
-        live = self._live(stream, self._load(stream), self._earliest_end(run))
-        windows = [*live, *self._backfills(stream, day, day)]
-        return [window for window in windows if window.run.key == run.key]
+        return self._windows(stream, self._load(stream)).of_run(run)
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return recorded, non-empty windows with an event time in ``[start, end)`` by their bounds."""
-        # A backfill run is due when its interval ends or later, and up to now when somebody asks for an old interval.
-        first_day = (start - timedelta(days=1)).astimezone(UTC).date()
-        last_day = (max(end, self._clock()) + timedelta(days=1)).astimezone(UTC).date()
-        windows = [*self._live(stream, self._load(stream), start), *self._backfills(stream, first_day, last_day)]
-        return [window for window in windows if _overlaps(window, start, end)]
+        """Return the recorded windows that answer for a part of ``[start, end)`` or may hold an event of it."""
+        return self._windows(stream, self._load(stream)).overlapping(start, end)
+
+    def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
+        """Return the recorded window that ends last before ``time``, to read on from its ``through``."""
+        return self._windows(stream, self._load(stream)).before(time)
 
     def record_gap(self, stream: Stream, gap: Gap) -> None:
         """Record a gap outside of any live window. Recording an equal gap again changes nothing."""
@@ -256,31 +243,6 @@ class VariableReplayStore:
                 "again. No event is lost."
             )
 
-    def _live(self, stream: Stream, document: PositionDocument, back_to: datetime | None) -> list[ReplayWindow]:
-        """Return the live windows that are recorded, oldest first; none that were finished long before ``back_to``."""
-        catalog = self._required_catalog(stream)
-        heads = [document.position.window_id]
-        heads += [
-            recorded.from_window_id
-            for recorded in reversed(document.resets)
-            if back_to is None or recorded.reset.reset_at >= back_to
-        ]
-        found: dict[str, ReplayWindow] = {}
-        for head in heads:
-            if head is not None:
-                found |= {item.window.window_id: item.window for item in catalog.chain(stream, head, back_to)}
-        return list(reversed(found.values()))
-
-    def _earliest_end(self, run: RunIdentity) -> datetime | None:
-        """Return a time before which no try of ``run`` can have finished a window, ``None`` if there is no such."""
-        # Nothing runs before it is due, unless it was triggered with a date in the future.
-        return run.run_after if run.run_after <= self._clock() else None
-
-    def _backfills(self, stream: Stream, first_day: date, last_day: date) -> list[ReplayWindow]:
-        manifests = self._required_catalog(stream).windows_between(stream, first_day, last_day)
-        windows = [manifest.window for manifest in manifests if manifest.window.kind == "backfill"]
-        return sorted(windows, key=lambda window: window.window_id)
-
     def _is_recorded(self, stream: Stream, document: PositionDocument, window: ReplayWindow) -> bool:
         current = document.position
         if current.window_id == window.window_id:
@@ -289,8 +251,14 @@ class VariableReplayStore:
             return False
         return any(
             recorded.window_id == window.window_id and recorded.through == window.through
-            for recorded in self._live(stream, document, self._earliest_end(window.run))
+            for recorded in self._windows(stream, document).live_of_run(window.run)
         )
+
+    def _windows(self, stream: Stream, document: PositionDocument) -> LandedWindows:
+        heads: list[tuple[str | None, datetime | None]] = [(document.position.window_id, None)]
+        heads += [(recorded.from_window_id, recorded.reset.reset_at) for recorded in reversed(document.resets)]
+        known = [Head(window_id, left_at) for window_id, left_at in heads if window_id is not None]
+        return LandedWindows(self._required_catalog(stream), stream, known, self._clock())
 
     def _required_catalog(self, stream: Stream) -> WindowCatalog:
         if self._catalog is None:
@@ -305,11 +273,6 @@ def _bounded(entries: tuple[_Entry, ...], kept: int, what: str, key: str) -> tup
     for dropped in entries[:-kept]:
         log.warning("Variable %s keeps %d; dropping the oldest %s: %s", key, kept, what, dropped)
     return entries[-kept:]
-
-
-def _overlaps(window: ReplayWindow, start: datetime, end: datetime) -> bool:
-    first, last = window.first_event_time, window.last_event_time
-    return window.event_count > 0 and first is not None and last is not None and first < end and last >= start
 
 
 def _corrupt(stream: Stream, key: str, error: ValueError, remedy: str) -> ReplayStoreCorruptError:

@@ -83,12 +83,15 @@ class StoreUnderTest:
         *,
         kind: WindowKind = "live",
         events: tuple[float, float] | None = None,
+        covered: tuple[float, float] | None = None,
         gap: Gap | None = None,
     ) -> ReplayWindow:
-        """Land a window from ``position`` as a drain does, with event times from and to the two minutes given."""
+        """Land a window from ``position`` as a drain does, with event times from and to the two minutes given, and a
+        covered stretch from and to those of ``covered``."""
         after = position.replay_id
         window_id = window_id_for(run, kind, after, position.fence)
         first, last = (None, None) if events is None else (minute(events[0]), minute(events[1]))
+        covered_from, covered_until = (None, None) if covered is None else (minute(covered[0]), minute(covered[1]))
         window = ReplayWindow(
             window_id=window_id,
             kind=kind,
@@ -101,8 +104,10 @@ class StoreUnderTest:
             run=run,
             previous_window_id=position.window_id if kind == "live" else None,
             gap=gap,
+            covered_from=covered_from,
+            covered_until=covered_until,
         )
-        finished_at = max(run.run_after, last or run.run_after) + timedelta(seconds=30)
+        finished_at = max(time for time in (run.run_after, last, covered_until) if time) + timedelta(seconds=30)
         written = self.catalog.write_manifest(
             Manifest(
                 stream=stream,
@@ -126,11 +131,12 @@ class StoreUnderTest:
         run: RunIdentity,
         *,
         events: tuple[float, float] | None = None,
+        covered: tuple[float, float] | None = None,
         gap: Gap | None = None,
     ) -> ReplayWindow:
         """Land a live window from the recorded position, record it, and return it."""
         position = self.store.read(stream)
-        window = self.land(stream, position, through, run, events=events, gap=gap)
+        window = self.land(stream, position, through, run, events=events, covered=covered, gap=gap)
         self.store.advance(stream, position, window)
         return window
 

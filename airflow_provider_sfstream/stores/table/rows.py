@@ -77,6 +77,17 @@ def window_from_row(row: WindowRow, gap: GapRow | None) -> ReplayWindow:
     )
 
 
+def end_order(row: WindowRow) -> tuple[datetime, bool, int, str]:
+    """Return what orders windows that end by where they do; of one end, backfill windows come before live ones.
+
+    :raises ValueError: if the row has neither the end of a stretch nor an event time.
+    """
+    end = row.covered_until or row.last_event_time
+    if end is None:
+        raise ValueError(f"window {row.window_id} ends nowhere")
+    return end, row.fence is not None, row.fence or 0, row.window_id
+
+
 def gap_key(gap: Gap) -> str:
     """Return a digest of the whole gap (64 hex digits): equal gaps have equal keys."""
     parts: tuple[Any, ...] = (gap.after, gap.resumed_at, _utc(gap.since), _utc(gap.detected_at), gap.reason)

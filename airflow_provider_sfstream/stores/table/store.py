@@ -7,9 +7,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import URL, ColumnElement, CursorResult, Engine, and_, select, update
+from sqlalchemy import URL, ColumnElement, CursorResult, Engine, Select, and_, or_, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from airflow_provider_sfstream.exceptions import PositionConflictError, ReplayStoreError
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
@@ -110,11 +110,27 @@ class TableReplayStore:
         return self._windows(stream, WindowRow.run_key == run.key)
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return recorded, non-empty windows with an event time in ``[start, end)`` by their bounds."""
-        return self._windows(
-            stream,
-            and_(WindowRow.event_count > 0, WindowRow.first_event_time < end, WindowRow.last_event_time >= start),
+        """Return the recorded windows that answer for a part of ``[start, end)`` or may hold an event of it."""
+        answers = and_(
+            WindowRow.covered_from < end,
+            WindowRow.covered_until > start,
+            WindowRow.covered_from < WindowRow.covered_until,
         )
+        holds = and_(WindowRow.event_count > 0, WindowRow.first_event_time < end, WindowRow.last_event_time >= start)
+        return self._windows(stream, or_(answers, holds))
+
+    def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
+        """Return the recorded window that ends last before ``time``, to read on from its ``through``."""
+        # Two queries, so that each is answered by the end of a stretch of an index.
+        by_stretch = _last(stream, WindowRow.covered_until, WindowRow.covered_until <= time)
+        no_stretch = and_(WindowRow.covered_until.is_(None), WindowRow.last_event_time < time)
+        by_events = _last(stream, WindowRow.last_event_time, no_stretch)
+
+        def step(session: Session) -> ReplayWindow | None:
+            found = [(row, gap) for query in (by_stretch, by_events) for row, gap in session.execute(query)]
+            return rows.window_from_row(*max(found, key=lambda pair: rows.end_order(pair[0]))) if found else None
+
+        return self._read(step)
 
     def record_gap(self, stream: Stream, gap: Gap) -> None:
         """Record a gap outside of any window. Recording an equal gap again changes nothing."""
@@ -162,13 +178,7 @@ class TableReplayStore:
         self._engine.dispose()
 
     def _windows(self, stream: Stream, condition: ColumnElement[bool]) -> list[ReplayWindow]:
-        same_gap = and_(GapRow.stream_key == WindowRow.stream_key, GapRow.gap_key == WindowRow.gap_key)
-        query = (
-            select(WindowRow, GapRow)
-            .outerjoin(GapRow, same_gap)
-            .where(WindowRow.stream_key == stream.key, condition)
-            .order_by(WindowRow.fence.is_(None), WindowRow.fence, WindowRow.window_id)
-        )
+        query = _select(stream, condition).order_by(WindowRow.fence.is_(None), WindowRow.fence, WindowRow.window_id)
         return self._read(lambda session: [rows.window_from_row(row, gap) for row, gap in session.execute(query)])
 
     def _add_window(self, session: Session, stream: Stream, window: ReplayWindow, *, fence: int | None) -> None:
@@ -207,6 +217,22 @@ class TableReplayStore:
             elif schema.current(self._engine) != schema.head():
                 schema.upgrade(self._engine)
             self._is_checked = True
+
+
+def _select(stream: Stream, condition: ColumnElement[bool]) -> Select[WindowRow, GapRow]:
+    """Return the query for windows and their gaps."""
+    same_gap = and_(GapRow.stream_key == WindowRow.stream_key, GapRow.gap_key == WindowRow.gap_key)
+    query = select(WindowRow, GapRow).outerjoin(GapRow, same_gap)
+    return query.where(WindowRow.stream_key == stream.key, condition)
+
+
+def _last(
+    stream: Stream, end: InstrumentedAttribute[datetime | None], condition: ColumnElement[bool]
+) -> Select[WindowRow, GapRow]:
+    """Return the query for the window with a replay ID to go on from whose ``end`` is the latest."""
+    query = _select(stream, and_(condition, WindowRow.through_replay_id.is_not(None)))
+    order = (end.desc(), WindowRow.fence.is_(None), WindowRow.fence.desc(), WindowRow.window_id.desc())
+    return query.order_by(*order).limit(1)
 
 
 def _position(session: Session, stream: Stream) -> Position:

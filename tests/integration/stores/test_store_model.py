@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -18,6 +19,16 @@ from tests.support.replay_stores import StoreUnderTest, gap_at, minute, new_stre
 replay_ids = st.sampled_from([b"\x01", b"\x02", b"\x00\x00\x03"])
 ends = st.none() | replay_ids
 bounds = st.none() | st.tuples(st.integers(0, 5), st.integers(5, 10))
+stretches = st.none() | st.tuples(st.integers(0, 9), st.integers(0, 10)).map(sorted).map(tuple)
+details = st.fixed_dictionaries({"events": bounds, "covered": stretches})
+
+
+def meet(window: ReplayWindow, first: datetime, last: datetime) -> bool:
+    """Return whether the window's stretch meets ``[first, last)``: bounds are whole minutes, so halves are enough."""
+    if window.covered_from is None or window.covered_until is None:
+        return False
+    halves = [minute(number + 0.5) for number in range(20)]
+    return any(first <= at < last and window.covered_from <= at < window.covered_until for at in halves)
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -49,14 +60,17 @@ class StoreMachine(RuleBasedStateMachine):
         self.runs += 1
         return self.under_test.land(self.stream, position, through, run_at(self.runs), **details)
 
+    def recorded(self) -> list[ReplayWindow]:
+        return self.live + sorted(self.backfills, key=lambda window: window.window_id)
+
     def moved(self, replay_id: bytes | None) -> None:
         self.replay_id, self.fence = replay_id, self.fence + 1
 
-    @rule(through=ends, events=bounds, has_gap=st.booleans(), number=st.sampled_from([0, 1]))
-    def drain(self, through: bytes | None, events: tuple[float, float] | None, has_gap: bool, number: int) -> None:
+    @rule(through=ends, details=details, has_gap=st.booleans(), number=st.sampled_from([0, 1]))
+    def drain(self, through: bytes | None, details: dict[str, Any], has_gap: bool, number: int) -> None:
         position = self.client(number).read(self.stream)
         gap = gap_at(self.runs) if has_gap else None
-        window = self.landed(position, through, events=events, gap=gap)
+        window = self.landed(position, through, **details, gap=gap)
         advanced = self.client(1 - number).advance(self.stream, position, window)
         self.moved(self.replay_id if through is None else through)
         assert (advanced.replay_id, advanced.fence) == (self.replay_id, self.fence)
@@ -92,10 +106,10 @@ class StoreMachine(RuleBasedStateMachine):
         self.moved(to)
         self.seen.append(after)
 
-    @rule(after=ends, events=bounds, has_gap=st.booleans())
-    def backfill(self, after: bytes | None, events: tuple[float, float] | None, has_gap: bool) -> None:
+    @rule(after=ends, through=ends, details=details, has_gap=st.booleans())
+    def backfill(self, after: bytes | None, through: bytes | None, details: dict[str, Any], has_gap: bool) -> None:
         gap = gap_at(self.runs) if has_gap else None
-        window = self.landed(Position(after), b"\x02", kind="backfill", events=events, gap=gap)
+        window = self.landed(Position(after), through, kind="backfill", **details, gap=gap)
         for client in self.clients:
             client.record_backfill(self.stream, window)
         self.backfills.append(window)
@@ -119,10 +133,26 @@ class StoreMachine(RuleBasedStateMachine):
         first, last = minute(start), minute(start + length)
         expected = [
             window
-            for window in self.live + sorted(self.backfills, key=lambda window: window.window_id)
-            if window.first_event_time and window.first_event_time < last and window.last_event_time >= first
+            for window in self.recorded()
+            if (window.first_event_time and window.first_event_time < last and window.last_event_time >= first)
+            or meet(window, first, last)
         ]
         assert self.client(0).windows_overlapping(self.stream, first, last) == expected
+
+    @rule(number=st.integers(-1, 12))
+    def window_before(self, number: int) -> None:
+        time = minute(number)
+        ends = [
+            (end, window.kind == "live", place, window)
+            for place, window in enumerate(self.recorded())
+            if window.through is not None
+            and (
+                ((end := window.covered_until) and end <= time)
+                or (not window.covered_until and (end := window.last_event_time) and end < time)
+            )
+        ]
+        expected = max(ends)[-1] if ends else None
+        assert self.client(1).window_before(self.stream, time) == expected
 
     @invariant()
     def agrees_with_the_model(self) -> None:
