@@ -1,0 +1,174 @@
+"""The record of what an interval run gave: an immutable JSON document, so that a re-run gives the same windows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError, ManifestError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.storage import storage_errors, write_once
+from airflow_provider_sfstream.protocol.streams import RunIdentity, Span, Stream
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+FORMAT = "sfstream-interval"
+
+Origin = Literal["landed", "bus"]
+"""Whether a window was landed before the run that gives it, or drained from Salesforce by that run."""
+
+
+@dataclass(frozen=True)
+class RecordedWindow:
+    """One window that an interval run gave."""
+
+    window_id: str
+    manifest_url: str
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class IntervalRecord:
+    """What ``run`` gave for ``interval``: the windows to read, in order, and what of the interval is lost."""
+
+    stream: Stream
+    run: RunIdentity
+    interval: Span
+    windows: tuple[RecordedWindow, ...]
+    missing: tuple[Span, ...]
+    created_at: datetime
+    provider_version: str
+
+    @property
+    def interval_id(self) -> str:
+        """The id that the record is kept under."""
+        return interval_id_for(self.run, self.interval)
+
+    def to_json(self) -> str:
+        """Return the document, one stable form for equal records."""
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "stream": vars(self.stream),
+            "run": {**vars(self.run), "run_after": self.run.run_after.isoformat()},
+            "interval": _span_to_document(self.interval),
+            "windows": [vars(window) for window in self.windows],
+            "missing": [_span_to_document(span) for span in self.missing],
+            "created_at": self.created_at.isoformat(),
+            "provider_version": self.provider_version,
+        }
+        return json.dumps(document, indent=1, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, name: str) -> IntervalRecord:
+        """Return the record read from the file ``name``.
+
+        :raises ManifestError: if the document is broken, not such a record, or of a version this package does not know.
+        """
+        try:
+            document = json.loads(text)
+            if not isinstance(document, dict) or document.get("format") != FORMAT:
+                raise ManifestError(f"{name} is not an interval record of this package. {_REMEDY}")
+            if document.get("version") != VERSION:
+                raise ManifestError(
+                    f"{name} is an interval record of version {document.get('version')!r}; this package reads version "
+                    f"{VERSION}. Upgrade airflow-provider-sfstream where it is read."
+                )
+            run = document["run"]
+            return cls(
+                stream=Stream(**document["stream"]),
+                run=RunIdentity(**{**run, "run_after": datetime.fromisoformat(run["run_after"])}),
+                interval=_span_from_document(document["interval"]),
+                windows=tuple(_window_from_document(window) for window in document["windows"]),
+                missing=tuple(_span_from_document(span) for span in document["missing"]),
+                created_at=datetime.fromisoformat(document["created_at"]),
+                provider_version=document["provider_version"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
+            raise ManifestError(
+                f"{name} is not a readable interval record ({type(error).__name__}: {error}). It was changed after it "
+                f"was written, or it is something else. {_REMEDY}"
+            ) from error
+
+
+_REMEDY = (
+    "No window and no position was touched. Remove the file and run the task again: it works out anew which windows "
+    "give the interval."
+)
+
+
+def interval_id_for(run: RunIdentity, interval: Span) -> str:
+    """Return the id of what ``run`` gives for ``interval``: the same on every try, and sorted by the interval's start.
+
+    Two runs never share one, nor two intervals of a run. A time zone makes no difference.
+    """
+    start, end = interval.start.astimezone(UTC), interval.end.astimezone(UTC)
+    identity = "\0".join((run.key, start.isoformat(), end.isoformat()))
+    return f"{start:%Y%m%dT%H%M%SZ}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+
+
+def write_interval(catalog: LandingCatalog, record: IntervalRecord) -> IntervalRecord:
+    """Record what a run gave, and return what stands: ``record``, or what an earlier try of the run had recorded.
+
+    :raises LandingError: if it could not be written. Nothing is recorded then.
+    :raises ManifestError: if the run has a record that cannot be read.
+    """
+    landing = catalog.landing
+    path = landing.interval_path(record.stream, record.interval_id)
+    with storage_errors(f"The record of interval {record.interval} of {record.stream} could not be written"):
+        written = write_once(landing.filesystem, path, record.to_json().encode())
+    if written:
+        return record
+    earlier = read_interval(catalog, record.stream, record.run, record.interval)
+    if earlier is None:
+        raise LandingError(
+            f"The record of interval {record.interval} of {record.stream} was removed while this run wanted to write "
+            "it. Run the task again; its windows are landed and no position is affected."
+        )
+    log.info("What %s gave for %s stands; %s gives the same.", earlier.run, record.interval, record.run)
+    return earlier
+
+
+def read_interval(catalog: LandingCatalog, stream: Stream, run: RunIdentity, interval: Span) -> IntervalRecord | None:
+    """Return what any try of ``run`` recorded for ``interval`` of ``stream``, ``None`` if none did.
+
+    Never lists a folder.
+
+    :raises ManifestError: if the record is broken, or that of another stream, run or interval.
+    :raises LandingError: if the storage could not be read.
+    """
+    path = catalog.landing.interval_path(stream, interval_id_for(run, interval))
+    with storage_errors(f"{path} could not be read", "Check the storage connection"):
+        try:
+            text = catalog.landing.filesystem.cat_file(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    record = IntervalRecord.from_json(text, path)
+    if (record.stream, record.run.key, record.interval) != (stream, run.key, interval):
+        raise ManifestError(
+            f"{path} says that it is what {record.run} gave for {record.interval} of {record.stream}. It was copied or "
+            f"moved. {_REMEDY}"
+        )
+    return record
+
+
+def _window_from_document(document: dict[str, Any]) -> RecordedWindow:
+    window = RecordedWindow(**document)
+    if window.origin not in ("landed", "bus"):
+        raise ValueError(f"{window.origin!r} is no origin of a window")
+    if not isinstance(window.window_id, str) or not isinstance(window.manifest_url, str):
+        raise TypeError("a window is named by texts")
+    return window
+
+
+def _span_to_document(span: Span) -> dict[str, str]:
+    return {"start": span.start.isoformat(), "end": span.end.isoformat()}
+
+
+def _span_from_document(document: dict[str, str]) -> Span:
+    return Span(datetime.fromisoformat(document["start"]), datetime.fromisoformat(document["end"]))

@@ -1,0 +1,54 @@
+"""The time → replay ID index that Salesforce does not offer, from recorded windows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow
+
+
+def nearest_position(
+    time: datetime, ordered: Sequence[ReplayWindow], gaps: Collection[Gap], horizon: datetime
+) -> bytes | None:
+    """Return the last known replay ID before ``time`` that should still be readable, ``None`` if none is known.
+
+    It is the ``through`` of the window with the greatest ``covered_until`` up to ``time``; of several, of the one whose
+    replay ID was given last. A replay ID can be read while its event is retained, so it must have been given after
+    ``horizon``: at the window's last event, or, by an empty response, when the drain began. An empty window that only
+    repeats the replay ID before it gives no new age to it. A replay ID that a gap names was refused; neither it nor an
+    earlier one is returned.
+
+    Reading from the earliest event is right wherever this returns ``None``, and never reads much more.
+
+    :param ordered: windows in stream order, which decides between equals.
+    """
+    given = _given_at(ordered)
+    best: tuple[datetime, datetime, int] | None = None
+    position: bytes | None = None
+    for place, window in enumerate(ordered):
+        if window.through is None or window.covered_until is None or window.covered_until > time:
+            continue
+        given_at = given.get(window.through)
+        if given_at is None or given_at <= horizon or any(_refused(window.through, given_at, gap) for gap in gaps):
+            continue
+        if best is None or (window.covered_until, given_at, place) > best:
+            best, position = (window.covered_until, given_at, place), window.through
+    return position
+
+
+def _given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
+    """Return when Salesforce gave each replay ID at which a window ends, as far as that is known."""
+    given: dict[bytes, datetime] = {}
+    for window in windows:
+        if window.through is None:
+            continue
+        confirmed = window.covered_until if window.through != window.after else None
+        time = (window.last_event_time or window.covered_until) if window.event_count else confirmed
+        if time is not None:
+            given[window.through] = max(time, given.get(window.through, time))
+    return given
+
+
+def _refused(replay_id: bytes, given_at: datetime, gap: Gap) -> bool:
+    return replay_id == gap.after or (gap.since is not None and given_at <= gap.since)
