@@ -12,6 +12,7 @@ from airflow_provider_sfstream.exceptions import (
     InvalidReplayIdError,
     PositionConflictError,
 )
+from airflow_provider_sfstream.protocol.streams import ReplayWindow
 from airflow_provider_sfstream.stores.base import Position
 from tests.support.replay_stores import StoreUnderTest, gap_at, minute, new_stream, run_at
 
@@ -22,6 +23,7 @@ def test_nothing_is_recorded_at_first(under_test: StoreUnderTest) -> None:
     assert under_test.store.read(stream) == Position(None, 0, None, None, None)
     assert under_test.store.windows_of_run(stream, run_at(0)) == []
     assert under_test.store.windows_overlapping(stream, minute(0), minute(9)) == []
+    assert under_test.store.window_before(stream, minute(9)) is None
     assert under_test.store.gaps(stream) == []
     assert under_test.store.resets(stream) == []
 
@@ -269,6 +271,119 @@ def test_windows_overlap_a_half_open_interval(under_test: StoreUnderTest) -> Non
     assert overlapping(20.0001, 21) == []
     assert overlapping(-5, 0) == []
     assert overlapping(3, 4) == [early]
+
+
+def test_windows_overlap_what_they_answer_for(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+    empty = under_test.advance(stream, None, run_at(10), covered=(0, 10))
+    early = under_test.advance(stream, b"\x01", run_at(20), covered=(10, 20), events=(8, 12))
+    no_length = under_test.advance(stream, b"\x02", run_at(25), covered=(20, 20), events=(22, 24))
+    backfill = under_test.land(stream, Position(), b"\x01", run_at(15), kind="backfill", covered=(2, 4))
+    under_test.store.record_backfill(stream, backfill)
+
+    def overlapping(start: float, end: float) -> list[object]:
+        return list(under_test.store.windows_overlapping(stream, minute(start), minute(end)))
+
+    assert overlapping(-9, 99) == [empty, early, no_length, backfill]
+    assert overlapping(0, 2) == [empty]
+    assert overlapping(3, 4) == [empty, backfill]
+    assert overlapping(4, 8) == [empty]
+    assert overlapping(4, 8.001) == [empty, early]
+    assert overlapping(10, 12) == [early]
+    assert overlapping(13, 20) == [early]
+    assert overlapping(19.999, 21) == [early]
+    assert overlapping(20, 22) == []
+    assert overlapping(21, 23) == [no_length]
+    assert overlapping(-9, 0) == []
+
+
+def test_a_window_is_returned_with_its_stretch(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+    window = under_test.advance(stream, b"\x01", run_at(10), covered=(0.001, 9.999), gap=gap_at(1))
+
+    found = under_test.store.window_before(stream, minute(99))
+    assert found == window
+    assert (window.covered_from, window.covered_until) == (minute(0.001), minute(9.999))
+    assert under_test.store.windows_of_run(stream, run_at(10)) == [window]
+
+
+def test_the_window_before_a_time_ends_last(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+    windows = [
+        under_test.advance(stream, bytes([n]), run_at(10 * n), covered=(10 * n - 10, 10 * n), events=(10 * n, 10 * n))
+        for n in (1, 2, 3)
+    ]
+
+    def before(number: float) -> ReplayWindow | None:
+        return under_test.store.window_before(stream, minute(number))
+
+    assert before(9.999) is None
+    assert [before(10), before(19.999)] == [windows[0]] * 2
+    assert [before(20), before(25)] == [windows[1]] * 2
+    assert [before(30), before(99_999)] == [windows[2]] * 2
+    elsewhere = timezone(timedelta(hours=-9))
+    assert under_test.store.window_before(stream, minute(20).astimezone(elsewhere)) == windows[1]
+    assert under_test.store.window_before(new_stream(), minute(99)) is None
+
+
+def test_a_window_of_unknown_stretch_ends_after_its_last_event(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+    known = under_test.advance(stream, b"\x01", run_at(10), covered=(0, 10))
+    unknown = under_test.advance(stream, b"\x02", run_at(20), events=(11, 20))
+    under_test.advance(stream, b"\x03", run_at(30))
+
+    assert under_test.store.window_before(stream, minute(20)) == known
+    assert under_test.store.window_before(stream, minute(20) + MICROSECOND) == unknown
+    assert under_test.store.window_before(stream, minute(99)) == unknown
+    assert under_test.store.windows_overlapping(stream, minute(20), minute(21)) == [unknown]
+
+
+def test_a_window_without_an_end_to_go_on_from_is_passed_over(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+    under_test.advance(stream, None, run_at(5), covered=(0, 5))
+    assert under_test.store.window_before(stream, minute(99)) is None
+
+    first = under_test.advance(stream, b"\x01", run_at(10), covered=(5, 10))
+    under_test.advance(stream, None, run_at(20), covered=(10, 20))
+
+    assert under_test.store.window_before(stream, minute(99)) == first
+
+
+def test_of_windows_that_end_together_the_live_one_recorded_last_counts(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+
+    def backfilled(due: float, covered: tuple[float, float]) -> ReplayWindow:
+        window = under_test.land(stream, Position(), b"\x09", run_at(due), kind="backfill", covered=covered)
+        under_test.store.record_backfill(stream, window)
+        return window
+
+    def before(number: float) -> ReplayWindow | None:
+        return under_test.store.window_before(stream, minute(number))
+
+    later_id = backfilled(3, (0, 10))
+    backfilled(2, (0, 10))
+    assert before(10) == later_id
+    under_test.advance(stream, b"\x01", run_at(1), covered=(0, 10))
+    last_live = under_test.advance(stream, b"\x02", run_at(0), covered=(10, 10))
+    assert before(10) == last_live
+    longer = backfilled(4, (0, 11))
+    assert [before(10.999), before(11)] == [last_live, longer]
+    unknown = under_test.advance(stream, b"\x03", run_at(5), events=(11, 11))
+    assert [before(11), before(11.001)] == [longer, unknown]
+
+
+def test_the_window_before_a_time_may_be_one_of_before_a_reset(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+    early = under_test.advance(stream, b"\x01", run_at(10), covered=(0, 10))
+    late = under_test.advance(stream, b"\x02", run_at(20), covered=(10, 20))
+    under_test.store.reset(stream, None, reason="again", updated_by="ann")
+    assert under_test.store.window_before(stream, minute(99)) == late
+
+    again = under_test.advance(stream, b"\x03", run_at(25), covered=(5, 15))
+
+    assert under_test.store.window_before(stream, minute(10)) == early
+    assert under_test.store.window_before(stream, minute(19)) == again
+    assert under_test.store.window_before(stream, minute(20)) == late
 
 
 def test_times_keep_their_microsecond_in_any_zone(under_test: StoreUnderTest) -> None:

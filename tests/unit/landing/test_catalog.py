@@ -186,6 +186,23 @@ def test_windows_between_are_the_finished_ones_of_those_days(catalog):
     assert catalog.windows_between(STREAM, date(2025, 1, 1), date(2025, 1, 2)) == []
 
 
+def test_windows_that_are_not_wanted_are_not_read(catalog):
+    kept, broken = (catalog.write_manifest(manifest(catalog.landing, number=number)) for number in (0, 1))
+    path = catalog.landing.manifest_path(STREAM, broken.window.window_id)
+    catalog.landing.filesystem.pipe_file(path, b"broken")
+    assert catalog.windows_between(STREAM, DUE.date(), DUE.date(), without=[broken.window.window_id]) == [kept]
+
+
+def test_the_first_day_is_that_of_the_oldest_window(catalog):
+    assert catalog.first_day(STREAM) is None
+    for number, due in enumerate([DUE, DUE - timedelta(days=100), DUE - timedelta(days=40)]):
+        catalog.write_manifest(manifest(catalog.landing, number=number, due=due))
+    assert catalog.first_day(STREAM) == (DUE - timedelta(days=100)).date()
+    catalog.landing.filesystem.makedirs(f"{catalog.landing.windows_folder(STREAM)}/2019/02")
+    catalog.landing.filesystem.makedirs(f"{catalog.landing.windows_folder(STREAM)}/_temporary")
+    assert catalog.first_day(STREAM) == date(2019, 2, 1)
+
+
 def chain_of(catalog, count: int) -> list[Manifest]:
     previous, written = None, []
     for number in range(count):
