@@ -102,9 +102,9 @@ class LandedWindows:
             if best is not None and head.left_at is not None and head.left_at + CLOCK_SKEW < best.end:
                 continue
             for manifest in self._catalog.chain(self._stream, head.window_id):
+                read.append(manifest.window)
                 if best is not None and manifest.finished_at + CLOCK_SKEW < best.end:
                     break
-                read.append(manifest.window)
                 ending = _ending_before(manifest.window, time)
                 if ending is not None and (best is None or ending.end > best.end):
                     best = ending
