@@ -215,7 +215,7 @@ class _Drain:
         return max(self._limits.idle_timeout, self._limits.confirm_timeout if unconfirmed else 0.0)
 
     def _may_be_caught_up(self, silence: float = 0.0) -> bool:
-        """Return whether a pinned stream with nothing to say, for ``silence`` seconds, may count as caught up by now."""
+        """Return whether a pinned stream that has had nothing to say for ``silence`` seconds may be caught up."""
         stay_until = self._limits.stay_until
         stayed = stay_until is None or self._now() >= stay_until + timedelta(seconds=silence)
         return stayed and self._resume is not StartFrom.LATEST

@@ -88,11 +88,16 @@ def drain_window(
         catalog.verify(manifest)
     if request.advance:
         store.advance(stream, position, manifest.window)
+    tidy(catalog, manifest)
+    return WindowOutcome(manifest, drained=drained, committed=request.advance)
+
+
+def tidy(catalog: LandingCatalog, manifest: Manifest) -> None:
+    """Remove what dead tries left beside the window, if that can be done: it is safe, and no reason to fail."""
     try:
         catalog.remove_unlisted(manifest)
-    except LandingError as error:  # the window is safe; a folder that is not tidy is no reason to fail
+    except LandingError as error:
         log.warning("%s", error)
-    return WindowOutcome(manifest, drained=drained, committed=request.advance)
 
 
 def already_drained(

@@ -58,6 +58,7 @@ def land_window(
             new.limits,
             on_invalid_replay=new.on_invalid_replay,
             position_time=None if new.previous is None else _last_known_time(new.previous),
+            now=now,
         )
         landed = writer.finish()
     finished_at = now()

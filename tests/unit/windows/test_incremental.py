@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,14 +25,11 @@ from airflow_provider_sfstream.windows.incremental import (
     commit_window,
     drain_window,
 )
+from tests.support.killed import Killed, killed_at
 from tests.support.scripted_source import Event, Keepalive, ScriptedSource, Silence, Step, avro_payload, replay_id
 
 STREAM = Stream("00Dxx0000001gPLEAY", "pubsub", "/event/Order__e")
 EVENTS = [Event(replay_id(3 * n), avro_payload(1_700_000_000_000 + n), n) for n in range(1, 251)]
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: no handler of the package may catch it."""
 
 
 class Variables:
@@ -154,35 +150,6 @@ def side_effects(world: World) -> list[tuple[Any, str]]:
     return calls
 
 
-@contextmanager
-def killed_at(world: World, nth: int, *, after: bool) -> Iterator[Callable[[], int]]:
-    """Raise :class:`Killed` before (or after) the ``nth`` change; yields a counter of the changes made."""
-    made = 0
-    originals = [(owner, name, getattr(owner, name)) for owner, name in side_effects(world) if hasattr(owner, name)]
-
-    def counting(original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            nonlocal made
-            made += 1
-            mine = made
-            if mine == nth and not after:
-                raise Killed
-            result = original(*args, **kwargs)
-            if mine == nth and after:
-                raise Killed
-            return result
-
-        return call
-
-    for owner, name, original in originals:
-        setattr(owner, name, counting(original))
-    try:
-        yield lambda: made
-    finally:
-        for owner, name, original in originals:
-            setattr(owner, name, original)
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", ["variable", "table"])
 def test_killed_at_any_change_and_tried_again(kind: str, after: bool, tmp_path: Path) -> None:
@@ -196,7 +163,7 @@ def test_killed_at_any_change_and_tried_again(kind: str, after: bool, tmp_path: 
         folder.mkdir()
         world = World(folder, kind)
         first = world.run(1)
-        with killed_at(world, nth, after=after) as made:
+        with killed_at(side_effects(world), nth, after=after) as made:
             try:
                 world.run(2)
             except Killed:
@@ -218,7 +185,7 @@ def test_killed_at_any_change_and_tried_again(kind: str, after: bool, tmp_path: 
 
 def test_a_window_landed_but_overtaken_is_not_recorded(world: World) -> None:
     """Run 1 dies before its position moves, run 2 takes the same events, run 1 is tried again."""
-    with killed_at(world, 10**6, after=False):
+    with killed_at(side_effects(world), 10**6, after=False):
         original = world.store.advance
 
         def die(*_: Any) -> None:

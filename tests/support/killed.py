@@ -1,0 +1,43 @@
+"""Kill a run at any of the calls by which it changes something outside its process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: no handler of the package may catch it."""
+
+
+@contextmanager
+def killed_at(calls: Iterable[tuple[Any, str]], nth: int, *, after: bool) -> Iterator[Callable[[], int]]:
+    """Raise :class:`Killed` before (or after) the ``nth`` of these ``calls`` (owner and name of a method).
+
+    Yields a counter of the calls made.
+    """
+    made = 0
+    originals = [(owner, name, getattr(owner, name)) for owner, name in calls if hasattr(owner, name)]
+
+    def counting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal made
+            made += 1
+            mine = made
+            if mine == nth and not after:
+                raise Killed
+            result = original(*args, **kwargs)
+            if mine == nth and after:
+                raise Killed
+            return result
+
+        return call
+
+    for owner, name, original in originals:
+        setattr(owner, name, counting(original))
+    try:
+        yield lambda: made
+    finally:
+        for owner, name, original in originals:
+            setattr(owner, name, original)
