@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import URL
+from sqlalchemy import URL, Engine
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
@@ -148,6 +148,6 @@ def variable_store(folder: Path, variables: DictVariables | None = None) -> Stor
     return StoreUnderTest(lambda: VariableReplayStore(catalog, shared), catalog)
 
 
-def table_store(folder: Path, url: URL | str) -> StoreUnderTest:
+def table_store(folder: Path, url: Engine | URL | str) -> StoreUnderTest:
     """Return a table store at ``url`` beside a landing in ``folder``."""
     return StoreUnderTest(lambda: TableReplayStore(url), LandingCatalog(Landing.from_url(str(folder))))

@@ -82,7 +82,7 @@ class WindowRow(StreamColumns, Base):
         Index("ix_sfstream_window_first_event", "stream_key", "first_event_time"),
         Index("ix_sfstream_window_last_event", "stream_key", "last_event_time"),
         Index("ix_sfstream_window_covered_from", "stream_key", "covered_from"),
-        Index("ix_sfstream_window_covered_until", "stream_key", "covered_until"),
+        Index("ix_sfstream_window_covered_until", "stream_key", "covered_until", "last_event_time"),
         Index("ix_sfstream_window_run", "stream_key", "run_key"),
     )
 

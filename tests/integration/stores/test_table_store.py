@@ -9,13 +9,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command as alembic
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import URL, MetaData, Table, create_engine, inspect, text
+from sqlalchemy import URL, MetaData, Table, create_engine, event, inspect, text
 
 from airflow_provider_sfstream.exceptions import PositionConflictError, ReplayStoreError
 from airflow_provider_sfstream.stores.base import Position
@@ -283,6 +284,33 @@ def test_a_server_restart_between_two_calls_is_survived(postgres_server: Postgre
 
     assert ended >= 1
     under_test.advance(stream, b"\x02", run_at(2))
+    under_test.store.close()
+
+
+def test_the_window_before_a_time_is_one_step_in_an_index(tmp_path: Path) -> None:
+    database = engine_for(f"sqlite:///{tmp_path}/positions.db")
+    under_test = table_store(tmp_path, database)
+    stream = new_stream()
+    window = under_test.advance(stream, b"\x01", run_at(1), covered=(0, 1))
+    queries: list[tuple[str, Any]] = []
+
+    def remember(connection: object, cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        queries.append((statement, parameters))
+
+    event.listen(database, "before_cursor_execute", remember)
+    assert under_test.store.window_before(stream, minute(9)) == window
+    event.remove(database, "before_cursor_execute", remember)
+
+    with database.connect() as connection:
+        plans = [
+            " ".join(row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters))
+            for statement, parameters in queries
+            if statement.startswith("SELECT")
+        ]
+    index = "SEARCH sfstream_window USING INDEX ix_sfstream_window_covered_until"
+    assert len(plans) == 2
+    assert f"{index} (stream_key=? AND covered_until<?)" in plans[0]
+    assert f"{index} (stream_key=? AND covered_until=? AND last_event_time<?)" in plans[1]
     under_test.store.close()
 
 

@@ -19,4 +19,6 @@ def upgrade() -> None:
     op.add_column("sfstream_window", sa.Column("covered_from", TIME))
     op.add_column("sfstream_window", sa.Column("covered_until", TIME))
     op.create_index("ix_sfstream_window_covered_from", "sfstream_window", ["stream_key", "covered_from"])
-    op.create_index("ix_sfstream_window_covered_until", "sfstream_window", ["stream_key", "covered_until"])
+    # By event time where no stretch is known, so that one index has the end of every window.
+    end = ["stream_key", "covered_until", "last_event_time"]
+    op.create_index("ix_sfstream_window_covered_until", "sfstream_window", end)
