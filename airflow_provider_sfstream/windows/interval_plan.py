@@ -19,8 +19,8 @@ _TICK = datetime.resolution
 class BusDrain:
     """A stretch of the interval that has to be drained: the events after ``after`` (``None``: from the earliest).
 
-    Events that came late are among it too: whoever drains it keeps those of the whole interval, not only those whose
-    event time is in ``span``.
+    Events of the interval that came late can be before the first event that happened in ``span``: what is drained has
+    to be kept from the plan's ``grace`` before ``span`` on. Its window answers for ``span`` nevertheless.
     """
 
     span: Span

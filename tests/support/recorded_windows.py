@@ -1,0 +1,53 @@
+"""Recorded windows made by hand, by minutes after one hour, for tests of what is worked out from them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Span, WindowKind
+
+HOUR = datetime(2026, 11, 20, 10, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def at(minute: int) -> datetime:
+    return HOUR + minute * MINUTE
+
+
+def span(start: int, end: int) -> Span:
+    return Span(at(start), at(end))
+
+
+def recorded_window(
+    window_id: str,
+    covered: tuple[int | None, int | None] = (None, None),
+    events: tuple[int, int] | None = None,
+    *,
+    after: bytes | None = None,
+    through: bytes | None = None,
+    previous: str | None = None,
+    kind: WindowKind = "live",
+    event_count: int | None = None,
+    gap: Gap | None = None,
+) -> ReplayWindow:
+    """Return a window with a stretch and with the minutes of its first and last event, where they are given."""
+    covered_from, covered_until = (None if minute is None else at(minute) for minute in covered)
+    return ReplayWindow(
+        window_id=window_id,
+        kind=kind,
+        after=after,
+        through=through,
+        event_count=(2 if events else 0) if event_count is None else event_count,
+        first_event_time=at(events[0]) if events else None,
+        last_event_time=at(events[1]) if events else None,
+        manifest_url=f"memory:///lake/{window_id}/manifest.json",
+        run=RunIdentity("orders", "drain", window_id, HOUR),
+        previous_window_id=previous,
+        gap=gap,
+        covered_from=covered_from,
+        covered_until=covered_until,
+    )
+
+
+def recorded_gap(since: int | None, detected: int, after: bytes | None = None) -> Gap:
+    return Gap(after, None, None if since is None else at(since), at(detected), "replay ID invalid")
