@@ -146,6 +146,8 @@ def test_a_position_that_a_gap_names_and_those_before_it_are_not_drained_from():
         recorded_window("w2", (-30, 0), (-20, -5), through=b"2", previous="w1"),
     ]
     assert plan(windows, gaps=[recorded_gap(-5, 0, b"2")]).drains == (BusDrain(span(0, 65), None),)
+    assert plan(windows[:1], gaps=[recorded_gap(-40, -1)]).drains == (BusDrain(span(0, 65), None),)
+    assert plan(windows[:1], gaps=[recorded_gap(-41, -1)]).drains == (BusDrain(span(0, 65), b"1"),)
     assert plan(windows, gaps=[recorded_gap(None, -1, b"2")]).drains == (BusDrain(span(0, 65), b"1"),)
 
 
@@ -183,6 +185,8 @@ def test_live_windows_are_in_chain_order_with_backfill_windows_between_by_time()
         recorded_window("d", (20, 40), (20, 39), kind="backfill"),
     ]
     assert ids(plan(windows)) == ["c", "b", "d", "a"]
+    late = recorded_window("a", events=(1, 80), previous="b")  # begins with an event that came late
+    assert ids(plan([late, *windows[1:]])) == ["c", "b", "a", "d"]
 
 
 def test_a_chain_whose_links_run_in_a_circle_still_gives_every_window():
