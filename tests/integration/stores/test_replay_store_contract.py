@@ -328,13 +328,14 @@ def test_the_window_before_a_time_ends_last(under_test: StoreUnderTest) -> None:
 
 def test_a_window_of_unknown_stretch_ends_after_its_last_event(under_test: StoreUnderTest) -> None:
     stream = new_stream()
-    known = under_test.advance(stream, b"\x01", run_at(10), covered=(0, 10))
+    known = under_test.advance(stream, b"\x01", run_at(10), covered=(0, 10), events=(1, 2))
     unknown = under_test.advance(stream, b"\x02", run_at(20), events=(11, 20))
     under_test.advance(stream, b"\x03", run_at(30))
 
     assert under_test.store.window_before(stream, minute(20)) == known
     assert under_test.store.window_before(stream, minute(20) + MICROSECOND) == unknown
     assert under_test.store.window_before(stream, minute(99)) == unknown
+    assert under_test.store.window_before(stream, minute(9)) is None
     assert under_test.store.windows_overlapping(stream, minute(20), minute(21)) == [unknown]
 
 
@@ -370,6 +371,10 @@ def test_of_windows_that_end_together_the_live_one_recorded_last_counts(under_te
     assert [before(10.999), before(11)] == [last_live, longer]
     unknown = under_test.advance(stream, b"\x03", run_at(5), events=(11, 11))
     assert [before(11), before(11.001)] == [longer, unknown]
+    known = under_test.advance(stream, b"\x04", run_at(6), covered=(11, 11))
+    assert [before(11), before(11.001)] == [known, known]
+    unknown_again = under_test.advance(stream, b"\x05", run_at(7), events=(11, 11))
+    assert [before(11), before(11.001)] == [known, unknown_again]
 
 
 def test_the_window_before_a_time_may_be_one_of_before_a_reset(under_test: StoreUnderTest) -> None:

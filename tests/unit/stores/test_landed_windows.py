@@ -161,6 +161,14 @@ def test_a_chain_that_was_left_too_early_is_not_read(landed: Landed) -> None:
         landed.before(-9)
 
 
+def test_clocks_may_differ_about_when_a_chain_was_left(landed: Landed) -> None:
+    left = landed.land(-3, (-4, -1.9))
+    landed.reset(-2.5)
+    landed.land(-2, (-3, -2))
+
+    assert landed.before(0) == left
+
+
 def test_backfills_are_looked_for_where_a_later_end_can_be(landed: Landed) -> None:
     windows = landed.hourly(-24 * 10, -24 * 2)
     reaches_furthest = landed.land(-24 * 6, (-24 * 4, -24 * 2 + 0.5), "backfill")
