@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.identifiers import to_18
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -151,6 +152,30 @@ class SalesforceLoginHook(BaseHook):
         :raises AuthenticationError: if the login failed.
         """
         return self.token_provider().token().org_id
+
+    @property
+    def known_org_id(self) -> str:
+        """The id of the org, 18 characters, without a login where the connection's ``organization_id`` says it.
+
+        A login that follows fails if it leads to another org.
+
+        :raises ConfigurationError: if ``organization_id`` is not the id of an org.
+        :raises AuthenticationError: if a login was needed and failed.
+        """
+        stated = self.settings().organization_id
+        if stated is None:
+            return self.org_id
+        try:
+            org_id = to_18(stated)
+        except ValueError:
+            org_id = ""
+        if not org_id.startswith("00D") or not org_id.startswith(stated[:18]):
+            raise ConfigurationError(
+                f"Airflow connection {self.salesforce_conn_id!r}: organization_id {stated!r} is not the id of an "
+                "org: 15 or 18 characters from 00D on, upper and lower case as Salesforce shows them. Nothing was "
+                "contacted."
+            )
+        return org_id
 
     async def aorg_id(self) -> str:
         """Do what :attr:`org_id` does, without blocking the event loop."""

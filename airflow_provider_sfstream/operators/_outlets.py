@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LIMITS = ("max_events", "max_bytes", "max_seconds")
 """The stop reasons after which there may be more."""
 _TOLD = ("window_id", "manifest_url", "event_count", "payload_bytes", "first_event_time", "last_event_time")
+_TOLD_OF_INTERVAL = ("mode", "event_time_from", "event_time_to", "windows", "event_count", "missing")
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,14 @@ class DrainOutlets:
         return [*declared, self.unfinished] if self.watched else declared
 
     def tell(self, result: Mapping[str, Any], context: Context) -> None:
-        """Add the facts of a window to what Airflow will tell of it once the task has succeeded."""
+        """Add the facts of a window, or of an interval, to what Airflow will tell of it once the task has succeeded."""
         if self.landed is not None:
-            context["outlet_events"][self.landed].extra.update({key: result[key] for key in _TOLD})
-        if result["stop_reason"] in LIMITS:
+            told = _TOLD_OF_INTERVAL if result.get("mode") == "interval" else _TOLD
+            context["outlet_events"][self.landed].extra.update({key: result[key] for key in told})
+        if result.get("stop_reason") in LIMITS:
             for asset in self.watched:
-                told = {key: result[key] for key in ("stream", "through", "stop_reason")}
-                context["outlet_events"][self.unfinished].add(asset, {"reason": "unfinished", **told})
+                facts = {key: result[key] for key in ("stream", "through", "stop_reason")}
+                context["outlet_events"][self.unfinished].add(asset, {"reason": "unfinished", **facts})
 
 
 def _assets(condition: Any) -> Iterator[Asset]:

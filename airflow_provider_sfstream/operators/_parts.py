@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -17,7 +19,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.protocol.events import StartFrom
+    from airflow_provider_sfstream.stores.base import ReplayStore
     from airflow_provider_sfstream.windows.incremental import WindowOutcome
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -86,6 +91,19 @@ def start_from_text(text: str) -> StartFrom | bytes:
     return StartFrom(text) if text in ("earliest", "latest") else replay_id_from_text(text)
 
 
+def time_from_text(argument: str, value: str | datetime | None) -> datetime | None:
+    """Return the time that an argument says, as text or not; ``None`` if it is empty.
+
+    :raises ConfigurationError: naming the argument, if its text is no ISO 8601 time.
+    """
+    if not isinstance(value, str) or not value:
+        return None if isinstance(value, str) else value
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        raise ConfigurationError(f"{argument}={value!r} is not an ISO 8601 time; nothing was read.") from None
+
+
 def summary(outcome: WindowOutcome, landing_url: str) -> dict[str, Any]:
     """Return the JSON-able result of a drain: what a later task needs, never an event."""
     import json
@@ -111,6 +129,33 @@ def summary(outcome: WindowOutcome, landing_url: str) -> dict[str, Any]:
         "drained": outcome.drained,
         "committed": outcome.committed,
     }
+
+
+def log_window(result: Mapping[str, Any]) -> None:
+    """Log what an incremental drain gave, from its summary, and what is lost."""
+    log.info(
+        "Window %s of %s: %d events, %d payload bytes, stopped because %s, position %s -> %s (%s). Manifest: %s",
+        result["window_id"],
+        result["stream"]["topic"],
+        result["event_count"],
+        result["payload_bytes"],
+        result["stop_reason"],
+        result["after"],
+        result["through"],
+        "recorded" if result["committed"] else "not recorded yet",
+        result["manifest_url"],
+    )
+    if result["gap"]:
+        log.warning("Events were lost before this window: %s", result["gap"])
+
+
+def warn_of_other_writers(store: ReplayStore) -> None:
+    """Warn that a position has to be moved by one run at a time, if the store cannot see to it."""
+    if not store.compares_and_sets:
+        log.warning(
+            "Positions are kept in an Airflow Variable, which cannot tell two writers apart: let one run at a time "
+            "drain this stream (max_active_runs=1), or use replay_store='table'."
+        )
 
 
 def check_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:

@@ -12,15 +12,27 @@ from airflow.sdk.exceptions import AirflowSkipException, AirflowTaskTimeout, Tas
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.operators._intervals import (
+    DEFAULT_GRACE,
+    check_interval_arguments,
+    interval_of,
+    interval_summary,
+    is_backfill,
+    limits_left_out,
+    log_interval,
+)
 from airflow_provider_sfstream.operators._outlets import DrainOutlets
 from airflow_provider_sfstream.operators._parts import (
     airflow_errors,
     check_choice,
     check_replay_store_kind,
+    log_window,
     open_landing,
     run_identity,
     start_from_text,
     summary,
+    time_from_text,
+    warn_of_other_writers,
 )
 from airflow_provider_sfstream.operators._waiting import (
     LONGEST_WAIT,
@@ -31,7 +43,7 @@ from airflow_provider_sfstream.operators._waiting import (
     wait_in_worker,
     wake_up_conditions,
 )
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.streams import Span, Stream
 from airflow_provider_sfstream.protocol.topics import Topic
 
 if TYPE_CHECKING:
@@ -46,11 +58,12 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.windows.incremental import WindowOutcome
 
 ON_INVALID_REPLAY = ("fail", "earliest", "latest")
+ON_EXPIRED = ("fail", "partial")
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A drain whose arguments, landing, replay store and login were all found usable."""
+    """A drain whose arguments, landing and replay store were found usable, and its login where one was needed."""
 
     stream: Stream
     limits: DrainLimits
@@ -62,6 +75,10 @@ class _Prepared:
 
 class DrainReplayWindowOperator(BaseOperator):
     """Land every event after the stream's recorded position as one replay window, then move the position.
+
+    With ``mode="interval"``, and in every run of a backfill, it gives the events of the run's interval instead: from
+    windows that were landed before, without a call to Salesforce; what no window has is drained, as long as Salesforce
+    keeps it. A backfill never moves the position. docs/backfill.md has the whole of it.
 
     Guarantees: the position never covers an event that is not stored; a try killed at any line is made good by
     the next; a clear or re-run of the same DAG run returns the window it made before; an expired replay ID stops
@@ -78,7 +95,11 @@ class DrainReplayWindowOperator(BaseOperator):
     The XCom result is a small dict: ``window_id``, ``manifest_url``, ``landing_url``, ``stream``, ``kind``,
     ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``, ``last_event_time``,
     ``stop_reason``, ``gap``, ``drained`` (false when an earlier try's window was returned) and ``committed``.
-    Replay IDs are hex text, times ISO 8601 in UTC.
+    Replay IDs are hex text, times ISO 8601 in UTC. In interval mode: ``mode``, ``stream``, ``landing_url``,
+    ``event_time_from`` and ``event_time_to`` (the interval), ``windows`` (those that hold its events, among others:
+    ``window_id``, ``manifest_url``, ``kind``, ``origin`` ``"landed"`` or ``"bus"``, ``event_count``,
+    ``first_event_time``, ``last_event_time``), ``event_count`` (of these windows together), ``missing`` (spans that
+    can no longer be had) and ``drained``.
 
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel. (templated)
     :param landing_url: where windows are written, any URL that Airflow's object storage takes. (templated)
@@ -97,12 +118,19 @@ class DrainReplayWindowOperator(BaseOperator):
     :param idle_timeout: the stream counts as caught up after this many seconds without an event.
     :param until: stop before the first event whose event time is at or past this (ISO 8601 text or a datetime with
         time zone). (templated)
-    :param grace: go on this long past ``until``, for events that arrive out of event-time order.
+    :param grace: go on this long past ``until``, or past the interval's end, for events that arrive out of event-time
+        order. ``None``: not at all past ``until``, one minute past an interval, because events come out of order by a
+        little.
     :param on_invalid_replay: when Salesforce can no longer read the position: ``"fail"`` leaves everything
         as it is; ``"earliest"`` and ``"latest"`` continue there and record a gap. (templated)
+    :param mode: ``"incremental"``: what is new since the last run. ``"interval"``: the events of the run's data
+        interval or partition, which needs a timetable that gives one. Backfill runs are always in interval mode; what
+        bounds an incremental drain, ``min_events`` and ``advance`` then do not count.
+    :param on_expired: when part of an interval was never landed and Salesforce no longer has it: ``"fail"`` leaves
+        everything as it is; ``"partial"`` gives what there is and records a gap. (templated)
     :param advance: ``"automatic"`` moves the position once the manifest is written; ``"manual"`` leaves that to
         :class:`~airflow_provider_sfstream.operators.replay_position.CommitReplayPositionOperator`.
-    :param skip_if_empty: mark the task skipped when the window has no events, so that downstream tasks are too.
+    :param skip_if_empty: mark the task skipped when its windows have no events, so that downstream tasks are too.
     :param min_events: wait until this many events follow the position before draining. 0: drain at once what is
         there. ``None``: 1 if ``deferrable=True`` is given here, else 0.
     :param max_wait: with fewer than ``min_events``, drain once the oldest of them is this old (seconds or timedelta).
@@ -122,6 +150,7 @@ class DrainReplayWindowOperator(BaseOperator):
         "start_from",
         "until",
         "on_invalid_replay",
+        "on_expired",
     )
     ui_color = "#d8ecf8"
 
@@ -141,8 +170,10 @@ class DrainReplayWindowOperator(BaseOperator):
         max_seconds: float | None = None,
         idle_timeout: float = 10.0,
         until: str | datetime | None = None,
-        grace: timedelta = timedelta(0),
+        grace: timedelta | None = None,
         on_invalid_replay: Literal["fail", "earliest", "latest"] = "fail",
+        mode: Literal["incremental", "interval"] = "incremental",
+        on_expired: Literal["fail", "partial"] = "fail",
         advance: Literal["automatic", "manual"] = "automatic",
         skip_if_empty: bool = False,
         min_events: int | None = None,
@@ -166,6 +197,8 @@ class DrainReplayWindowOperator(BaseOperator):
         self.until = until
         self.grace = grace
         self.on_invalid_replay = on_invalid_replay
+        self.mode = mode
+        self.on_expired = on_expired
         self.advance = advance
         self.skip_if_empty = skip_if_empty
         self.min_events = int(deferrable is True) if min_events is None else min_events
@@ -176,10 +209,16 @@ class DrainReplayWindowOperator(BaseOperator):
         self._conditions = self._wake_up_conditions()
         check_replay_store_kind(replay_store)
         check_choice("advance", advance, ("automatic", "manual"))
-        if "{{" not in on_invalid_replay:
-            check_choice("on_invalid_replay", on_invalid_replay, ON_INVALID_REPLAY)
+        check_choice("mode", mode, ("incremental", "interval"))
+        self._check_policies(rendered=False)
+        check_interval_arguments(self)
         self._assets = DrainOutlets.of(self)
         self.outlets = [*self.outlets, *(each for each in self._assets.declared() if each not in self.outlets)]
+
+    def _check_policies(self, *, rendered: bool) -> None:
+        for name, choices in (("on_invalid_replay", ON_INVALID_REPLAY), ("on_expired", ON_EXPIRED)):
+            if rendered or "{{" not in getattr(self, name):
+                check_choice(name, getattr(self, name), choices)
 
     def _wake_up_conditions(self) -> WakeUpConditions | None:
         """Return what to wait for; ``None`` to wait for nothing."""
@@ -190,8 +229,11 @@ class DrainReplayWindowOperator(BaseOperator):
         return wake_up_conditions(self.min_events, self.max_wait)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Wait for events if asked to, then drain, land and record one window; return its summary."""
+        """Wait for events if asked to, then drain, land and record one window, or an interval; return its summary."""
         with airflow_errors():
+            if self.mode == "interval" or is_backfill(context):
+                interval = interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
+                return self._drain_interval(self._prepare(interval), interval, context)
             drain = self._prepare()
             if self._conditions is not None:
                 self._wait(drain, self._conditions, context)
@@ -213,20 +255,24 @@ class DrainReplayWindowOperator(BaseOperator):
         with airflow_errors():
             return self._drain(self._prepare(), context)
 
-    def _prepare(self) -> _Prepared:
-        """Check everything that a drain needs, before anything is read or moved."""
+    def _prepare(self, interval: Span | None = None) -> _Prepared:
+        """Check everything that a drain needs, before anything is read or moved.
+
+        Where there is an interval, it may be landed already: then a login is not worth it.
+        """
         from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
 
         topic = Topic.parse(self.topic)
-        check_choice("on_invalid_replay", self.on_invalid_replay, ON_INVALID_REPLAY)
+        self._check_policies(rendered=True)
         if topic.api != "pubsub":
             raise ConfigurationError(f"{topic.name} is on the Streaming API; this version drains the Pub/Sub API.")
-        limits, start_from = self._limits(), start_from_text(self.start_from)
+        limits, start_from = self._limits(interval), start_from_text(self.start_from)
         catalog = open_landing(self.landing_url, self.landing_conn_id)
         catalog.landing.check_writable()
         store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
         hook = SalesforcePubSubHook(self.salesforce_conn_id)
-        stream = Stream(hook.org_id, topic.api, topic.name, self.subscription)
+        org_id = hook.org_id if interval is None else hook.known_org_id
+        stream = Stream(org_id, topic.api, topic.name, self.subscription)
         return _Prepared(stream, limits, start_from, catalog, store, hook)
 
     def _wait(self, drain: _Prepared, conditions: WakeUpConditions, context: Context) -> None:
@@ -274,11 +320,7 @@ class DrainReplayWindowOperator(BaseOperator):
     def _drain(self, drain: _Prepared, context: Context) -> dict[str, Any]:
         from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window
 
-        if not drain.store.compares_and_sets:
-            self.log.warning(
-                "Positions are kept in an Airflow Variable, which cannot tell two writers apart: let one run at "
-                "a time drain this stream (max_active_runs=1), or use replay_store='table'."
-            )
+        warn_of_other_writers(drain.store)
         with drain.hook.get_conn() as client:
             outcome = drain_window(
                 WindowRequest(
@@ -295,40 +337,55 @@ class DrainReplayWindowOperator(BaseOperator):
             )
         return self._report(outcome, drain.catalog.landing.url, context)
 
-    def _limits(self) -> DrainLimits:
+    def _drain_interval(self, drain: _Prepared, interval: Span, context: Context) -> dict[str, Any]:
+        from airflow_provider_sfstream.windows.interval import IntervalRequest, drain_interval
+
+        backfill = is_backfill(context)
+        if not backfill:
+            warn_of_other_writers(drain.store)
+        elif left_out := limits_left_out(self):
+            self.log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(left_out))
+        outcome = drain_interval(
+            IntervalRequest(
+                stream=drain.stream,
+                run=run_identity(context),
+                interval=interval,
+                grace=drain.limits.grace,
+                backfill=backfill,
+                limits=drain.limits,
+                start_from=drain.start_from,
+                on_invalid_replay=self.on_invalid_replay,
+                on_expired=self.on_expired,
+            ),
+            open_source=drain.hook.get_conn,
+            store=drain.store,
+            catalog=drain.catalog,
+        )
+        log_interval(outcome, drain.stream)
+        result = interval_summary(outcome, drain.stream, drain.catalog.landing.url)
+        self._assets.tell(result, context)
+        if self.skip_if_empty and not result["event_count"]:
+            raise AirflowSkipException(f"There are no events on {self.topic} in {outcome.interval}.")
+        return result
+
+    def _limits(self, interval: Span | None) -> DrainLimits:
         from airflow_provider_sfstream.drain.limits import DrainLimits
 
-        until = self.until or None
-        if isinstance(until, str):
-            try:
-                until = datetime.fromisoformat(until)
-            except ValueError:
-                raise ConfigurationError(f"until={until!r} is not an ISO 8601 time; nothing was read.") from None
+        if interval is not None:
+            grace = DEFAULT_GRACE if self.grace is None else self.grace
+            return DrainLimits(idle_timeout=self.idle_timeout, until=interval.end, grace=grace)
         return DrainLimits(
             max_events=self.max_events,
             max_bytes=self.max_bytes,
             max_seconds=self.max_seconds,
             idle_timeout=self.idle_timeout,
-            until=until,
-            grace=self.grace,
+            until=time_from_text("until", self.until),
+            grace=timedelta(0) if self.grace is None else self.grace,
         )
 
     def _report(self, outcome: WindowOutcome, landing_url: str, context: Context) -> dict[str, Any]:
         result = summary(outcome, landing_url)
-        self.log.info(
-            "Window %s of %s: %d events, %d payload bytes, stopped because %s, position %s -> %s (%s). Manifest: %s",
-            result["window_id"],
-            outcome.manifest.stream,
-            result["event_count"],
-            result["payload_bytes"],
-            result["stop_reason"],
-            result["after"],
-            result["through"],
-            "recorded" if outcome.committed else "not recorded yet",
-            result["manifest_url"],
-        )
-        if result["gap"]:
-            self.log.warning("Events were lost before this window: %s", result["gap"])
+        log_window(result)
         self._assets.tell(result, context)
         if self.skip_if_empty and not result["event_count"]:
             raise AirflowSkipException(f"No new events on {self.topic}; window {result['window_id']} is empty.")

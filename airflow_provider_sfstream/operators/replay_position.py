@@ -28,7 +28,7 @@ class CommitReplayPositionOperator(BaseOperator):
     """Record the window of a drain with ``advance="manual"`` and move the position over it.
 
     Safe to retry and to clear: a window that is already recorded is left alone. Fails, moving nothing, when another
-    run moved the position since the drain.
+    run moved the position since the drain. In a backfill run it does nothing and succeeds.
 
     :param window: the drain's result (its XCom, ``drain.output``). (templated)
     :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
@@ -56,10 +56,12 @@ class CommitReplayPositionOperator(BaseOperator):
         check_replay_store_kind(replay_store)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Commit the window; return the stream and its position."""
+        """Commit the window; return its id and the stream's position. The result of a backfill moves nothing."""
         from airflow_provider_sfstream.windows.incremental import commit_window
 
         with airflow_errors():
+            if isinstance(self.window, dict) and self.window.get("mode") == "interval":
+                return self._leave_alone(Stream(**self.window["stream"]))
             if not isinstance(self.window, dict) or not {"manifest_url", "landing_url"} <= set(self.window):
                 raise ConfigurationError(
                     "window is not the result of a DrainReplayWindowOperator. Pass its XCom, for example "
@@ -76,6 +78,12 @@ class CommitReplayPositionOperator(BaseOperator):
             _hex(position.replay_id),
         )
         return {"window_id": manifest.window.window_id, "replay_id": _hex(position.replay_id)}
+
+    def _leave_alone(self, stream: Stream) -> dict[str, Any]:
+        """Return the position, which a backfill leaves where live runs have it."""
+        position = open_replay_store(self.replay_store, self.replay_store_conn_id).read(stream)
+        self.log.info("Nothing to record: a backfill gave an interval, and leaves the position of %s alone.", stream)
+        return {"window_id": None, "replay_id": _hex(position.replay_id)}
 
 
 class ResetReplayPositionOperator(BaseOperator):

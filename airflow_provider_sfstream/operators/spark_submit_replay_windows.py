@@ -7,7 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.operators._landed import Landed
 from airflow_provider_sfstream.operators._parts import airflow_errors
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
 
     Only manifest URLs travel through XCom, never events. The jobs are idempotent by window: a retry, a clear or
     two windows that overlap change nothing. One job at a time may write below one ``output_url``
-    (``max_active_runs=1``, or a pool of one slot for all that share it).
+    (``max_active_runs=1``; where backfills run beside live runs, ``max_active_tis_per_dag=1`` on this task; or a pool
+    of one slot for all DAGs that share it).
 
     The XCom result is the job's metrics: ``windows``, ``rows_in``, ``rows_written``, ``duplicates``, ``quarantined``,
     ``outside_interval``, ``tables``, ``decoders`` and ``seconds``; ``None`` where the worker cannot read the metrics
@@ -40,12 +42,14 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
     Where the Spark connection does not exist, the job runs on this worker with master ``local[*]``, and a warning.
 
     :param windows: what to process: the XCom result of a drain, a manifest URL, or a list of these. Windows without
-        events are left out; with none left, the task is skipped. (templated)
+        events are left out; with none left, the task is skipped. The result of an interval bounds the job by
+        itself; several results must be of one interval. (templated)
     :param output_url: folder of the tables, as a URL that Spark can write to. (templated)
     :param job: ``"event_log"``.
     :param output_conn_id: Airflow connection with which the worker reads the metrics file, where it needs one. The
         job itself uses Spark's credentials. (templated)
-    :param event_time_from: only process events at or after this time (ISO 8601, with time zone). (templated)
+    :param event_time_from: only process events at or after this time (ISO 8601, with time zone). Not needed, and not
+        to be contradicted, with the result of an interval. (templated)
     :param event_time_to: only process events before this time. (templated)
     :param decoder: ``"auto"`` or ``"fastavro"``.
     :param writer: who writes the tables' files: ``"auto"``, ``"spark"``, or ``"arrow"`` for executors that share a file
@@ -106,11 +110,11 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
         from airflow_provider_sfstream.spark.executor_package import write_executor_package
 
         with airflow_errors():
-            manifests = manifest_urls(self.windows)
+            landed = Landed.of(self.windows, self.event_time_from, self.event_time_to)
             self._check_output()
             metrics_url = f"{self.output_url.rstrip('/')}/_sfstream/metrics/{_file_name(context)}.json"
-            self.application_args = self._arguments(manifests, metrics_url)
-        if not manifests:
+            self.application_args = self._arguments(landed, metrics_url)
+        if not landed.manifests:
             raise AirflowSkipException("There are no windows with events to process.")
         own_py_files = self.py_files
         with tempfile.TemporaryDirectory() as folder:
@@ -127,14 +131,12 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
                 "output_url carries a password. Leave it out and give the credentials to Spark; nothing was written."
             )
 
-    def _arguments(self, manifests: list[str], metrics_url: str) -> list[str]:
-        arguments = [part for url in manifests for part in ("--manifest", url)]
+    def _arguments(self, landed: Landed, metrics_url: str) -> list[str]:
+        arguments = [part for url in landed.manifests for part in ("--manifest", url)]
         arguments += ["--output", self.output_url, "--metrics-file", metrics_url]
         arguments += ["--decoder", self.decoder, "--writer", self.writer]
-        if bool(self.event_time_from) != bool(self.event_time_to):
-            raise ConfigurationError("Give both event_time_from and event_time_to, or neither; nothing was started.")
-        if self.event_time_from and self.event_time_to:
-            arguments += ["--event-time-from", self.event_time_from, "--event-time-to", self.event_time_to]
+        if landed.event_time_from and landed.event_time_to:
+            arguments += ["--event-time-from", landed.event_time_from, "--event-time-to", landed.event_time_to]
         return arguments
 
     def _read_metrics(self, url: str) -> dict[str, Any] | None:
@@ -174,30 +176,6 @@ class SparkSubmitReplayWindowsOperator(SparkSubmitOperator):  # type: ignore[mis
         except AirflowNotFoundException:
             return False
         return True
-
-
-def manifest_urls(windows: Any) -> list[str]:
-    """Return the manifest URLs of drain results, manifest URLs, or a list of these, without empty windows.
-
-    :raises ConfigurationError: if something else is among them.
-    """
-    if windows is None:
-        return []
-    if isinstance(windows, str):
-        if windows.startswith(("{", "[")) or not windows.endswith(".json"):
-            raise ConfigurationError(
-                f"windows={windows[:200]!r} is not a manifest URL. Give the drain's result itself, as in "
-                "windows=drain.output; nothing was started."
-            )
-        return [windows]
-    if isinstance(windows, dict):
-        url = windows.get("manifest_url")
-        if not isinstance(url, str):
-            raise ConfigurationError("windows has a dict without manifest_url. Give the result of a drain.")
-        return [url] if windows.get("event_count") != 0 else []
-    if isinstance(windows, Iterable):
-        return [url for window in windows for url in manifest_urls(window)]
-    raise ConfigurationError(f"windows has a {type(windows).__name__}. Give results of a drain, or manifest URLs.")
 
 
 def _local_environment(hook: SparkSubmitHook) -> dict[str, str]:

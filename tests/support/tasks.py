@@ -11,11 +11,13 @@ import pytest
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 
-def context_for(task_id: str, run_id: str = "run-1", try_number: int = 1, hour: int = 1) -> Any:
-    """Return the part of a task's context that the operators use."""
+def context_for(task_id: str, run_id: str = "run-1", try_number: int = 1, hour: int = 1, **dag_run: Any) -> Any:
+    """Return the part of a task's context that the operators use, of a run with these fields beside the usual ones."""
+    usual = {"run_id": run_id, "run_type": "scheduled", "run_after": datetime(2026, 11, 20, hour, tzinfo=UTC)}
+    without = dict.fromkeys(("data_interval_start", "data_interval_end", "partition_date"))
     return {
         "ti": SimpleNamespace(dag_id="orders", task_id=task_id, run_id=run_id, map_index=-1, try_number=try_number),
-        "dag_run": SimpleNamespace(run_after=datetime(2026, 11, 20, hour, tzinfo=UTC)),
+        "dag_run": SimpleNamespace(**{**usual, **without, **dag_run}),
         "outlet_events": OutletEventAccessors(),
     }
 

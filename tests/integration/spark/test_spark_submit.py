@@ -19,10 +19,7 @@ import structlog.testing
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.operators.spark_submit_replay_windows import (
-    SparkSubmitReplayWindowsOperator,
-    manifest_urls,
-)
+from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
 from airflow_provider_sfstream.spark.executor_package import write_executor_package
 from tests.support.landing_files import LandedEvent, encode, land_window
 from tests.support.spark import MASTER, SETTINGS, spark_environment
@@ -155,15 +152,6 @@ def test_unknown_jobs_and_arguments_of_ours_are_refused(tmp_path: Path) -> None:
         operator(tmp_path, None, job="other")
     with pytest.raises(ConfigurationError, match="set by this operator"):
         operator(tmp_path, None, application="other.py")
-
-
-def test_windows_are_drain_results_urls_and_lists_of_both() -> None:
-    result = {"manifest_url": "s3://lake/a/manifest.json", "event_count": 3}
-    assert manifest_urls([result, "s3://lake/b/manifest.json", [result]]) == [
-        "s3://lake/a/manifest.json",
-        "s3://lake/b/manifest.json",
-        "s3://lake/a/manifest.json",
-    ]
 
 
 def test_the_spark_connection_names_the_master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,3 +169,20 @@ def test_the_hook_imports_nothing_that_takes_long() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("stated", ["00D5g000001QCmE", "00D5g000001QCmEEAW"])
+def test_a_stated_org_is_known_without_a_login(connect: Any, stated: str) -> None:
+    connect({**APP, "organization_id": stated})
+    hook = SalesforceLoginHook()
+    assert hook.known_org_id == "00D5g000001QCmEEAW"
+    assert hook._token_provider is None, "nothing was made that could log in"
+
+
+@pytest.mark.parametrize(
+    "stated", ["0055g000001QCmE", "00D5g000001QCm", "00D5g000001QCmEEAX", "acme", "00D5g000001QC!E"]
+)
+def test_a_stated_org_has_to_be_one(connect: Any, stated: str) -> None:
+    connect({**APP, "organization_id": stated})
+    with pytest.raises(ConfigurationError, match=r"salesforce_default.*organization_id"):
+        _ = SalesforceLoginHook().known_org_id

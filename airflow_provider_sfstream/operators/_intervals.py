@@ -1,0 +1,161 @@
+"""Interval mode of the drain: which interval a run stands for, which arguments go with it, and what it returns."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.streams import Span
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_sfstream.protocol.streams import Stream
+    from airflow_provider_sfstream.windows.interval import IntervalOutcome, IntervalWindow
+
+log = logging.getLogger(__name__)
+
+DEFAULT_GRACE = timedelta(minutes=1)
+"""How far past an interval's end a drain reads by default: events come out of event-time order by a little."""
+_CLOCK_SKEW = timedelta(minutes=1)
+"""By which a worker's clock may be behind the scheduler's. The drain itself stays until the interval has ended."""
+_TIMETABLES = (
+    "Give the DAG a timetable with an interval: CronDataIntervalTimetable, DeltaDataIntervalTimetable, "
+    "CronTriggerTimetable(..., interval=timedelta(hours=1)) or CronPartitionTimetable; or drain with "
+    'mode="incremental", which needs none. Nothing was read or moved.'
+)
+
+
+def is_backfill(context: Context) -> bool:
+    """Return whether this run is part of a backfill."""
+    return bool(context["dag_run"].run_type == "backfill")
+
+
+def interval_of(context: Context, timetable: Any, now: datetime) -> Span:
+    """Return the interval that a run stands for, in UTC: its data interval, or the one that its partition date begins.
+
+    A partition is from its date to the next tick of the DAG's cron expression, in the timetable's time zone.
+
+    :param timetable: the timetable of the DAG.
+    :raises ConfigurationError: if the run has no interval, or one of zero length, or one that has not ended.
+    """
+    run: Any = context["dag_run"]
+    begin, end = run.data_interval_start, run.data_interval_end
+    if run.partition_date is not None:
+        begin, end = run.partition_date, _next_tick(timetable, run.partition_date)
+    if begin is None or end is None:
+        raise ConfigurationError(f"Run {run.run_id} has no data interval. {_TIMETABLES}")
+    if begin >= end:
+        raise ConfigurationError(
+            f"The data interval of run {run.run_id} has no length ({begin.isoformat()}), as with a bare cron "
+            f"expression. {_TIMETABLES}"
+        )
+    interval = Span(begin.astimezone(UTC), end.astimezone(UTC))
+    if interval.end > now + _CLOCK_SKEW:
+        raise ConfigurationError(
+            f"The interval {interval} of run {run.run_id} has not ended yet. Run it after its end; with "
+            "CronPartitionTimetable, run_offset=-1 gives a run the partition that has just ended. Nothing was read or "
+            "moved."
+        )
+    return interval
+
+
+def _next_tick(timetable: Any, tick: datetime) -> datetime:
+    """Return the tick after ``tick`` of a cron timetable, with Airflow's rules for changes to and from daylight saving.
+
+    An expression for every hour goes on by elapsed time; any other by the clock on the wall, where a time that comes
+    twice is the second one. The scheduler's own form of the timetable does this, but not the form that DAGs have.
+    """
+    import pendulum
+    from croniter import croniter
+
+    # DAGs may also use the scheduler's class, which has other names for the two.
+    expression = getattr(timetable, "expression", None) or getattr(timetable, "_expression", None)
+    zone: Any = getattr(timetable, "timezone", None) or getattr(timetable, "_timezone", None)
+    if expression is None or zone is None:
+        raise ConfigurationError(
+            f"The run has a partition date, but {type(timetable).__name__}, the timetable of its DAG, does not tell "
+            "when the partition ends. Use CronPartitionTimetable. Nothing was read or moved."
+        )
+    zone = pendulum.timezone(zone) if isinstance(zone, str | int) else zone
+    moment = datetime.fromtimestamp(tick.timestamp(), UTC)  # of the standard library, whatever class the tick has
+    local = moment.astimezone(zone).replace(tzinfo=None)
+    cron = croniter(expression, local)
+    following: datetime = cron.get_next(datetime)
+    if cron.expanded[1] == ["*"]:
+        return moment + (following - local)
+    aware: datetime = zone.convert(following.replace(fold=1))
+    return aware.astimezone(UTC)
+
+
+def check_interval_arguments(drain: Any) -> None:
+    """Refuse what has no meaning where the interval says what is drained.
+
+    :raises ConfigurationError: naming the drain.
+    """
+    if drain.mode != "interval":
+        return
+    given = [name for name in ("until", "max_events", "max_bytes", "max_seconds", "max_wait") if _is_set(drain, name)]
+    if drain.min_events:
+        given.append("min_events (or deferrable=True, which waits for one)")
+    if drain.advance == "manual":
+        given.append('advance="manual"')
+    if given:
+        raise ConfigurationError(
+            f'mode="interval" drains all of an interval when it has ended, and records it. Leave out: '
+            f"{', '.join(given)}."
+        )
+
+
+def limits_left_out(drain: Any) -> list[str]:
+    """Return the limits of an incremental drain that do not count when a backfill gives it an interval."""
+    return [name for name in ("until", "max_events", "max_bytes", "max_seconds") if _is_set(drain, name)]
+
+
+def _is_set(drain: Any, name: str) -> bool:
+    return getattr(drain, name) not in (None, "")
+
+
+def interval_summary(outcome: IntervalOutcome, stream: Stream, landing_url: str) -> dict[str, Any]:
+    """Return the JSON-able result of a drain in interval mode: what a later task needs, never an event."""
+    return {
+        "mode": "interval",
+        "stream": dict(vars(stream)),
+        "landing_url": landing_url,
+        "event_time_from": outcome.interval.start.isoformat(),
+        "event_time_to": outcome.interval.end.isoformat(),
+        "windows": [_window(window) for window in outcome.windows],
+        "event_count": sum(window.manifest.window.event_count for window in outcome.windows),
+        "missing": [{"from": span.start.isoformat(), "to": span.end.isoformat()} for span in outcome.missing],
+        "drained": outcome.drained,
+    }
+
+
+def log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
+    """Log what a drain in interval mode gave, and what is lost."""
+    origins = [window.origin for window in outcome.windows]
+    log.info(
+        "Interval %s of %s is in %d windows: %d landed before, %d drained for it.",
+        outcome.interval,
+        stream,
+        len(origins),
+        origins.count("landed"),
+        origins.count("bus"),
+    )
+    if outcome.missing:
+        log.warning("Lost of interval %s: %s", outcome.interval, ", ".join(map(str, outcome.missing)))
+
+
+def _window(window: IntervalWindow) -> dict[str, Any]:
+    facts = window.manifest.window
+    return {
+        "window_id": facts.window_id,
+        "manifest_url": facts.manifest_url,
+        "kind": facts.kind,
+        "origin": window.origin,
+        "event_count": facts.event_count,
+        "first_event_time": facts.first_event_time and facts.first_event_time.isoformat(),
+        "last_event_time": facts.last_event_time and facts.last_event_time.isoformat(),
+    }
