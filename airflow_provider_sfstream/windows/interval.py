@@ -23,13 +23,14 @@ from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.intervals import IntervalRecord, RecordedWindow, read_interval, write_interval
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Span, Stream, window_id_for
+from airflow_provider_sfstream.protocol.streams import Gap, RunIdentity, Span, Stream, window_id_for
 from airflow_provider_sfstream.protocol.topics import RETENTION
 from airflow_provider_sfstream.stores.base import ReplayStore
 from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window, tidy
 from airflow_provider_sfstream.windows.interval_plan import BusDrain, IntervalPlan, plan_interval
 from airflow_provider_sfstream.windows.landing import NewWindow, land_window
 from airflow_provider_sfstream.windows.spans import clip, stretch_of, subtract
+from airflow_provider_sfstream.windows.stream_order import stream_order
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +133,7 @@ def _gather(
     missing = _missing(request, plan, drained)
     if missing and request.on_expired == "fail":
         raise ReplayIdLostError(_lost(request, missing))
-    windows = sorted((*plan.landed, *(each.window for each in drained if each.window.event_count)), key=_time_of)
+    windows = stream_order((*plan.landed, *(each.window for each in drained if each.window.event_count)))
     return IntervalRecord(
         stream=request.stream,
         run=request.run,
@@ -225,9 +226,9 @@ def _backfill_window(
         catalog.verify(manifest)
         return manifest
     log.info("Draining %s of %s from the bus, as a backfill window.", part.span, stream)
-    # Events that came late are kept too, as far back as they may be late.
+    # Events that come late are kept too, on both sides as far as they may be late.
     since = max(request.interval.start, part.span.start - request.grace)
-    end = part.span.end
+    end = min(request.end, part.span.end + request.grace)
     new = NewWindow(
         stream=stream,
         run=run,
@@ -236,6 +237,7 @@ def _backfill_window(
         start=StartFrom.EARLIEST if part.after is None else part.after,
         limits=DrainLimits(idle_timeout=request.limits.idle_timeout, since=since, until=end, stay_until=end),
         on_invalid_replay="fail",
+        begins_at=part.span.start,
     )
     try:
         return land_window(new, source=source, catalog=catalog, now=now)
@@ -265,7 +267,3 @@ def _lost(request: IntervalRequest, missing: Sequence[Span]) -> str:
 def _gap(span: Span, detected_at: datetime) -> Gap:
     reason = f"{span} was never landed and could no longer be read, on_expired='partial'"
     return Gap(after=None, resumed_at=None, since=span.start, detected_at=detected_at, reason=reason)
-
-
-def _time_of(window: ReplayWindow) -> datetime:
-    return window.covered_from or window.first_event_time or datetime.min.replace(tzinfo=UTC)

@@ -25,6 +25,7 @@ class NewWindow:
 
     ``previous`` is the landed window that ended at ``start``, where there is one; ``previous_window_id`` names it in
     the chain of live windows, also if it is gone. ``fence`` is that of the position that a live window begins from.
+    ``begins_at`` is the time that ``start`` was chosen to lie before.
     """
 
     stream: Stream
@@ -37,6 +38,7 @@ class NewWindow:
     previous: Manifest | None = None
     previous_window_id: str | None = None
     fence: int = 0
+    begins_at: datetime | None = None
 
 
 def land_window(
@@ -72,6 +74,7 @@ def land_window(
         last_event_time=landed.last_event_time,
         started_at=started_at,
         finished_at=finished_at,
+        begins_at=new.begins_at,
     )
     covered_from, covered_until = covered_stretch(drained, previous)
     window = ReplayWindow(

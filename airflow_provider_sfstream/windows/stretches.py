@@ -14,7 +14,10 @@ from airflow_provider_sfstream.protocol.topics import RETENTION
 
 @dataclass(frozen=True)
 class Drained:
-    """What is known of a drain that has ended: how it began, what it met, and when it ran."""
+    """What is known of a drain that has ended: how it began, what it met, and when it ran.
+
+    ``begins_at`` is the time that its start is known to lie before, if it was chosen for that.
+    """
 
     stream: Stream
     start: bytes | StartFrom
@@ -24,6 +27,7 @@ class Drained:
     last_event_time: datetime | None
     started_at: datetime
     finished_at: datetime
+    begins_at: datetime | None = None
 
 
 def covered_stretch(drained: Drained, previous: ReplayWindow | None) -> tuple[datetime | None, datetime | None]:
@@ -46,8 +50,8 @@ def covered_stretch(drained: Drained, previous: ReplayWindow | None) -> tuple[da
 def _begin(drained: Drained, previous: ReplayWindow | None) -> datetime | None:
     if drained.result.gap is not None:
         return drained.first_event_time
-    if drained.limits.since is not None:
-        return drained.limits.since
+    if drained.begins_at is not None:
+        return drained.begins_at
     if drained.start is StartFrom.EARLIEST:
         return drained.started_at - RETENTION[drained.stream.api]
     if previous is not None and previous.covered_until is not None:

@@ -68,7 +68,7 @@ def minutes(stretch: tuple[datetime | None, datetime | None]) -> tuple[float | N
         (drained(stop_reason=StopReason.MAX_SECONDS), window(-30), (None, -30)),
         (drained(stop_reason=StopReason.UNTIL, until=NOON - 5 * MINUTE, grace=2 * MINUTE), window(-30), (-30, -3)),
         (drained(stay_until=NOON + 4 * MINUTE), window(-30), (-30, 4)),
-        (drained(since=NOON - 10 * MINUTE, first=-8, last=-7), None, (-10, 0)),
+        (replace(drained(first=-12, last=-7), begins_at=NOON - 10 * MINUTE), None, (-10, 0)),
         (drained(first=-3, last=-2, gap=GAP), window(-30), (-3, 0)),
         (drained(gap=GAP), window(-30), (None, 0)),
         (drained(first=-40, last=-35, stop_reason=StopReason.MAX_EVENTS), window(-30), (None, -30)),
