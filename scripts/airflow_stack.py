@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -175,7 +177,7 @@ class AirflowStack:
         while True:
             response = self._client.request(method, path, **kwargs)
             # SQLite has one writer: a request that meets another process's write is rolled back, and may come again.
-            locked = response.status_code == 500 and "Database error" in response.text
+            locked = response.is_server_error and re.search("Database error|Database is locked", response.text)
             if not locked or time.monotonic() > deadline:
                 break
             time.sleep(0.5)
@@ -231,6 +233,49 @@ class AirflowStack:
             return state if state in ("success", "failed") else None
 
         return wait_for(ended, seconds, f"run {run_id} of {dag_id}")
+
+    def backfill(self, dag_id: str, from_date: datetime, to_date: datetime, **body: Any) -> int:
+        """Create a backfill as the UI's dialog does and return its id; both logical dates are included.
+
+        :param body: ``reprocess_behavior`` (``none``, ``failed`` or ``completed``), ``run_backwards``,
+            ``max_active_runs``, ``dag_run_conf``.
+        """
+        dates = {"from_date": from_date.isoformat(), "to_date": to_date.isoformat()}
+        return int(self.api("POST", "/backfills", json={"dag_id": dag_id, **dates, **body})["id"])
+
+    def backfill_runs(self, dag_id: str, from_date: datetime, to_date: datetime) -> dict[datetime, dict[str, Any]]:
+        """Return the backfill runs of a DAG by their logical dates, those from and to the given ones, oldest first."""
+        runs = self.api(
+            "GET",
+            f"/dags/{dag_id}/dagRuns",
+            params={
+                "run_type": "backfill",
+                "logical_date_gte": from_date.isoformat(),
+                "logical_date_lte": to_date.isoformat(),
+                "order_by": "logical_date",
+                "limit": 1000,
+            },
+        )["dag_runs"]
+        return {datetime.fromisoformat(run["logical_date"]): run for run in runs}
+
+    def wait_for_backfill(self, backfill_id: int, seconds: float = 180) -> dict[datetime, dict[str, Any]]:
+        """Wait until all runs of a backfill have ended and return them as :meth:`backfill_runs` does.
+
+        The DAG may be backfilled again then: the scheduler would say so within 30 seconds; the UI's stop button,
+        which ends queued runs where there are any, says it at once.
+        """
+        backfill = self.api("GET", f"/backfills/{backfill_id}")
+        dates = datetime.fromisoformat(backfill["from_date"]), datetime.fromisoformat(backfill["to_date"])
+
+        def ended() -> dict[datetime, dict[str, Any]] | None:
+            runs = self.backfill_runs(backfill["dag_id"], *dates)
+            return runs if {run["state"] for run in runs.values()} <= {"success", "failed"} else None
+
+        runs = wait_for(ended, seconds, f"the runs of backfill {backfill_id} of {backfill['dag_id']}")
+        if self.api("GET", f"/backfills/{backfill_id}")["completed_at"] is None:
+            with suppress(RuntimeError):  # the scheduler was first
+                self.api("PUT", f"/backfills/{backfill_id}/cancel")
+        return runs
 
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str]:
         """Return the state of each task instance of a run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,8 @@ def airflow(system_org: LocalOrg, lake: Path, tmp_path_factory: pytest.TempPathF
         {
             "SFSTREAM_LAKE": str(lake),
             "SFSTREAM_TEST_MARKERS": str(markers),
+            # Hourly DAGs tick half an hour from now, so that none does while tests run.
+            "SFSTREAM_TEST_MINUTE": str((datetime.now(UTC).minute + 30) % 60),
             # Each test lets its own DAGs run: those that a topic starts would follow the events of every test.
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
         },
@@ -51,3 +54,12 @@ def airflow(system_org: LocalOrg, lake: Path, tmp_path_factory: pytest.TempPathF
             "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path_factory.mktemp("store") / "replay.db")
         )
         yield stack
+
+
+@pytest.fixture(scope="session")
+def past_org(airflow: AirflowStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    """An org that only backfills call; its connection names it, so that no login is needed to know it."""
+    with LocalOrg.running(tmp_path_factory.mktemp("past_org")) as org:
+        org.knobs(keepalive_seconds=2)  # a drain that begins at "latest" waits for the first
+        airflow.add_connection("salesforce_backfill", **org.airflow_connection(organization_id=org.org_id))
+        yield org

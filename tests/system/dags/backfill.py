@@ -1,0 +1,57 @@
+"""DAGs by the hour that tests backfill; what they land, and the table, are compared with the org's record."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, CronDataIntervalTimetable
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+
+LAKE = f"{os.environ['SFSTREAM_LAKE']}/backfill"
+
+
+def hourly(name: str) -> DAG:
+    return DAG(
+        f"backfill.{name}",
+        schedule=CronDataIntervalTimetable(f"{os.environ['SFSTREAM_TEST_MINUTE']} * * * *", timezone="UTC"),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,  # live runs, one by one; a backfill has a number of its own
+    )
+
+
+def drain(topic: str, subscription: str, **arguments: Any) -> DrainReplayWindowOperator:
+    return DrainReplayWindowOperator(
+        **{
+            "task_id": "drain",
+            "topic": f"/event/{topic}",
+            "subscription": subscription,
+            "salesforce_conn_id": "salesforce_backfill",
+            "landing_url": f"{LAKE}/landing",
+            "mode": "interval",
+            "grace": timedelta(minutes=10),
+            "idle_timeout": 1,
+            **arguments,
+        }
+    )
+
+
+for name, topic, arguments in (
+    ("fresh", "Fresh__e", {"start_from": "latest"}),
+    ("landed", "Landed__e", {}),
+    ("fail", "Expired__e", {"on_invalid_replay": "earliest"}),
+    ("partial", "Expired__e", {"on_invalid_replay": "earliest", "on_expired": "partial"}),
+    ("beside", "Beside__e", {"mode": "incremental", "grace": None, "max_seconds": 240}),
+    ("again", "Again__e", {}),
+):
+    with hourly(name) as dag:
+        drain(topic, name, **arguments)
+    globals()[dag.dag_id] = dag
+
+with hourly("table") as table:
+    drained = drain("Table__e", "table", start_from="latest")
+    SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drained.output, output_url=f"{LAKE}/tables")

@@ -1,0 +1,235 @@
+"""Backfills through the endpoint that the UI's dialog calls, on a real scheduler, compared with the org's record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+from scripts.airflow_stack import AirflowStack, wait_for
+from tests.support.backfills import HOUR, PastTopic, live_position, recorded_gaps
+from tests.support.landed import landed_replay_ids
+from tests.support.localorg import LocalOrg
+
+GRACE = timedelta(minutes=10)  # as the DAGs have it
+
+
+def start(airflow: AirflowStack, *dag_ids: str) -> list[dict[str, Any]]:
+    """Unpause DAGs; return the one run of each that is due then: that of the last hour."""
+    for dag_id in dag_ids:
+        airflow.wait_for_dag(dag_id)
+        airflow.unpause(dag_id)
+    runs = []
+    for dag_id in dag_ids:
+        run_id = wait_for(lambda: airflow.run_ids(dag_id), 60, f"the scheduled run of {dag_id}")[0]  # noqa: B023
+        airflow.wait_for_run(dag_id, run_id)
+        runs.append(airflow.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}"))
+    return runs
+
+
+def start_without_login(airflow: AirflowStack, org: LocalOrg, *dag_ids: str) -> None:
+    """Unpause DAGs while Salesforce refuses logins: the run that is due fails, and nothing is drained."""
+    org.admin("POST", "/oauth", {"fail_next": 1_000_000, "fail_error": "invalid_client"})
+    try:
+        for run in start(airflow, *dag_ids):
+            assert run["state"] == "failed"
+            assert "AuthenticationError" in log_of(airflow, run)
+    finally:
+        org.admin("POST", "/oauth", {"fail_next": 0})
+
+
+def log_of(airflow: AirflowStack, run: dict[str, Any]) -> str:
+    return airflow.task_log(run["dag_id"], run["dag_run_id"], "drain")
+
+
+def result_of(airflow: AirflowStack, run: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of the drain of a run, which succeeded."""
+    assert run["state"] == "success", log_of(airflow, run)
+    result: dict[str, Any] = airflow.xcom(run["dag_id"], run["dag_run_id"], "drain")
+    return result
+
+
+def run_live(airflow: AirflowStack, dag_id: str, begin: datetime, end: datetime) -> dict[str, Any]:
+    """Run a DAG by hand for an interval and return the drain's result."""
+    interval = {"data_interval_start": begin.isoformat(), "data_interval_end": end.isoformat()}
+    run_id = airflow.trigger(dag_id, logical_date=begin.isoformat(), **interval)
+    airflow.wait_for_run(dag_id, run_id)
+    return result_of(airflow, airflow.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}"))
+
+
+def check_hours(airflow: AirflowStack, topic: PastTopic, runs: dict[datetime, dict[str, Any]]) -> None:
+    """Check that every run succeeded and gave each event of its hour once, and none missing."""
+    for begin, run in runs.items():
+        result = result_of(airflow, run)
+        assert (result["mode"], result["missing"]) == ("interval", [])
+        assert datetime.fromisoformat(result["event_time_from"]) == begin
+        assert datetime.fromisoformat(result["event_time_to"]) == begin + HOUR
+        assert topic.events_of(result) == topic.happened(begin, begin + HOUR), run["dag_run_id"]
+
+
+def test_ten_hours_that_were_never_drained(airflow: AirflowStack, past_org: LocalOrg) -> None:
+    dag_id = "backfill.fresh"
+    topic = PastTopic(airflow, past_org, "Fresh__e")
+    topic.publish_hours(13, 7)
+    # Out of order: what happened at the end of an hour, published after the next one had begun.
+    topic.publish([topic.hour(6) + timedelta(minutes=2), topic.hour(7) + timedelta(minutes=58)])
+    topic.publish_hours(6, 0, (10, 30, 50))
+    start(airflow, dag_id)  # starts from "latest", so that only the last hour was ever read
+    position = live_position(airflow, topic.stream("fresh"))
+    assert position is not None
+    first, last = topic.hour(11), topic.hour(2)
+    begun = time.monotonic()
+    runs = airflow.wait_for_backfill(airflow.backfill(dag_id, first, last, run_backwards=True, max_active_runs=10))
+    print(f"\nten hours at a time: {time.monotonic() - begun:.0f} s")
+    assert len(runs) == 10
+    check_hours(airflow, topic, runs)
+    assert live_position(airflow, topic.stream("fresh")) == position
+    assert recorded_gaps(airflow, topic.stream("fresh")) == ()
+
+
+def test_hours_that_were_landed_need_no_call_to_salesforce(
+    airflow: AirflowStack, past_org: LocalOrg, lake: Path
+) -> None:
+    dag_id = "backfill.landed"
+    topic = PastTopic(airflow, past_org, "Landed__e")
+    topic.publish_hours(8, 1)
+    (scheduled,) = start(airflow, dag_id)
+    live = result_of(airflow, scheduled)
+    assert topic.events_of(live) == topic.happened(topic.hour(1), topic.hour(0))
+    position = live_position(airflow, topic.stream("landed"))
+    assert position is not None
+    landed = landed_replay_ids(lake / "backfill" / "landing", topic.stream("landed"))
+    assert position["position"] == landed[-1].hex()
+
+    past_org.admin("DELETE", "/requests")
+    # The last of the three hours is that of the scheduled run, which is run again.
+    runs = airflow.wait_for_backfill(
+        airflow.backfill(dag_id, topic.hour(3), topic.hour(1), reprocess_behavior="completed")
+    )
+    assert past_org.requests() == []
+    assert len(runs) == 3
+    check_hours(airflow, topic, runs)
+    assert runs[topic.hour(1)]["dag_run_id"] == scheduled["dag_run_id"]
+    assert result_of(airflow, runs[topic.hour(1)]) == {**live, "drained": False}
+    assert {window["origin"] for window in result_of(airflow, runs[topic.hour(3)])["windows"]} == {"landed"}
+    assert live_position(airflow, topic.stream("landed")) == position
+    assert landed_replay_ids(lake / "backfill" / "landing", topic.stream("landed")) == landed
+
+
+def test_an_hour_that_is_half_landed_and_half_expired(airflow: AirflowStack, past_org: LocalOrg) -> None:
+    """The position expires in the middle of an hour; the live runs go on with what Salesforce still has."""
+    topic = PastTopic(airflow, past_org, "Expired__e")
+    topic.publish_hours(7, 1)
+    half_past = topic.hour(5) + timedelta(minutes=30)
+    streams = {name: topic.stream(name) for name in ("fail", "partial")}
+    start_without_login(airflow, past_org, *(f"backfill.{name}" for name in streams))
+    for name in streams:
+        run_live(airflow, f"backfill.{name}", topic.hour(6), half_past - GRACE)
+    oldest = topic.happened(topic.hour(3), topic.hour(2))[0]
+    past_org.fault("expire_before", topic=topic.topic, replay_id=oldest.hex())
+    for name in streams:
+        live = run_live(airflow, f"backfill.{name}", topic.hour(3) + timedelta(minutes=1), topic.hour(2))
+        assert topic.events_of(live)
+    positions = {name: live_position(airflow, stream) for name, stream in streams.items()}
+
+    started = {name: airflow.backfill(f"backfill.{name}", topic.hour(5), topic.hour(3)) for name in streams}
+    runs = {name: list(airflow.wait_for_backfill(backfill_id).values()) for name, backfill_id in started.items()}
+    assert {name: live_position(airflow, stream) for name, stream in streams.items()} == positions
+
+    assert [run["state"] for run in runs["fail"]] == ["failed", "failed", "success"]
+    lost = [(half_past, topic.hour(4)), (topic.hour(4), topic.hour(3))]
+    for run, (begin, end) in zip(runs["fail"], lost, strict=False):
+        assert f"ReplayIdLostError: {streams['fail']}" in log_of(airflow, run)
+        assert f"[{begin.isoformat()}, {end.isoformat()}) was never landed" in log_of(airflow, run)
+    assert recorded_gaps(airflow, streams["fail"]) == ()
+
+    partial = [result_of(airflow, run) for run in runs["partial"]]
+    told = [[{"from": begin.isoformat(), "to": end.isoformat()}] for begin, end in lost]
+    assert [result["missing"] for result in partial[:2]] == told
+    assert topic.events_of(partial[0]) == topic.happened(topic.hour(5), half_past)
+    assert partial[1]["windows"] == []
+    assert [gap.since for gap in recorded_gaps(airflow, streams["partial"])] == [begin for begin, _ in lost]
+    for name in streams:
+        check_hours(airflow, topic, {topic.hour(3): runs[name][2]})
+
+
+def test_each_reprocess_behaviour(airflow: AirflowStack, past_org: LocalOrg) -> None:
+    dag_id = "backfill.again"
+    topic = PastTopic(airflow, past_org, "Again__e")
+    topic.publish_hours(8, 1)
+    start_without_login(airflow, past_org, dag_id)
+
+    def backfill(first: int, last: int, reprocess_behavior: str, **body: Any) -> dict[int, dict[str, Any]]:
+        """Backfill from so many hours ago and return all backfill runs of the DAG by the hours ago."""
+        dates = topic.hour(first), topic.hour(last)
+        airflow.wait_for_backfill(airflow.backfill(dag_id, *dates, reprocess_behavior=reprocess_behavior, **body))
+        runs = airflow.backfill_runs(dag_id, topic.hour(24), topic.hour(0))
+        return {(topic.hour(0) - begin) // HOUR: run for begin, run in runs.items()}
+
+    assert {hour: run["state"] for hour, run in backfill(3, 1, "none").items()} == {3: "success", 2: "success"}
+    missing = backfill(3, 1, "none")
+    assert list(missing) == [3, 2], "the failed run is not missing"
+
+    errored = backfill(4, 1, "failed", run_backwards=True)
+    assert {hour: errored[hour] for hour in (3, 2)} == missing, "a run that succeeded was run again"
+    check_hours(airflow, topic, {topic.hour(hour): run for hour, run in errored.items()})
+    results = {hour: result_of(airflow, run) for hour, run in errored.items()}
+    assert list(results) == [4, 3, 2, 1]
+
+    past_org.admin("DELETE", "/requests")
+    topic.publish([topic.hour(hour) + timedelta(minutes=30) for hour in results])  # far too late for their hours
+    everything = backfill(4, 1, "completed", run_backwards=True, max_active_runs=1)
+    assert past_org.requests() == []
+    again = {hour: result_of(airflow, run) for hour, run in everything.items()}
+    assert again == {hour: {**result, "drained": False} for hour, result in results.items()}
+    started = [everything[hour]["start_date"] for hour in (1, 2, 3, 4)]
+    assert started == sorted(started), "not backwards, or not one at a time"
+    assert live_position(airflow, topic.stream("again")) is None
+
+
+@contextmanager
+def steady_flow(topic: PastTopic) -> Iterator[None]:
+    """Publish all the time, so that a drain of the topic does not catch up."""
+    stop = Event()
+
+    def publish() -> None:
+        while not stop.wait(0.2):
+            topic.org.publish(topic.topic, [{"Number__c": 2.0}])
+
+    publisher = Thread(target=publish)
+    publisher.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        publisher.join()
+
+
+def test_beside_a_scheduled_run_that_drains_the_same_stream(
+    airflow: AirflowStack, past_org: LocalOrg, lake: Path
+) -> None:
+    dag_id = "backfill.beside"
+    topic = PastTopic(airflow, past_org, "Beside__e")
+    topic.publish_hours(6, 1)
+    airflow.wait_for_dag(dag_id)
+    with steady_flow(topic):
+        airflow.unpause(dag_id)
+        scheduled = wait_for(lambda: airflow.run_ids(dag_id), 60, "the scheduled run")[0]
+        wait_for(lambda: topic.topic in {each["topic"] for each in past_org.streams()}, 60, "the scheduled drain")
+        runs = airflow.wait_for_backfill(airflow.backfill(dag_id, topic.hour(5), topic.hour(3)))
+        assert airflow.run_states(dag_id)[scheduled] == "running"
+        check_hours(airflow, topic, runs)
+        assert live_position(airflow, topic.stream("beside")) is None
+    airflow.pause(dag_id)
+    assert airflow.wait_for_run(dag_id, scheduled) == "success", airflow.task_log(dag_id, scheduled, "drain")
+
+    record = [event["replay_id"] for event in past_org.record(topic.topic)]
+    assert landed_replay_ids(lake / "backfill" / "landing", topic.stream("beside")) == record
+    position = live_position(airflow, topic.stream("beside"))
+    assert position is not None
+    assert position["position"] == record[-1].hex()
+    check_hours(airflow, topic, runs)

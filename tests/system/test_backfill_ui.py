@@ -1,0 +1,83 @@
+"""A backfill as somebody presses it: the dialog of the real UI in a real browser, then Spark, then the table."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow.dataset as ds
+from playwright.sync_api import Page, expect
+
+from scripts.airflow_stack import AirflowStack, wait_for
+from tests.support.backfills import HOUR, PastTopic, live_position
+from tests.support.browser import artifact_folder, browser_page, installed_browser
+from tests.support.localorg import LocalOrg
+
+DAG_ID = "backfill.table"
+
+
+def fill_in(page: Page, label: str, time: datetime) -> None:
+    """Fill in one of the dialog's two dates."""
+    field = page.get_by_role("group").filter(has=page.get_by_text(label, exact=True)).get_by_test_id("datetime-input")
+    field.click()
+    page.get_by_placeholder("YYYY/MM/DD").fill(f"{time:%Y/%m/%d}")
+    page.get_by_placeholder("HH:mm").fill(f"{time:%H:%M}")
+    expect(field).to_contain_text(f"{time:%H:%M}")
+    page.keyboard.press("Escape")
+    expect(page.get_by_placeholder("YYYY/MM/DD")).to_be_hidden()
+
+
+def press_backfill(page: Page, first: datetime, last: datetime, reprocess: str, runs: int) -> None:
+    """Open the dialog of the DAG's page, fill it in and press its button."""
+    page.get_by_role("button", name="Trigger Dag").click()
+    page.get_by_role("radio", name="Backfill").check(force=True)  # the card lies over its radio button
+    fill_in(page, "From", first)
+    fill_in(page, "To", last)
+    page.get_by_role("radio", name=reprocess, exact=True).check(force=True)
+    expect(page.get_by_text(f"{runs} runs will be triggered")).to_be_visible()
+    page.get_by_role("button", name="Run Backfill").click()
+    expect(page.get_by_text("Backfill generated").first).to_be_visible()
+
+
+def table_rows(lake: Path) -> list[bytes]:
+    table = ds.dataset(lake / "backfill" / "tables" / "Table__e", partitioning="hive").to_table(columns=["_replay_id"])
+    return sorted(table["_replay_id"].to_pylist())
+
+
+def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, lake: Path, tmp_path: Path) -> None:
+    installed_browser()
+    topic = PastTopic(airflow, past_org, "Table__e")
+    topic.publish_hours(6, 1)
+    airflow.wait_for_dag(DAG_ID)
+    airflow.unpause(DAG_ID)
+    scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 60, "the run that is due")[0]
+    assert airflow.wait_for_run(DAG_ID, scheduled) == "success", airflow.task_log(DAG_ID, scheduled, "drain")
+    assert table_rows(lake) == topic.happened(topic.hour(1), topic.hour(0))
+    position = live_position(airflow, topic.stream("table"))
+    assert position is not None
+    first, last = topic.hour(4), topic.hour(3)
+    with browser_page() as page:
+        page.goto(f"{airflow.url}/dags/{DAG_ID}")
+        press_backfill(page, first, last, "All Runs", 2)
+        page.goto(f"{airflow.url}/dags/{DAG_ID}/runs?run_type=backfill")
+        for begin in (first, last):
+            row = page.get_by_role("row").filter(has_text=f"backfill__{(begin + HOUR).isoformat()}")
+            expect(row.get_by_text("Success")).to_be_visible(timeout=180_000)
+        screenshot = artifact_folder(tmp_path) / "backfill_from_the_dialog.png"
+        page.screenshot(path=screenshot)
+        print(f"\nscreenshot: {screenshot}")
+
+    runs = airflow.backfill_runs(DAG_ID, first, last)
+    assert [run["state"] for run in runs.values()] == ["success", "success"]
+    for begin, run in runs.items():
+        result = airflow.xcom(DAG_ID, run["dag_run_id"], "drain")
+        assert topic.events_of(result) == topic.happened(begin, begin + HOUR)
+    happened = sorted(topic.happened(first, last + HOUR) + topic.happened(topic.hour(1), topic.hour(0)))
+    assert table_rows(lake) == happened
+    assert live_position(airflow, topic.stream("table")) == position
+
+    backfill_id = airflow.api("GET", "/backfills", params={"dag_id": DAG_ID})["backfills"][0]["id"]
+    airflow.wait_for_backfill(backfill_id)
+    again = airflow.wait_for_backfill(airflow.backfill(DAG_ID, last, last, reprocess_behavior="completed"))
+    assert [run["state"] for run in again.values()] == ["success"]
+    assert table_rows(lake) == happened
