@@ -1,0 +1,47 @@
+"""Every hour: the events of the hour that has just ended, then let Spark add them to a table. Made for backfilling.
+
+A run stands for its hour: run again, or backfilled, it gives the same events to the same place. Select Backfill in the
+UI for hours that were missed, up to 72 hours back, or, at any time, for hours that were landed before.
+
+Needs the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
+below which windows and tables are written, for example s3://lake.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+
+LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+
+with DAG(
+    "sfstream_hourly",
+    schedule=CronDataIntervalTimetable("0 * * * *", timezone="UTC"),  # a bare "0 * * * *" has no interval
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,  # live runs move the position, one after the other; backfills never do, and have their own limit
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    params={"on_expired": Param("fail", enum=["fail", "partial"], description="If part of an hour is lost for good")},
+    tags=["salesforce"],
+    doc_md=__doc__,
+):
+    drain = DrainReplayWindowOperator(
+        task_id="drain",
+        topic="/event/Order__e",
+        subscription="hourly",  # its own place on the topic, beside the DAGs that drain it otherwise
+        landing_url=f"{LAKE}/landing",
+        mode="interval",
+        on_expired="{{ params.on_expired }}",
+        skip_if_empty=True,
+    )
+    SparkSubmitReplayWindowsOperator(
+        task_id="event_log",
+        windows=drain.output,
+        output_url=f"{LAKE}/hourly",
+        max_active_tis_per_dag=1,  # a table has one job at a time; ten runs of a backfill drain beside a live one
+    )

@@ -1,0 +1,245 @@
+"""Drains of intervals against a local org: what they give, what they call, and what they leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.replay_position import CommitReplayPositionOperator
+from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from tests.support.landed import replay_ids_of
+from tests.support.localorg import LocalOrg
+from tests.support.spark import SETTINGS
+from tests.support.tasks import context_for, set_connection
+
+TOPIC = "/event/Order__e"
+NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+MINUTES = (0, 20, 40, 59)
+
+
+def hours_ago(hours: float) -> datetime:
+    return NOW - timedelta(hours=hours)
+
+
+@pytest.fixture(scope="module")
+def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    """An org with four events in each of the hours from six to two hours ago, numbered on."""
+    with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
+        local_org.define("Order__e", Number__c="double")
+        times = [hours_ago(hours) + timedelta(minutes=minute) for hours in range(6, 1, -1) for minute in MINUTES]
+        events = [{"Number__c": float(n), "CreatedDate": time.isoformat()} for n, time in enumerate(times)]
+        local_org.publish(TOPIC, events)
+        yield local_org
+
+
+@pytest.fixture
+def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
+    database = tmp_path / "replay.db"
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(organization_id=org.org_id[:15]))
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(database))
+    table = TableReplayStore(f"sqlite:///{database}")
+    yield table
+    table.close()
+
+
+Run = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def run(store: TableReplayStore, tmp_path: Path) -> Run:
+    """Run a drain for the hours between two times: ``run("scheduled", 3, 2)`` for the hour that began 3 hours ago."""
+
+    def execute(
+        run_type: str, begin: float, end: float, *, run_id: str | None = None, **arguments: Any
+    ) -> dict[str, Any]:
+        operator = DrainReplayWindowOperator(
+            task_id="drain",
+            **{
+                "topic": TOPIC,
+                "landing_url": str(tmp_path / "landing"),
+                "replay_store": "table",
+                "idle_timeout": 1.0,
+                **arguments,
+            },
+        )
+        context = context_for(
+            "drain",
+            run_id=run_id or f"{run_type}__{begin}",
+            run_type=run_type,
+            data_interval_start=hours_ago(begin),
+            data_interval_end=hours_ago(end),
+        )
+        result = operator.execute(context)
+        told = context["outlet_events"][operator.outlets[0]].extra
+        assert {key: result[key] for key in told} == told
+        assert "event_count" in told
+        return result
+
+    return execute
+
+
+def stream(org: LocalOrg) -> Stream:
+    return Stream(org.org_id, "pubsub", TOPIC)
+
+
+def happened(org: LocalOrg, begin: float, end: float) -> list[bytes]:
+    """Return the replay IDs of what happened between two times, as the org recorded it."""
+    bounds = hours_ago(begin).timestamp() * 1000, hours_ago(end).timestamp() * 1000
+    return [e["replay_id"] for e in org.record(TOPIC) if bounds[0] <= e["fields"]["CreatedDate"] < bounds[1]]
+
+
+def given(org: LocalOrg, result: dict[str, Any]) -> list[bytes]:
+    """Return the replay IDs that a result gives, within its own bounds."""
+    begin, end = (
+        datetime.fromisoformat(result[name]).timestamp() * 1000 for name in ("event_time_from", "event_time_to")
+    )
+    inside = {e["replay_id"] for e in org.record(TOPIC) if begin <= e["fields"]["CreatedDate"] < end}
+    windows = [replay_id for window in result["windows"] for replay_id in replay_ids_of(window["manifest_url"])]
+    return [replay_id for replay_id in windows if replay_id in inside]
+
+
+def origins(result: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(window["kind"], window["origin"]) for window in result["windows"]]
+
+
+def test_a_backfill_of_an_incremental_drain_gives_its_hour_and_moves_nothing(
+    org: LocalOrg, store: TableReplayStore, run: Run
+) -> None:
+    """Limits, waiting and manual commits of the drain do not count: the interval does."""
+    incremental = {"max_events": 1, "max_seconds": 600, "deferrable": True, "advance": "manual", "until": "2020-01-01"}
+    result = run("backfill", 4, 3, **incremental)
+    assert given(org, result) == happened(org, 4, 3)
+    assert len(happened(org, 4, 3)) == len(MINUTES)
+    assert origins(result) == [("backfill", "bus")]
+    bounds = (hours_ago(4).isoformat(), hours_ago(3).isoformat())
+    assert (result["event_time_from"], result["event_time_to"]) == bounds
+    assert (result["mode"], result["missing"], result["drained"]) == ("interval", [], True)
+    assert (store.read(stream(org)).fence, store.read(stream(org)).replay_id) == (0, None)
+    commit = CommitReplayPositionOperator(task_id="commit", window=result, replay_store="table")
+    assert commit.execute(context_for("commit")) == {"window_id": None, "replay_id": None}
+    assert store.read(stream(org)).fence == 0
+
+
+def test_a_landed_hour_is_given_without_any_call_to_salesforce(
+    org: LocalOrg, store: TableReplayStore, run: Run
+) -> None:
+    live = run("scheduled", 6, 2, mode="interval")
+    assert origins(live) == [("live", "bus")]
+    position, calls = store.read(stream(org)), len(org.requests())
+    assert position.replay_id is not None
+    result = run("backfill", 5, 4, mode="interval")
+    assert len(org.requests()) == calls, "not even a login"
+    assert given(org, result) == happened(org, 5, 4)
+    assert origins(result) == [("live", "landed")]
+    assert store.read(stream(org)) == position
+
+
+def test_hours_follow_each_other_and_each_gives_its_own(org: LocalOrg, store: TableReplayStore, run: Run) -> None:
+    for begin in (6, 5, 4, 3):
+        result = run("scheduled", begin, begin - 1, mode="interval")
+        assert given(org, result) == happened(org, begin, begin - 1)
+    assert store.read(stream(org)).replay_id == happened(org, 2, 1)[0], "the grace of a minute has one event more"
+    assert [window.kind for window in store.windows_overlapping(stream(org), hours_ago(6), hours_ago(2))] == [
+        "live"
+    ] * 4
+
+
+@pytest.mark.parametrize("again", ["scheduled", "backfill"], ids=["cleared", "reprocessed"])
+@pytest.mark.parametrize("run_type", ["scheduled", "backfill"])
+def test_the_same_run_gives_the_same_again(
+    org: LocalOrg, store: TableReplayStore, run: Run, run_type: str, again: str
+) -> None:
+    first = run(run_type, 4, 3, mode="interval", run_id="the-run")
+    if run_type == "backfill":
+        run("scheduled", 4, 3, mode="interval")  # now there is a live window too
+    position, calls = store.read(stream(org)), len(org.requests())
+    assert run(again, 4, 3, mode="interval", run_id="the-run") == {**first, "drained": False}
+    assert len(org.requests()) == calls
+    assert store.read(stream(org)) == position
+
+
+def test_an_hour_that_is_lost_fails_and_leaves_everything_as_it_is(
+    org: LocalOrg, store: TableReplayStore, run: Run
+) -> None:
+    with pytest.raises(AirflowFailException, match=r"ReplayIdLostError.*on_expired=\"partial\""):
+        run("backfill", 100, 99)
+    assert not store.gaps(stream(org))
+    assert store.read(stream(org)).fence == 0
+    assert not store.windows_overlapping(stream(org), hours_ago(200), NOW)
+
+
+def test_of_an_interval_that_is_half_lost_the_rest_is_given_on_demand(
+    org: LocalOrg, store: TableReplayStore, run: Run
+) -> None:
+    result = run("backfill", 100, 5, on_expired="partial")
+    assert given(org, result) == happened(org, 100, 5)
+    assert origins(result) == [("backfill", "bus")]
+    (missing,) = result["missing"]
+    assert missing["from"] == hours_ago(100).isoformat()
+    assert (
+        timedelta(0)
+        <= datetime.now(UTC) - timedelta(hours=72) - datetime.fromisoformat(missing["to"])
+        < timedelta(hours=1)
+    )
+    assert [gap.since for gap in store.gaps(stream(org))] == [hours_ago(100)]
+    assert store.read(stream(org)).fence == 0
+    assert run("backfill", 100, 5, on_expired="partial") == {**result, "drained": False}
+    assert len(store.gaps(stream(org))) == 1
+
+
+def test_an_hour_without_events_is_skipped_on_demand(run: Run) -> None:
+    result = run("backfill", 30, 29)
+    assert (result["windows"], result["event_count"], result["missing"]) == ([], 0, [])
+    with pytest.raises(AirflowSkipException, match="no events"):
+        run("backfill", 30, 29, skip_if_empty=True, run_id="another")
+
+
+def test_a_run_without_an_interval_is_refused_before_anything_is_called(
+    org: LocalOrg, store: TableReplayStore, tmp_path: Path
+) -> None:
+    calls = len(org.requests())
+    operator = DrainReplayWindowOperator(
+        task_id="drain", topic=TOPIC, landing_url=str(tmp_path / "landing"), replay_store="table", mode="interval"
+    )
+    for fields in ({}, {"data_interval_start": NOW, "data_interval_end": NOW}, {"run_type": "asset_triggered"}):
+        with pytest.raises(AirflowFailException, match="CronDataIntervalTimetable"):
+            operator.execute(context_for("drain", **fields))
+    assert len(org.requests()) == calls
+    assert not (tmp_path / "landing").exists()
+
+
+def test_a_wrong_organization_id_is_found_out_by_the_first_drain(
+    org: LocalOrg, store: TableReplayStore, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(organization_id="00D5g000001QCmE"))
+    with pytest.raises(AirflowFailException, match="organization_id"):
+        run("backfill", 4, 3)
+
+
+def test_two_intervals_in_one_window_give_each_event_once_to_the_table(
+    org: LocalOrg, store: TableReplayStore, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real spark-submit for each: only what is inside the bounds lands, and nothing twice."""
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    run("scheduled", 6, 2)  # incremental: one window with all of it
+    first, second = run("backfill", 5, 4), run("backfill", 4, 3)
+    assert [window["window_id"] for window in first["windows"]] == [window["window_id"] for window in second["windows"]]
+    for result, numbers in ((first, range(4, 8)), (second, range(4, 12))):
+        job = SparkSubmitReplayWindowsOperator(
+            task_id="event_log", windows=result, output_url=str(tmp_path / "tables"), conf=dict(SETTINGS)
+        )
+        metrics = job.execute(context_for("event_log"))
+        assert metrics is not None
+        assert (metrics["rows_in"], metrics["rows_written"]) == (20, len(MINUTES))
+        table = ds.dataset(tmp_path / "tables" / "Order__e", partitioning="hive").to_table(columns=["Number__c"])
+        assert sorted(table.column("Number__c").to_pylist()) == [float(number) for number in numbers]
