@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
+from airflow.sdk import DAG, CronPartitionTimetable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
@@ -243,3 +245,36 @@ def test_two_intervals_in_one_window_give_each_event_once_to_the_table(
         assert (metrics["rows_in"], metrics["rows_written"]) == (20, len(MINUTES))
         table = ds.dataset(tmp_path / "tables" / "Order__e", partitioning="hive").to_table(columns=["Number__c"])
         assert sorted(table.column("Number__c").to_pylist()) == [float(number) for number in numbers]
+
+
+def test_the_example_gives_its_hour(
+    org: LocalOrg, store: TableReplayStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The drain as the DAG has it, on the other store, which needs no Airflow beside it."""
+    monkeypatch.setenv("SFSTREAM_LAKE", str(tmp_path))
+    file = Path(__file__).parents[3] / "dags" / "sfstream_hourly.py"
+    operator = runpy.run_path(str(file))["drain"]
+    operator.replay_store = "table"
+    bounds = {"data_interval_start": hours_ago(4), "data_interval_end": hours_ago(3)}
+    context = context_for("drain", run_type="backfill", **bounds) | {"params": {"on_expired": "fail"}}
+    operator.render_template_fields(context)
+    result = operator.execute(context)
+    assert given(org, result) == happened(org, 4, 3)
+    assert result["stream"]["subscription"] == "hourly"
+    assert operator.dag.get_task("event_log").max_active_tis_per_dag == 1
+
+
+def test_a_partition_is_an_interval_too(org: LocalOrg, store: TableReplayStore, tmp_path: Path) -> None:
+    with DAG("orders", schedule=CronPartitionTimetable("0 */2 * * *", timezone="UTC")):
+        operator = DrainReplayWindowOperator(
+            task_id="drain",
+            topic=TOPIC,
+            landing_url=str(tmp_path),
+            replay_store="table",
+            mode="interval",
+            idle_timeout=1.0,
+        )
+    even = 4 if hours_ago(4).hour % 2 == 0 else 5
+    result = operator.execute(context_for("drain", partition_date=hours_ago(even)))
+    assert given(org, result) == happened(org, even, even - 2)
+    assert len(happened(org, even, even - 2)) == 2 * len(MINUTES)
