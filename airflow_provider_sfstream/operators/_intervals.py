@@ -43,8 +43,9 @@ def interval_of(context: Context, timetable: Any, now: datetime) -> Span:
     """
     run: Any = context["dag_run"]
     begin, end = run.data_interval_start, run.data_interval_end
-    if run.partition_date is not None:
-        begin, end = run.partition_date, _next_tick(timetable, run.partition_date)
+    partition_date = getattr(run, "partition_date", None)  # newer than the other two
+    if partition_date is not None:
+        begin, end = partition_date, _next_tick(timetable, partition_date)
     if begin is None or end is None:
         raise ConfigurationError(f"Run {run.run_id} has no data interval. {_TIMETABLES}")
     if begin >= end:

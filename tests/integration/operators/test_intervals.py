@@ -205,14 +205,16 @@ def test_an_hour_without_events_is_skipped_on_demand(run: Run) -> None:
         run("backfill", 30, 29, skip_if_empty=True, run_id="another")
 
 
+@pytest.mark.parametrize(("mode", "run_type"), [("interval", "asset_triggered"), ("incremental", "backfill")])
 def test_a_run_without_an_interval_is_refused_before_anything_is_called(
-    org: LocalOrg, store: TableReplayStore, tmp_path: Path
+    org: LocalOrg, store: TableReplayStore, tmp_path: Path, mode: Any, run_type: str
 ) -> None:
     calls = len(org.requests())
     operator = DrainReplayWindowOperator(
-        task_id="drain", topic=TOPIC, landing_url=str(tmp_path / "landing"), replay_store="table", mode="interval"
+        task_id="drain", topic=TOPIC, landing_url=str(tmp_path / "landing"), replay_store="table", mode=mode
     )
-    for fields in ({}, {"data_interval_start": NOW, "data_interval_end": NOW}, {"run_type": "asset_triggered"}):
+    bare_cron = {"data_interval_start": hours_ago(3), "data_interval_end": hours_ago(3)}
+    for fields in ({"run_type": run_type}, {"run_type": run_type, **bare_cron}):
         with pytest.raises(AirflowFailException, match="CronDataIntervalTimetable"):
             operator.execute(context_for("drain", **fields))
     assert len(org.requests()) == calls

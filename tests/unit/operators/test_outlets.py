@@ -8,6 +8,7 @@ import pytest
 from airflow.sdk import DAG, Asset, AssetAlias, AssetOrTimeSchedule, CronTriggerTimetable
 
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset, salesforce_topic_asset
+from airflow_provider_sfstream.operators._landed import Landed
 from airflow_provider_sfstream.operators._outlets import DrainOutlets
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from tests.support.tasks import context_for
@@ -76,3 +77,18 @@ def test_names_that_only_the_run_knows_have_no_assets() -> None:
     found = outlets([WATCHED], subscription="{{ params.name }}")
     assert found.declared() == []
     assert told(found) == []
+
+
+def test_the_landed_stream_is_told_of_an_interval_as_a_spark_task_takes_it() -> None:
+    interval = {"mode": "interval", "event_time_from": "2026-11-20T10:00:00+00:00", "landing_url": "/lake"} | {
+        "event_time_to": "2026-11-20T11:00:00+00:00",
+        "windows": [{"manifest_url": "file:///lake/manifest.json", "event_count": 3}],
+        "event_count": 3,
+        "missing": [],
+    }
+    each, context = outlets([WATCHED]), context_for("drain")
+    each.tell(interval, context)
+    extra = context["outlet_events"][LANDED].extra
+    assert extra == {key: value for key, value in interval.items() if key != "landing_url"}
+    assert Landed.of(extra, None, None).manifests == ("file:///lake/manifest.json",)
+    assert context["outlet_events"][each.unfinished].asset_alias_events == []
