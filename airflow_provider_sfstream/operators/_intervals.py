@@ -23,8 +23,8 @@ _CLOCK_SKEW = timedelta(minutes=1)
 """By which a worker's clock may be behind the scheduler's. The drain itself stays until the interval has ended."""
 _TIMETABLES = (
     "Give the DAG a timetable with an interval: CronDataIntervalTimetable, DeltaDataIntervalTimetable, "
-    "CronTriggerTimetable(..., interval=timedelta(hours=1)) or CronPartitionTimetable; or drain with "
-    'mode="incremental", which needs none. Nothing was read or moved.'
+    "CronTriggerTimetable(..., interval=timedelta(hours=1)) or CronPartitionTimetable. Only "
+    'runs with mode="incremental" that are no backfills need none. Nothing was read or moved.'
 )
 
 
@@ -94,7 +94,7 @@ def _next_tick(timetable: Any, tick: datetime) -> datetime:
 def check_interval_arguments(drain: Any) -> None:
     """Refuse what has no meaning where the interval says what is drained.
 
-    :raises ConfigurationError: naming the drain.
+    :raises ConfigurationError: naming the arguments.
     """
     if drain.mode != "interval":
         return
