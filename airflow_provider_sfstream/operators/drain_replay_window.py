@@ -124,8 +124,9 @@ class DrainReplayWindowOperator(BaseOperator):
     :param on_invalid_replay: when Salesforce can no longer read the position: ``"fail"`` leaves everything
         as it is; ``"earliest"`` and ``"latest"`` continue there and record a gap. (templated)
     :param mode: ``"incremental"``: what is new since the last run. ``"interval"``: the events of the run's data
-        interval or partition, which needs a timetable that gives one. Backfill runs are always in interval mode; what
-        bounds an incremental drain, ``min_events`` and ``advance`` then do not count.
+        interval or partition, which needs a timetable that gives one. Backfill runs are always in interval mode, unless
+        the run drained incrementally before: then it gives the same window again. What bounds an incremental drain,
+        ``min_events`` and ``advance`` do not count in a backfill.
     :param on_expired: when part of an interval was never landed and Salesforce no longer has it: ``"fail"`` leaves
         everything as it is; ``"partial"`` gives what there is and records a gap. (templated)
     :param advance: ``"automatic"`` moves the position once the manifest is written; ``"manual"`` leaves that to
@@ -231,7 +232,12 @@ class DrainReplayWindowOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait for events if asked to, then drain, land and record one window, or an interval; return its summary."""
         with airflow_errors():
-            if self.mode == "interval" or is_backfill(context):
+            backfill = is_backfill(context)
+            if backfill and self.mode == "incremental":
+                drain = self._prepare(rerun=True)
+                if self._has_made_its_window(drain, context):
+                    return self._drain(drain, context)
+            if backfill or self.mode == "interval":
                 interval = interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
                 return self._drain_interval(self._prepare(interval), interval, context)
             drain = self._prepare()
@@ -255,23 +261,32 @@ class DrainReplayWindowOperator(BaseOperator):
         with airflow_errors():
             return self._drain(self._prepare(), context)
 
-    def _prepare(self, interval: Span | None = None) -> _Prepared:
+    def _has_made_its_window(self, drain: _Prepared, context: Context) -> bool:
+        """Return whether this run drained before a backfill took it over: then it gives what it gave."""
+        from airflow_provider_sfstream.windows.incremental import recorded_window
+
+        return recorded_window(drain.stream, run_identity(context), drain.store) is not None
+
+    def _prepare(self, interval: Span | None = None, *, rerun: bool = False) -> _Prepared:
         """Check everything that a drain needs, before anything is read or moved.
 
-        Where there is an interval, it may be landed already: then a login is not worth it.
+        An interval may be landed already, and for a ``rerun`` nothing is drained: a login would be for nothing.
         """
+        from airflow_provider_sfstream.drain.limits import DrainLimits
         from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
 
         topic = Topic.parse(self.topic)
         self._check_policies(rendered=True)
         if topic.api != "pubsub":
             raise ConfigurationError(f"{topic.name} is on the Streaming API; this version drains the Pub/Sub API.")
-        limits, start_from = self._limits(interval), start_from_text(self.start_from)
+        limits = DrainLimits() if rerun else self._limits(interval)
+        start_from = start_from_text(self.start_from)
         catalog = open_landing(self.landing_url, self.landing_conn_id)
-        catalog.landing.check_writable()
+        if not rerun:
+            catalog.landing.check_writable()
         store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
         hook = SalesforcePubSubHook(self.salesforce_conn_id)
-        org_id = hook.org_id if interval is None else hook.known_org_id
+        org_id = hook.known_org_id if interval is not None or rerun else hook.org_id
         stream = Stream(org_id, topic.api, topic.name, self.subscription)
         return _Prepared(stream, limits, start_from, catalog, store, hook)
 

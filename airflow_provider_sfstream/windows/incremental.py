@@ -73,7 +73,7 @@ def drain_window(
     :raises SalesforceStreamError: anything else of the tree; the position was not moved.
     """
     stream, run = request.stream, request.run
-    recorded = _recorded(stream, run, store)
+    recorded = recorded_window(stream, run, store)
     if recorded is not None:
         log.info("Run %s already recorded window %s; returning it.", run.run_id, recorded.window_id)
         return WindowOutcome(catalog.read_manifest_url(recorded.manifest_url), drained=False, committed=True)
@@ -108,7 +108,7 @@ def already_drained(
 
     :raises SalesforceStreamError: if the replay store or the landing cannot be read.
     """
-    return _recorded(stream, run, store) is not None or _finished(stream, run, position, catalog)[1] is not None
+    return recorded_window(stream, run, store) is not None or _finished(stream, run, position, catalog)[1] is not None
 
 
 def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCatalog) -> Position:
@@ -127,8 +127,8 @@ def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCat
     return store.advance(stream, replace(current, fence=manifest.fence), window)
 
 
-def _recorded(stream: Stream, run: RunIdentity, store: ReplayStore) -> ReplayWindow | None:
-    """Return the window that the store holds for ``run``."""
+def recorded_window(stream: Stream, run: RunIdentity, store: ReplayStore) -> ReplayWindow | None:
+    """Return the live window that the store holds for ``run``, of any try; ``None`` if it made none."""
     recorded = [window for window in store.windows_of_run(stream, run) if window.kind == "live"]
     return recorded[-1] if recorded else None
 

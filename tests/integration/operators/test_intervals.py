@@ -221,6 +221,23 @@ def test_a_run_without_an_interval_is_refused_before_anything_is_called(
     assert not (tmp_path / "landing").exists()
 
 
+@pytest.mark.parametrize("interval", [{}, {"data_interval_start": hours_ago(3), "data_interval_end": hours_ago(2)}])
+def test_an_incremental_run_that_a_backfill_runs_again_gives_its_window(
+    org: LocalOrg, store: TableReplayStore, tmp_path: Path, interval: dict[str, datetime]
+) -> None:
+    """Reprocessing rewrites the type of a finished run, whatever kind of schedule it has."""
+    operator = DrainReplayWindowOperator(
+        task_id="drain", topic=TOPIC, landing_url=str(tmp_path / "landing"), replay_store="table", idle_timeout=1.0
+    )
+    first = operator.execute(context_for("drain", run_type="scheduled", **interval))
+    stream = Stream(org.org_id, "pubsub", TOPIC)
+    position, calls = store.read(stream), len(org.requests())
+    again = operator.execute(context_for("drain", run_type="backfill", try_number=2, **interval))
+    assert first["event_count"] == 20
+    assert again == {**first, "drained": False}
+    assert (store.read(stream), len(org.requests())) == (position, calls)
+
+
 def test_a_wrong_organization_id_is_found_out_by_the_first_drain(
     org: LocalOrg, store: TableReplayStore, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
