@@ -168,6 +168,7 @@ class AirflowStack:
 
     def api(self, method: str, path: str, **kwargs: Any) -> Any:
         """Call the public REST API and return the decoded answer; raise on an error status, with its text."""
+        self._keep_scheduler_running()
         if self._client is None:
             token = httpx.get(f"{self.url}/auth/token", timeout=30).json()["access_token"]
             self._client = httpx.Client(
@@ -184,6 +185,16 @@ class AirflowStack:
         if response.is_error:
             raise RuntimeError(f"{method} {path}: {response.status_code} {response.text}")
         return response.json() if response.content else None
+
+    def _keep_scheduler_running(self) -> None:
+        """Start the scheduler again if it ended by itself, as a service manager does.
+
+        On SQLite, a backfill whose creation meets another write is undone, and Airflow 3.3.2's scheduler ends
+        (``ObjectDeletedError``) if it had already seen the runs. Runs that were created again wait for it.
+        """
+        scheduler = self.processes.get("scheduler")
+        if scheduler is not None and scheduler.poll() is not None:
+            self.start_component("scheduler")
 
     def add_connection(self, connection_id: str, **fields: Any) -> None:
         """Create a connection; ``extra`` may be a dict."""

@@ -59,10 +59,12 @@ def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, l
     with browser_page() as page:
         page.goto(f"{airflow.url}/dags/{DAG_ID}")
         press_backfill(page, first, last, "All Runs", 2)
+        (created,) = airflow.api("GET", "/backfills", params={"dag_id": DAG_ID})["backfills"]
+        airflow.wait_for_backfill(created["id"])
         page.goto(f"{airflow.url}/dags/{DAG_ID}/runs?run_type=backfill")
         for begin in (first, last):
             row = page.get_by_role("row").filter(has_text=f"backfill__{(begin + HOUR).isoformat()}")
-            expect(row.get_by_text("Success")).to_be_visible(timeout=180_000)
+            expect(row.get_by_text("Success")).to_be_visible(timeout=60_000)
         screenshot = artifact_folder(tmp_path) / "backfill_from_the_dialog.png"
         page.screenshot(path=screenshot)
         print(f"\nscreenshot: {screenshot}")
@@ -76,8 +78,6 @@ def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, l
     assert table_rows(lake) == happened
     assert live_position(airflow, topic.stream("table")) == position
 
-    backfill_id = airflow.api("GET", "/backfills", params={"dag_id": DAG_ID})["backfills"][0]["id"]
-    airflow.wait_for_backfill(backfill_id)
     again = airflow.wait_for_backfill(airflow.backfill(DAG_ID, last, last, reprocess_behavior="completed"))
     assert [run["state"] for run in again.values()] == ["success"]
     assert table_rows(lake) == happened
