@@ -138,7 +138,8 @@ def test_an_hour_that_is_half_landed_and_half_expired(airflow: AirflowStack, pas
 
     runs = {}
     for name in streams:
-        backfill_id = airflow.backfill(f"backfill.{name}", topic.hour(5), topic.hour(3))
+        # One run at a time: two that record a gap in a Variable at once may keep one of the two.
+        backfill_id = airflow.backfill(f"backfill.{name}", topic.hour(5), topic.hour(3), max_active_runs=1)
         runs[name] = list(airflow.wait_for_backfill(backfill_id).values())
     assert {name: live_position(airflow, stream) for name, stream in streams.items()} == positions
 
