@@ -56,7 +56,7 @@ class PostgresServer:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server on an ephemeral loopback port. Skips where none is installed, unless CI requires it."""
-    binaries = _binaries()
+    binaries = postgres_binaries()
     if binaries is None:
         missing = (
             "no PostgreSQL server binaries on PATH or in /usr/lib/postgresql (Debian and Ubuntu: "
@@ -121,7 +121,8 @@ def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _binaries() -> Path | None:
+def postgres_binaries() -> Path | None:
+    """Return the folder of the newest installed server's binaries, ``None`` without one."""
     on_path = shutil.which("postgres")
     candidates = [Path(on_path).resolve().parent] if on_path else []
     debian = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]

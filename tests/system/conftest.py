@@ -11,6 +11,7 @@ import pytest
 
 from scripts.airflow_stack import AirflowStack, running_airflow
 from tests.support.localorg import LocalOrg
+from tests.support.postgres import postgres_binaries, running_postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +30,20 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def airflow(system_org: LocalOrg, lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowStack]:
+def metadata_database() -> Iterator[dict[str, str]]:
+    """Airflow's database where PostgreSQL is installed: on SQLite it takes backfills only while nothing else writes."""
+    binaries = postgres_binaries()
+    if binaries is None:
+        yield {}
+        return
+    with running_postgres(binaries) as server:
+        yield {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": server.new_database().render_as_string(hide_password=False)}
+
+
+@pytest.fixture(scope="session")
+def airflow(
+    system_org: LocalOrg, lake: Path, metadata_database: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AirflowStack]:
     """Airflow with the example DAGs, the tests' own, and connections to the org, to Spark and to a replay table."""
     dags = tmp_path_factory.mktemp("dags")
     for source in (*(ROOT / "dags").glob("*.py"), *(ROOT / "tests" / "system" / "dags").glob("*.py")):
@@ -39,6 +53,7 @@ def airflow(system_org: LocalOrg, lake: Path, tmp_path_factory: pytest.TempPathF
         tmp_path_factory.mktemp("airflow"),
         dags,
         {
+            **metadata_database,
             "SFSTREAM_LAKE": str(lake),
             "SFSTREAM_TEST_MARKERS": str(markers),
             # Hourly DAGs tick half an hour from now, so that none does while tests run.
