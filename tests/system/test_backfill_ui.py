@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pytest
 from playwright.sync_api import Page, expect
 
 from scripts.airflow_stack import AirflowStack, wait_for
@@ -44,6 +45,7 @@ def table_rows(lake: Path) -> list[bytes]:
     return sorted(table["_replay_id"].to_pylist())
 
 
+@pytest.mark.timeout(600)  # four Spark jobs, one after the other
 def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, lake: Path, tmp_path: Path) -> None:
     installed_browser()
     topic = PastTopic(airflow, past_org, "Table__e")
@@ -60,7 +62,7 @@ def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, l
         page.goto(f"{airflow.url}/dags/{DAG_ID}")
         press_backfill(page, first, last, "All Runs", 2)
         (created,) = airflow.api("GET", "/backfills", params={"dag_id": DAG_ID})["backfills"]
-        airflow.wait_for_backfill(created["id"])
+        airflow.wait_for_backfill(created["id"], 300)
         page.goto(f"{airflow.url}/dags/{DAG_ID}/runs?run_type=backfill")
         for begin in (first, last):
             row = page.get_by_role("row").filter(has_text=f"backfill__{(begin + HOUR).isoformat()}")
