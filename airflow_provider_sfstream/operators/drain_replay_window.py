@@ -389,13 +389,15 @@ class DrainReplayWindowOperator(BaseOperator):
         if interval is not None:
             grace = DEFAULT_GRACE if self.grace is None else self.grace
             return DrainLimits(idle_timeout=self.idle_timeout, until=interval.end, grace=grace)
+        until = time_from_text("until", self.until)
         return DrainLimits(
             max_events=self.max_events,
             max_bytes=self.max_bytes,
             max_seconds=self.max_seconds,
             idle_timeout=self.idle_timeout,
-            until=time_from_text("until", self.until),
-            grace=timedelta(0) if self.grace is None else self.grace,
+            until=until,
+            # Given without until, it is meant for the intervals of backfills.
+            grace=timedelta(0) if self.grace is None or until is None else self.grace,
         )
 
     def _report(self, outcome: WindowOutcome, landing_url: str, context: Context) -> dict[str, Any]:

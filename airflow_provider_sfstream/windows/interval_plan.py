@@ -55,7 +55,8 @@ def plan_interval(
     Guarantee: every time in the interval is in exactly one of: the stretch of a recorded window, a drain, a missing
     span. A window answers for ``[covered_from, covered_until)`` and no more; one without a stretch answers for nothing.
     What no window answers for is missing if it is before ``horizon``, or in the stretch ``[since, detected_at)`` of a
-    gap (an unknown ``since`` reaches back for ever); else it is drained. A hole is drained however small it is.
+    gap (an unknown ``since`` reaches back for ever; the window that went on after the gap ends it, if it is known,
+    where it begins to answer); else it is drained. A hole is drained however small it is.
 
     ``[end, end + grace)`` holds late events at most: what of it is not covered is drained while it can be read, joined
     with the drain before it if that ends there, and is never missing.
@@ -81,7 +82,9 @@ def plan_interval(
     all_gaps = {*gaps, *(window.gap for window in ordered if window.gap is not None)}
 
     uncovered = subtract([required], _stretches(ordered))
-    readable = subtract(uncovered, _unreadable(required, all_gaps, horizon))
+    resumed = {window.gap: window.covered_from for window in ordered if window.gap is not None}
+    lost = [(gap.since, min(gap.detected_at, resumed.get(gap) or gap.detected_at)) for gap in all_gaps]
+    readable = subtract(uncovered, _unreadable(required, lost, horizon))
     return IntervalPlan(
         landed=tuple(_worth_reading(ordered, interval, grace)),
         drains=tuple(BusDrain(part, nearest_position(part.start, ordered, all_gaps, horizon)) for part in readable),
@@ -93,11 +96,10 @@ def _stretches(windows: Iterable[ReplayWindow]) -> list[Span]:
     return union(stretch for window in windows if (stretch := stretch_of(window)) is not None)
 
 
-def _unreadable(required: Span, gaps: Iterable[Gap], horizon: datetime) -> list[Span]:
+def _unreadable(required: Span, lost: Iterable[tuple[datetime | None, datetime]], horizon: datetime) -> list[Span]:
     """Return what of ``required`` Salesforce no longer gives."""
-    lost = [span_between(required.start, horizon)]
-    lost += [span_between(gap.since or required.start, gap.detected_at) for gap in gaps]
-    return union(span for span in lost if span is not None)
+    stretches = [(required.start, horizon), *((since or required.start, end) for since, end in lost)]
+    return union(span for stretch in stretches if (span := span_between(*stretch)) is not None)
 
 
 def _worth_reading(ordered: Sequence[ReplayWindow], interval: Span, grace: timedelta) -> list[ReplayWindow]:

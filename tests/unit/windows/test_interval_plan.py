@@ -140,6 +140,18 @@ def test_a_position_that_has_aged_out_is_not_drained_from():
     assert plan([windows[0], confirmed], horizon=-40).drains == (BusDrain(span(0, 65), b"2"),)
 
 
+def test_a_gap_ends_where_the_window_that_went_on_after_it_begins_to_answer():
+    gap = recorded_gap(10, 600)
+    windows = [
+        recorded_window("before", (-60, 20), (-60, 10)),
+        recorded_window("after", (40, 50), (40, 49), gap=gap),
+    ]
+    for gaps in ([], [gap]):
+        result = plan(windows, gaps=gaps)
+        assert result.missing == (span(20, 40),)
+        assert [part.span for part in result.drains] == [span(50, 65)]
+
+
 def test_a_position_that_a_gap_names_and_those_before_it_are_not_drained_from():
     windows = [
         recorded_window("w1", (-60, -30), (-50, -40), through=b"1"),
