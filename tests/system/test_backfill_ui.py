@@ -28,13 +28,20 @@ def fill_in(page: Page, label: str, time: datetime) -> None:
     expect(page.get_by_placeholder("YYYY/MM/DD")).to_be_hidden()
 
 
+def choose(page: Page, option: str) -> None:
+    """Choose a card of the dialog by a click on it, as a person does: its radio button itself lies out of sight."""
+    button = page.get_by_role("radio", name=option, exact=True)
+    page.locator("label").filter(has=button).click()
+    expect(button).to_be_checked()
+
+
 def press_backfill(page: Page, first: datetime, last: datetime, reprocess: str, runs: int) -> None:
     """Open the dialog of the DAG's page, fill it in and press its button."""
     page.get_by_role("button", name="Trigger Dag").click()
-    page.get_by_role("radio", name="Backfill").check(force=True)  # the card lies over its radio button
+    choose(page, "Backfill")
     fill_in(page, "From", first)
     fill_in(page, "To", last)
-    page.get_by_role("radio", name=reprocess, exact=True).check(force=True)
+    choose(page, reprocess)
     expect(page.get_by_text(f"{runs} runs will be triggered")).to_be_visible()
     page.get_by_role("button", name="Run Backfill").click()
     expect(page.get_by_text("Backfill generated").first).to_be_visible()
