@@ -28,7 +28,7 @@ from airflow_provider_sfstream.clients.tokens import TokenProvider
 from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.protocol.credit import Credit
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.protocol.schemas import parse
 
@@ -51,6 +51,8 @@ class AsyncPubSubClient:
     :param call_timeout: seconds that a call other than ``subscribe`` may take.
     :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
     """
+
+    payload_encoding: PayloadEncoding = "avro"
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ from airflow_provider_sfstream.exceptions import (
     SessionExpiredError,
 )
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.protocol.schemas import SchemaCache
 
@@ -63,6 +63,8 @@ class PubSubClient:
     :param call_timeout: seconds that a call other than ``subscribe`` may take.
     :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
     """
+
+    payload_encoding: PayloadEncoding = "avro"
 
     def __init__(
         self,

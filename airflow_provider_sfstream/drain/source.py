@@ -5,27 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
 
-__all__ = ["EventBatch", "EventSink", "EventSource", "StartFrom"]
+__all__ = ["EventBatch", "EventSink", "EventSource", "PayloadEncoding", "StartFrom"]
 
 
 class EventSource(Protocol):
-    """A place to subscribe to one topic: the Pub/Sub client, later the Streaming client.
+    """A place to subscribe to one topic: the client of the Pub/Sub API, or that of the Streaming API.
 
     ``subscribe`` yields batches in stream order, first those strictly after ``start`` when it is a replay ID. It asks
     for at most ``limit`` events over its lifetime (``None``: no limit), so that a bounded drain does not spend
     delivery allocation on events that it will not store, and ends when all of them have been yielded. It yields
     ``None`` whenever ``idle_timeout`` seconds have passed without a response. A fault ends the iteration with a
-    :class:`SalesforceStreamError`; closing the iterator ends the subscription. ``schema`` returns the Avro schema
-    JSON of a schema id.
+    :class:`SalesforceStreamError`; closing the iterator ends the subscription.
     """
+
+    @property
+    def payload_encoding(self) -> PayloadEncoding:
+        """What the payloads of its batches are."""
+        ...
 
     def subscribe(
         self, topic: str, start: bytes | StartFrom, *, limit: int | None, idle_timeout: float
     ) -> Iterator[EventBatch | None]: ...
 
-    def schema(self, schema_id: str) -> str: ...
+    def schema(self, schema_id: str) -> str | None:
+        """Return the Avro schema JSON of ``schema_id``; ``None`` where JSON payloads have to speak for themselves."""
+        ...
 
     def renew_session(self) -> None:
         """Forget the access token, so that the next call logs in again."""

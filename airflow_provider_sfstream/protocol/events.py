@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
+
+PayloadEncoding = Literal["avro", "json"]
+"""What payloads are: schemaless Avro on the Pub/Sub API, JSON on the Streaming API."""
 
 
 class StartFrom(Enum):
@@ -18,7 +22,8 @@ class EventBatch:
     """Events that arrived together, as columns of equal length (all empty for a keepalive).
 
     ``latest_replay_id`` is the replay ID that the server named with the batch; on an empty batch with
-    ``pending > 0`` it is a confirmed position. ``pending`` is how many events the server still owes.
+    ``pending > 0`` it is a confirmed position. ``pending`` is how many events the server still owes. The Streaming API
+    has neither: there the last event's replay ID, or none, and 0.
     ``received_at`` is nanoseconds since the epoch.
     """
 

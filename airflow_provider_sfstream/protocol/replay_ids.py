@@ -34,3 +34,26 @@ def replay_id_from_text(text: str) -> bytes:
             "replay store show it, for example '00000000005a94f00000'. Nothing was changed."
         )
     return replay_id
+
+
+def replay_id_from_integer(number: int) -> bytes:
+    """Return the bytes of a replay ID that the Streaming API gave as a number.
+
+    :raises InvalidReplayIdError: if it is negative, as the replay options -1 and -2 are, or over eight bytes.
+    """
+    if type(number) is not int or not 0 <= number < 2**64:
+        raise InvalidReplayIdError(f"{number!r} is not a replay ID of the Streaming API. Nothing was read or moved.")
+    return number.to_bytes(8, "big")
+
+
+def replay_id_to_integer(replay_id: bytes) -> int:
+    """Return the number that the Streaming API takes for ``replay_id``.
+
+    :raises InvalidReplayIdError: if it does not have eight bytes: then another API gave it.
+    """
+    if len(replay_id) != 8:
+        raise InvalidReplayIdError(
+            f"Replay ID {replay_id.hex()} is not one of the Streaming API, which has eight bytes (16 hex digits). "
+            "Replay IDs of the Pub/Sub API cannot be used there. Nothing was read or moved."
+        )
+    return int.from_bytes(replay_id, "big")

@@ -6,14 +6,12 @@ import hashlib
 import re
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 from airflow_provider_sfstream.exceptions import InvalidTopicError
 
 Api = Literal["pubsub", "streaming"]
-
-RETENTION: dict[Api, timedelta] = {"pubsub": timedelta(hours=72), "streaming": timedelta(hours=24)}
-"""How long Salesforce keeps events at least (Pub/Sub API guide, "Event message durability"; Streaming API guide)."""
+APIS: tuple[Api, ...] = get_args(Api)
 
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
 _PUBSUB = re.compile(rf"/(?:event|data)/{_NAME}")
@@ -23,32 +21,55 @@ _LONGEST = 255
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic that can be subscribed to, and the API that carries it by default.
+    """A topic that can be subscribed to, and the API to read it with.
 
     Public names: ``/event/Order__e``, ``/event/Orders__chn``, ``/data/AccountChangeEvent``,
-    ``/data/ChangeEvents`` and ``/data/Sales__chn`` on the Pub/Sub API; ``/topic/MyPushTopic`` and
-    ``/u/MyChannel`` on the Streaming API only.
+    ``/data/ChangeEvents`` and ``/data/Sales__chn`` on both APIs; ``/topic/MyPushTopic``, with a filter too
+    (``/topic/MyPushTopic?Status='Open'``), and ``/u/MyChannel`` on the Streaming API only.
     """
 
     name: str
     api: Api
 
     @classmethod
-    def parse(cls, name: str) -> Topic:
+    def parse(cls, name: str, api: str | None = None) -> Topic:
         """Return the topic called ``name``.
 
-        :raises InvalidTopicError: if Salesforce cannot have a topic of this name. Nothing was contacted.
+        :param api: the API to read it with: ``"pubsub"`` or ``"streaming"``. ``None``: the Pub/Sub API wherever it
+            carries the topic.
+        :raises InvalidTopicError: if Salesforce cannot have a topic of this name, or ``api`` does not carry it. Nothing
+            was contacted.
         """
+        if api not in (None, *APIS):
+            raise InvalidTopicError(f"api={api!r} must be 'pubsub', 'streaming' or None. Nothing was read or moved.")
         if isinstance(name, str) and len(name) <= _LONGEST:
             if _PUBSUB.fullmatch(name):
-                return cls(name, "pubsub")
+                return cls(name, "streaming" if api == "streaming" else "pubsub")
             if _STREAMING.fullmatch(name) and ".." not in name:
+                if api == "pubsub":
+                    raise InvalidTopicError(
+                        f"{name} is on the Streaming API only: leave out api='pubsub'. Nothing was read or moved."
+                    )
                 return cls(name, "streaming")
         raise InvalidTopicError(
             f"{name!r} is not a topic name. Use /event/Name__e or /event/Name__chn (platform events), "
             "/data/NameChangeEvent, /data/ChangeEvents or /data/Name__chn (change events), /topic/Name "
             "(PushTopic) or /u/Name (generic events). Nothing was read or moved."
         )
+
+
+def channel_of(topic: str) -> str:
+    """Return the name of the channel behind a topic: without the filter that a PushTopic's name may have."""
+    return topic.partition("?")[0]
+
+
+def retention(topic: str) -> timedelta:
+    """Return how long Salesforce keeps the events of ``topic`` at least, whichever API reads it.
+
+    72 hours for platform and change events, 24 for PushTopics and generic events (Pub/Sub API guide, "Event Message
+    Durability"; Streaming API guide, "Message Durability").
+    """
+    return timedelta(hours=24 if topic.startswith(("/topic/", "/u/")) else 72)
 
 
 def slug(text: str) -> str:

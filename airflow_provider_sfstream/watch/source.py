@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
 
 
 class AsyncEventSource(Protocol):
-    """A place to subscribe to one topic from an event loop: the asyncio Pub/Sub client, later the Streaming client.
+    """A place to subscribe to one topic from an event loop: the asyncio client of either API.
 
     ``subscribe`` is an async generator of responses in stream order, the first strictly after ``start`` when it is a
     replay ID; a keepalive is an empty batch. It asks for at most ``limit`` events over its lifetime (``None``: no
@@ -19,12 +19,17 @@ class AsyncEventSource(Protocol):
     subscription. Cancelling a task that waits for it leaks nothing.
     """
 
+    @property
+    def payload_encoding(self) -> PayloadEncoding:
+        """What the payloads of its batches are."""
+        ...
+
     def subscribe(
         self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
     ) -> AsyncIterator[EventBatch]: ...
 
-    async def schema(self, schema_id: str) -> str:
-        """Return the Avro schema JSON of ``schema_id``."""
+    async def schema(self, schema_id: str) -> str | None:
+        """Return the Avro schema JSON of ``schema_id``; ``None`` where JSON payloads have to speak for themselves."""
         ...
 
     def renew_session(self) -> None:

@@ -24,7 +24,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.intervals import IntervalRecord, RecordedWindow, read_interval, write_interval
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Gap, RunIdentity, Span, Stream, window_id_for
-from airflow_provider_sfstream.protocol.topics import RETENTION
+from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.stores.base import ReplayStore
 from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window, tidy
 from airflow_provider_sfstream.windows.interval_plan import BusDrain, IntervalPlan, plan_interval
@@ -188,7 +188,7 @@ def _plan(request: IntervalRequest, store: ReplayStore, now: Callable[[], dateti
         windows=list(known.values()),
         # Only a lost position says that the bus has a hole; what a backfill found to be expired is just old.
         gaps=[gap for gap in store.gaps(stream) if gap.after is not None],
-        horizon=now() - RETENTION[stream.api],
+        horizon=now() - retention(stream.topic),
     )
 
 

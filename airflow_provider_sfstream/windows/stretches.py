@@ -9,7 +9,7 @@ from airflow_provider_sfstream.drain.drain import DrainResult
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.source import StartFrom
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
-from airflow_provider_sfstream.protocol.topics import RETENTION
+from airflow_provider_sfstream.protocol.topics import retention
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def _begin(drained: Drained, previous: ReplayWindow | None) -> datetime | None:
     if drained.begins_at is not None:
         return drained.begins_at
     if drained.start is StartFrom.EARLIEST:
-        return drained.started_at - RETENTION[drained.stream.api]
+        return drained.started_at - retention(drained.stream.topic)
     if previous is not None and previous.covered_until is not None:
         return previous.covered_until
     return drained.first_event_time
