@@ -53,6 +53,7 @@ class AsyncPubSubClient:
     """
 
     payload_encoding: PayloadEncoding = "avro"
+    confirms_positions = True
 
     def __init__(
         self,

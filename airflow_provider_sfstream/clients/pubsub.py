@@ -65,6 +65,7 @@ class PubSubClient:
     """
 
     payload_encoding: PayloadEncoding = "avro"
+    confirms_positions = True
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 
 from airflow_provider_sfstream.drain.cut import EventTimes, cut, without_before, without_first
-from airflow_provider_sfstream.drain.event_times import StreamEventTimes
+from airflow_provider_sfstream.drain.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.progress import DrainProgress, ProgressReporter
 from airflow_provider_sfstream.drain.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
@@ -93,7 +93,7 @@ def drain(
         topic=topic,
         start=start,
         limits=limits,
-        event_times=event_times or StreamEventTimes(source.schema),
+        event_times=event_times or StreamEventTimes(TimeReaders(source.payload_encoding, source.schema)),
         position_time=position_time,
         retries=Retries(topic, max_failures, random),
         losses=ReplayLosses(topic, on_invalid_replay, now),

@@ -3,21 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Protocol
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.protocol.event_time import EventTimeReader
+from airflow_provider_sfstream.protocol.events import PayloadEncoding
+from airflow_provider_sfstream.protocol.json_event_time import JsonEventTimeReader
+
+
+class TimeReader(Protocol):
+    """Reads event times from payloads of one kind."""
+
+    def read(self, payload: bytes) -> datetime | None:
+        """Return the time of one event, in UTC; ``None`` if it tells none or is damaged."""
+        ...
+
+    def read_many(self, payloads: Sequence[bytes]) -> pa.Int64Array:
+        """Return the times in milliseconds since the epoch, null where there is none."""
+        ...
+
+
+def time_reader(encoding: PayloadEncoding, schema: str | None) -> TimeReader:
+    """Return the reader of payloads in ``encoding``.
+
+    :param schema: the Avro schema JSON of Avro payloads. JSON payloads need none.
+    :raises SchemaError: if Avro payloads have no usable one.
+    """
+    return JsonEventTimeReader() if encoding == "json" else EventTimeReader(schema or "")
+
+
+class TimeReaders:
+    """The readers of a stream's event times, one for each schema id.
+
+    :param schema: Returns the schema of a schema id. Asked once for each, and only for Avro payloads.
+    """
+
+    def __init__(self, encoding: PayloadEncoding, schema: Callable[[str], str | None]) -> None:
+        self._encoding = encoding
+        self._schema = schema
+        self._readers: dict[str, TimeReader] = {}
+
+    def of(self, schema_id: str) -> TimeReader:
+        """Return the reader for events of ``schema_id``.
+
+        :raises SchemaError: if the schema is not usable; and what the schema lookup raises.
+        """
+        reader = self._readers.get(schema_id)
+        if reader is None:
+            schema = self._schema(schema_id) if self._encoding == "avro" else None
+            reader = self._readers[schema_id] = time_reader(self._encoding, schema)
+        return reader
 
 
 class StreamEventTimes:
     """Gives the event times of events of any schema ids.
 
-    :param schema: Returns the Avro schema JSON of a schema id, usually :meth:`EventSource.schema`.
+    :param readers: Those of the stream.
     """
 
-    def __init__(self, schema: Callable[[str], str]) -> None:
-        self._schema = schema
-        self._readers: dict[str, EventTimeReader] = {}
+    def __init__(self, readers: TimeReaders) -> None:
+        self._readers = readers
 
     def __call__(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> list[int | None]:
         """Return the event times of the payloads in milliseconds since the epoch; ``None`` where one tells none.
@@ -35,10 +83,7 @@ class StreamEventTimes:
         return times
 
     def _read(self, schema_id: str, payloads: Sequence[bytes]) -> list[int | None]:
-        reader = self._readers.get(schema_id)
-        if reader is None:
-            reader = self._readers[schema_id] = EventTimeReader(self._schema(schema_id))
-        times: list[int | None] = reader.read_many(payloads).to_pylist()
+        times: list[int | None] = self._readers.of(schema_id).read_many(payloads).to_pylist()
         return times
 
 
@@ -48,12 +93,11 @@ class EventTimeBounds:
     Payloads are gathered by :meth:`add` and read by :meth:`settle`, thousands in one step, because a step for each
     small batch costs several times as much and holds up the thread that receives the stream.
 
-    :param schema: Returns the Avro schema JSON of a schema id.
+    :param readers: Those of the stream.
     """
 
-    def __init__(self, schema: Callable[[str], str]) -> None:
-        self._schema = schema
-        self._readers: dict[str, EventTimeReader] = {}
+    def __init__(self, readers: TimeReaders) -> None:
+        self._readers = readers
         self._gathered: dict[str, list[bytes]] = {}
         self.first: int | None = None
         self.last: int | None = None
@@ -61,21 +105,19 @@ class EventTimeBounds:
     def add(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> None:
         """Gather events, to be read by the next :meth:`settle`."""
         for schema_id in set(schema_ids):
-            if schema_id not in self._readers:
-                self._readers[schema_id] = EventTimeReader(self._schema(schema_id))
-                self._gathered[schema_id] = []
+            gathered = self._gathered.setdefault(schema_id, [])
             if schema_ids.count(schema_id) == len(payloads):
-                self._gathered[schema_id] += payloads
+                gathered += payloads
             else:
                 chosen = zip(schema_ids, payloads, strict=True)
-                self._gathered[schema_id] += [payload for id_, payload in chosen if id_ == schema_id]
+                gathered += [payload for id_, payload in chosen if id_ == schema_id]
 
     def settle(self) -> None:
         """Read what was gathered, and forget it."""
         for schema_id, payloads in self._gathered.items():
             if not payloads:
                 continue
-            bounds = pc.min_max(self._readers[schema_id].read_many(payloads)).as_py()
+            bounds = pc.min_max(self._readers.of(schema_id).read_many(payloads)).as_py()
             if bounds["min"] is not None:
                 self.first = bounds["min"] if self.first is None else min(self.first, bounds["min"])
                 self.last = bounds["max"] if self.last is None else max(self.last, bounds["max"])

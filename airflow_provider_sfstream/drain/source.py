@@ -25,6 +25,11 @@ class EventSource(Protocol):
         """What the payloads of its batches are."""
         ...
 
+    @property
+    def confirms_positions(self) -> bool:
+        """Whether its empty responses name a replay ID, so that a quiet topic's position can move."""
+        ...
+
     def subscribe(
         self, topic: str, start: bytes | StartFrom, *, limit: int | None, idle_timeout: float
     ) -> Iterator[EventBatch | None]: ...

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ManifestError
+from airflow_provider_sfstream.protocol.events import PayloadEncoding
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
 
 VERSION = 1
@@ -33,7 +34,8 @@ class Manifest:
     ``fence`` is the fence of the position that the drain started from, for a commit in a later task. ``payload_bytes``
     counts payloads as received. ``schemas`` maps each schema id of the window to its Avro schema file. That file and
     the ``files`` are named relative to the manifest: join with the folder of the manifest's URL and resolve ``..``
-    (schemas are shared by all windows of a stream, ``../../../../../schemas/<id>.avsc``); :meth:`url_of` does it.
+    (schemas are shared by all windows of a stream, ``../../../../../schemas/<id>.avsc``); :meth:`url_of` does it. A
+    schema id of JSON payloads may have none.
     """
 
     stream: Stream
@@ -46,7 +48,7 @@ class Manifest:
     started_at: datetime
     finished_at: datetime
     provider_version: str
-    payload_encoding: str = "avro"
+    payload_encoding: PayloadEncoding = "avro"
 
     def __post_init__(self) -> None:
         """Refuse a window whose files do not hold its events, be it read or about to be published.

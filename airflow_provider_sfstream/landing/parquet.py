@@ -12,15 +12,15 @@ import queue
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from airflow_provider_sfstream.drain.event_times import EventTimeBounds
-from airflow_provider_sfstream.drain.source import EventBatch
+from airflow_provider_sfstream.drain.event_times import EventTimeBounds, TimeReaders
+from airflow_provider_sfstream.drain.source import EventBatch, PayloadEncoding
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.columns import RowGroup
 from airflow_provider_sfstream.landing.location import Landing
@@ -62,7 +62,9 @@ class ParquetWindowWriter:
     of its successor; the manifest says which ones count.
 
     :param attempt: Names this try, unique among all tries of the window: letters, digits, ``-`` and ``_``.
-    :param schema: Returns the Avro schema JSON of a schema id. Called once for each, by the thread that appends.
+    :param schema: Returns the Avro schema JSON of a schema id, ``None`` if it has none. Called once for each, by the
+        thread that appends.
+    :param payload_encoding: What the payloads are; their event times are read accordingly.
     :param row_group_rows: Rows, and ``row_group_bytes`` payload bytes, after which a row group is written.
     :param part_bytes: Size in bytes from which on the next row group begins another part.
     :raises ConfigurationError: if ``attempt`` or ``window_id`` is not usable in a path.
@@ -75,7 +77,8 @@ class ParquetWindowWriter:
         window_id: str,
         *,
         attempt: str,
-        schema: Callable[[str], str],
+        schema: Callable[[str], str | None],
+        payload_encoding: PayloadEncoding = "avro",
         row_group_rows: int = ROW_GROUP_ROWS,
         row_group_bytes: int = ROW_GROUP_BYTES,
         part_bytes: int = PART_BYTES,
@@ -87,11 +90,11 @@ class ParquetWindowWriter:
         self._folder = landing.window_folder(stream, window_id)
         self._url = landing.manifest_url(stream, window_id).rpartition("/")[0]
         self._schema = schema
-        self._schemas: dict[str, str] = {}
+        self._schemas: dict[str, str | None] = {}
         self._row_group_rows = row_group_rows
         self._row_group_bytes = row_group_bytes
         self._parts = PartWriter(landing.filesystem, self._folder, attempt, part_bytes)
-        self._event_times = EventTimeBounds(self._schemas.__getitem__)
+        self._event_times = EventTimeBounds(TimeReaders(payload_encoding, self._schemas.__getitem__))
         self._event_count = 0
         self._payload_bytes = 0
         self._gathered = RowGroup(first_ordinal=0)
@@ -126,7 +129,7 @@ class ParquetWindowWriter:
         self._raise_failure()
         with storage_errors(f"The window at {self._url} could not be written"):
             files = self._parts.finish()
-            references = self._write_schemas(self._schemas.items())
+            references = self._write_schemas()
             if files and is_local(self._landing.filesystem):
                 sync_folder(self._folder)
         return LandedWindow(
@@ -182,9 +185,10 @@ class ParquetWindowWriter:
             self._queue.put(None)
             thread.join()
 
-    def _write_schemas(self, schemas: Iterable[tuple[str, str]]) -> dict[str, str]:
+    def _write_schemas(self) -> dict[str, str]:
         references = {}
-        for schema_id, schema in sorted(schemas):
+        known = {schema_id: schema for schema_id, schema in self._schemas.items() if schema is not None}
+        for schema_id, schema in sorted(known.items()):
             path = self._landing.schema_path(self._stream, schema_id)
             if not self._landing.filesystem.exists(path):
                 write_once(self._landing.filesystem, path, schema.encode())

@@ -6,8 +6,9 @@ repeat a wake-up: a triggerer that ends between storing it and the position, and
 watcher whose wake-up was not stored in time. A watcher that joins a running watch is told once that there may
 be something, because it was not there before. None of this can lose an event: the drain reads from its own position.
 
-A topic on which nothing comes for a day wakes its DAGs once, so that their drains confirm their positions. Salesforce
-forgets a replay ID after 72 hours, also if nothing was published since.
+A topic on which nothing comes for a day (half a day, if its events are kept for 24 hours only) wakes its DAGs once, so
+that their drains record how far they have seen. Salesforce forgets a replay ID with its event, also if nothing was
+published since.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.triggers.loading import described, imported
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpReason
 from airflow_provider_sfstream.watch.payload import payload
@@ -40,7 +42,7 @@ STATE_KEY = "sfstream_watch_position"
 """Where the asset's state holds the watch position: ``org_id``, ``replay_id`` (hex) and ``fired_at`` (ISO 8601)."""
 
 LONGEST_QUIET = timedelta(hours=24)
-"""After which a quiet topic wakes its DAGs, for their positions' sake."""
+"""After which a quiet topic wakes its DAGs, for their positions' sake; after half of its retention if that is less."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 15.0, 300.0
 """Seconds between attempts after an error that does not pass by itself, doubling."""
@@ -144,7 +146,7 @@ class TopicWatch(SharedStreamProducer):
 
     def _fires(self, wake_up: WakeUp) -> bool:
         if wake_up.reason is WakeUpReason.QUIET:
-            return self._now() - self._fired_at >= LONGEST_QUIET
+            return self._now() - self._fired_at >= min(LONGEST_QUIET, retention(self._trigger.topic) / 2)
         if wake_up.through is None:
             # That there may be something is told once, not with every attempt at a topic that cannot be watched.
             again, self._announced = self._announced, True

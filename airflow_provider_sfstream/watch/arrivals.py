@@ -33,17 +33,20 @@ async def arrivals(
     start: bytes | StartFrom,
     *,
     limit: int | None,
+    unpinned: StartFrom = StartFrom.LATEST,
     silence_timeout: float,
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]],
     random: Callable[[], float],
 ) -> AsyncGenerator[EventBatch, None]:
-    """Yield what comes after ``start``: events, and empty responses that confirm a position (no others).
+    """Yield what comes after ``start``: events, and empty responses that confirm a position. Where the source confirms
+    none, all empty responses.
 
     Never gives up on a fault that may pass: it resumes from the last replay ID seen, after a jittered, doubling pause
     of at most 30 seconds, or at once after a refused session, which it has renewed.
 
     :param limit: how many events to ask for in total; ends when they have come. ``None``: goes on for ever.
+    :param unpinned: where to subscribe again after a fault if no replay ID was seen since a ``LATEST`` start.
     :raises ReplayIdLostError: the last replay ID seen can no longer be read.
     :raises SessionExpiredError: a session was refused within 30 seconds of its renewal, before any response.
     :raises SalesforceStreamError: any other fault that a repetition cannot heal.
@@ -54,17 +57,18 @@ async def arrivals(
         try:
             async with _subscription(source, topic, resume, left, silence_timeout) as responses:
                 async for response in responses:
-                    arrived = _without_known(response, resume)
+                    arrived = _without_known(response, resume, source.confirms_positions)
                     if arrived is None:
                         continue
                     recovery.progressed()
-                    resume = arrived.replay_ids[-1] if len(arrived) else arrived.latest_replay_id
+                    resume = (arrived.replay_ids[-1] if len(arrived) else arrived.latest_replay_id) or resume
                     left = None if left is None else left - len(arrived)
                     yield arrived
                     del response, arrived  # nothing is kept during the wait for the next one, which may be long
             if left is None or left > 0:
                 raise ServiceUnavailableError(f"{topic}: the subscription ended without a status.")
         except SalesforceStreamError as error:
+            resume = unpinned if resume is StartFrom.LATEST else resume
             pause = recovery.pause_after(error)
             if pause:
                 await sleep(pause)
@@ -83,11 +87,13 @@ async def _subscription(
             await close()
 
 
-def _without_known(response: EventBatch, resume: bytes | StartFrom) -> EventBatch | None:
+def _without_known(response: EventBatch, resume: bytes | StartFrom, confirms_positions: bool) -> EventBatch | None:
     """Return ``response`` without the event to resume after, if it comes again; ``None`` if it says nothing new.
 
-    An empty response confirms a position only while events are owed.
+    An empty response confirms a position only while events are owed. Where none ever does, it says that all is quiet.
     """
+    if len(response) == 0 and not confirms_positions:
+        return response
     if len(response) == 0:
         return response if response.pending > 0 and response.latest_replay_id else None
     if response.replay_ids[0] == resume:

@@ -19,7 +19,7 @@ class WakeUpReason(StrEnum):
     REPLAY_LOST = "replay_lost"
     """The replay ID to watch from can no longer be read. Whoever drains finds out what that means."""
     QUIET = "quiet"
-    """Nothing came, and the server confirmed a replay ID. Wakes nobody, unless it was quiet for a day."""
+    """Nothing came; the server confirmed a replay ID, if it does that. Wakes nobody, unless it was quiet for long."""
 
 
 @dataclass(frozen=True)

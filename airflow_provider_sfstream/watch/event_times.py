@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.protocol.events import PayloadEncoding
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.protocol.event_time import EventTimeReader
+    from airflow_provider_sfstream.drain.event_times import TimeReader
+    from airflow_provider_sfstream.watch.source import AsyncEventSource
 
 log = logging.getLogger(__name__)
 
@@ -19,19 +20,21 @@ log = logging.getLogger(__name__)
 class EventTimes:
     """Gives the event time of single events of any schema ids.
 
-    :param schema: returns the Avro schema JSON of a schema id.
+    :param source: where they come from.
     """
 
-    def __init__(self, schema: Callable[[str], Awaitable[str]]) -> None:
-        self._schema = schema
-        self._readers: dict[str, EventTimeReader] = {}
+    def __init__(self, source: AsyncEventSource) -> None:
+        self._source = source
+        self._readers: dict[str, TimeReader] = {}
 
     async def read(self, schema_id: str, payload: bytes) -> datetime | None:
         """Return the time of an event, in UTC; ``None`` if it tells none or its schema cannot be had."""
         reader = self._readers.get(schema_id)
         if reader is None:
             try:
-                reader = await asyncio.to_thread(_reader, await self._schema(schema_id))
+                encoding = self._source.payload_encoding
+                schema = await self._source.schema(schema_id) if encoding == "avro" else None
+                reader = await asyncio.to_thread(_reader, encoding, schema)
             except SalesforceStreamError as error:
                 log.info("Schema %s cannot be had, so the event's arrival counts as its time: %s", schema_id, error)
                 return None
@@ -39,8 +42,8 @@ class EventTimes:
         return reader.read(payload)
 
 
-def _reader(schema_json: str) -> EventTimeReader:
+def _reader(encoding: PayloadEncoding, schema: str | None) -> TimeReader:
     # Imported here, and in a thread: the first import takes half a second, in which the event loop must go on.
-    from airflow_provider_sfstream.protocol.event_time import EventTimeReader
+    from airflow_provider_sfstream.drain.event_times import time_reader
 
-    return EventTimeReader(schema_json)
+    return time_reader(encoding, schema)

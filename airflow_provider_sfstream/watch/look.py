@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from airflow_provider_sfstream.drain.event_times import StreamEventTimes
+from airflow_provider_sfstream.drain.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.drain.source import EventBatch, EventSource, StartFrom
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.protocol.event_time import to_datetime
@@ -74,7 +74,8 @@ class _Seen:
     def is_older_than(self, seconds: float | None, source: EventSource, now: Callable[[], datetime]) -> bool:
         if self.first is None or seconds is None:
             return False
-        times = StreamEventTimes(source.schema)(self.first.schema_ids[:1], self.first.payloads[:1])
+        event_times = StreamEventTimes(TimeReaders(source.payload_encoding, source.schema))
+        times = event_times(self.first.schema_ids[:1], self.first.payloads[:1])
         time_of_first = to_datetime(times[0])
         return time_of_first is None or (now() - time_of_first).total_seconds() >= seconds
 

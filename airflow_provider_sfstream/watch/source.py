@@ -24,6 +24,11 @@ class AsyncEventSource(Protocol):
         """What the payloads of its batches are."""
         ...
 
+    @property
+    def confirms_positions(self) -> bool:
+        """Whether its empty responses name a replay ID, so that a quiet topic's position can move."""
+        ...
+
     def subscribe(
         self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
     ) -> AsyncIterator[EventBatch]: ...

@@ -95,7 +95,8 @@ async def wake_ups(
     and no ``through``), and goes on from ``LATEST``, with that second ``STARTED``.
 
     Yields ``QUIET`` for an empty response while nothing waits to be told: save its ``through``, so that the position
-    of a quiet topic does not age out.
+    of a quiet topic does not age out. A source that confirms no positions names none; there, after a ``LATEST``
+    start, a fault before the first event is followed by all retained events, so that none is missed.
 
     Closing the generator, or cancelling the task that waits for it, ends the subscription.
 
@@ -108,9 +109,11 @@ async def wake_ups(
     """
     watch = _Watch(source, topic, start, conditions, silence_timeout, clock, now, sleep, random)
     first = watch.started() if start is StartFrom.LATEST else None
+    # Where a silence names no replay ID, a fault before the first event would hide what came in between.
+    unpinned = StartFrom.LATEST if source.confirms_positions else StartFrom.EARLIEST
     while True:
         try:
-            async with watch.responses(None) as responses:
+            async with watch.responses(None, unpinned) as responses:
                 if first is not None:
                     yield first
                     first = None
@@ -147,17 +150,18 @@ class _Watch:
         self._sleep = sleep
         self._random = random
         self._untold = Untold(conditions)
-        self._event_times = EventTimes(source.schema)
+        self._event_times = EventTimes(source)
         self._unpinned = start if isinstance(start, StartFrom) else None
 
-    def responses(self, limit: int | None) -> ReadAhead:
-        """Return a reader of what comes from the start on, at most ``limit`` events."""
+    def responses(self, limit: int | None, unpinned: StartFrom = StartFrom.LATEST) -> ReadAhead:
+        """Return a reader of what comes from the start on, at most ``limit`` events; see :func:`arrivals`."""
         return ReadAhead(
             arrivals(
                 self._source,
                 self._topic,
                 self._start,
                 limit=limit,
+                unpinned=unpinned,
                 silence_timeout=self._silence_timeout,
                 clock=self._clock,
                 sleep=self._sleep,
@@ -174,6 +178,8 @@ class _Watch:
         response = await responses.next(None if due == inf else seconds)
         if response is None:
             return None
+        if not len(response) and not response.latest_replay_id:
+            return None if self._untold else WakeUp(WakeUpReason.QUIET)
         unpinned, self._unpinned = self._unpinned, None
         if len(response):
             await self._count(response)

@@ -150,7 +150,7 @@ def _land(
     now: Callable[[], datetime],
 ) -> Manifest:
     stream = request.stream
-    limits = _confirming(request.limits, position, now())
+    limits = _confirming(request, position, now())
     previous = catalog.read_manifest(stream, position.window_id) if position.window_id else None
     manifest = land_window(
         NewWindow(
@@ -180,9 +180,14 @@ def _land(
     return manifest
 
 
-def _confirming(limits: DrainLimits, position: Position, now: datetime) -> DrainLimits:
-    """Return ``limits`` that let a quiet stream confirm its position, if this is the first drain of a day (UTC)."""
-    recorded = position.updated_at
-    if position.replay_id is None or recorded is None or recorded.astimezone(UTC).date() >= now.astimezone(UTC).date():
+def _confirming(request: WindowRequest, position: Position, now: datetime) -> DrainLimits:
+    """Return limits that let a quiet stream confirm its position, if this is the first drain of a day (UTC).
+
+    The Streaming API confirms nothing: there, a silence names no replay ID.
+    """
+    recorded, limits = position.updated_at, request.limits
+    if request.stream.api == "streaming" or position.replay_id is None or recorded is None:
+        return limits
+    if recorded.astimezone(UTC).date() >= now.astimezone(UTC).date():
         return limits
     return replace(limits, confirm_timeout=CONFIRM_TIMEOUT)

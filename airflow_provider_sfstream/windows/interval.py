@@ -257,9 +257,10 @@ def _missing(request: IntervalRequest, plan: IntervalPlan, drained: Sequence[Man
 
 
 def _lost(request: IntervalRequest, missing: Sequence[Span]) -> str:
+    hours = retention(request.stream.topic).total_seconds() / 3600
     return (
         f"{request.stream}: of the interval {request.interval}, {', '.join(map(str, missing))} was never landed and "
-        "can no longer be read: Salesforce keeps events for 72 hours (24 on the Streaming API), or it was reset. "
+        f"can no longer be read: Salesforce keeps its events for {hours:.0f} hours, or the stream was reset. "
         'Nothing is recorded for this run. To take what there is, set on_expired="partial"; that records the gap.'
     )
 

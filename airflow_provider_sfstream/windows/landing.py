@@ -51,7 +51,14 @@ def land_window(
     stream, previous = new.stream, None if new.previous is None else new.previous.window
     started_at = now()
     attempt = f"{new.run.try_number}-{secrets.token_hex(4)}"
-    with ParquetWindowWriter(catalog.landing, stream, new.window_id, attempt=attempt, schema=source.schema) as writer:
+    with ParquetWindowWriter(
+        catalog.landing,
+        stream,
+        new.window_id,
+        attempt=attempt,
+        schema=source.schema,
+        payload_encoding=source.payload_encoding,
+    ) as writer:
         result = drain(
             source,
             writer,
@@ -104,6 +111,7 @@ def land_window(
             started_at=started_at,
             finished_at=finished_at,
             provider_version=__version__,
+            payload_encoding=source.payload_encoding,
         )
     )
 

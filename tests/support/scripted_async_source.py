@@ -6,9 +6,10 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError, ServiceUnavailableError
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
 from tests.support.scripted_source import SCHEMA, SCHEMA_ID, Deliver, End, Event, Keepalive, Silence, replay_id
 from tests.support.virtual_time import virtual_clock, virtual_now
 
@@ -40,6 +41,8 @@ class ScriptedAsyncSource:
     ``delivered_at`` when each event came last, ``place`` how many of the stream were delivered. Runs in virtual time.
     """
 
+    payload_encoding: ClassVar[PayloadEncoding] = "avro"
+    confirms_positions: ClassVar[bool] = True
     stream: list[Event]
     script: list[Step] = field(default_factory=list)
     retained_from: int = 0

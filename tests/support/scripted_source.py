@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from airflow_provider_sfstream.drain.source import EventBatch, StartFrom
+from airflow_provider_sfstream.drain.source import EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError
 
 SCHEMA_ID = "K98aAtiNFBjA-PJlcvaQ2g"
@@ -108,6 +109,8 @@ class ScriptedSource:
     ``retained_from`` is the index of the oldest readable event: an earlier replay ID is lost.
     """
 
+    payload_encoding: ClassVar[PayloadEncoding] = "avro"
+    confirms_positions: ClassVar[bool] = True
     stream: list[Event]
     script: list[Step] = field(default_factory=list)
     time: FakeTime = field(default_factory=FakeTime)

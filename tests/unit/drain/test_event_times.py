@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from airflow_provider_sfstream.drain.event_times import EventTimeBounds
+from airflow_provider_sfstream.drain.event_times import EventTimeBounds, TimeReaders
 from tests.support.scripted_source import SCHEMA, avro_payload
 
 TIMELESS = json.dumps({"type": "record", "name": "Other__e", "fields": [{"name": "Text__c", "type": "string"}]})
 
 
 def test_bounds_span_batches_and_schemas_and_leave_out_what_tells_no_time() -> None:
-    bounds = EventTimeBounds({"timed": SCHEMA, "also": SCHEMA, "none": TIMELESS}.__getitem__)
+    bounds = EventTimeBounds(TimeReaders("avro", {"timed": SCHEMA, "also": SCHEMA, "none": TIMELESS}.__getitem__))
     bounds.settle()
     assert (bounds.first, bounds.last) == (None, None)
     bounds.add(["none", "none"], [b"\x02a", b"\x02b"])
@@ -28,7 +28,7 @@ def test_bounds_span_batches_and_schemas_and_leave_out_what_tells_no_time() -> N
 
 
 def test_a_damaged_payload_does_not_hide_its_neighbours() -> None:
-    bounds = EventTimeBounds(lambda _: SCHEMA)
+    bounds = EventTimeBounds(TimeReaders("avro", lambda _: SCHEMA))
     bounds.add(["timed"] * 3, [avro_payload(5), b"", avro_payload(9)])
     bounds.settle()
     assert (bounds.first, bounds.last) == (5, 9)

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidReplayIdError, InvalidTopicError
-from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text, replay_id_to_text
+from airflow_provider_sfstream.protocol.replay_ids import (
+    replay_id_from_integer,
+    replay_id_from_text,
+    replay_id_to_integer,
+    replay_id_to_text,
+)
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.protocol.topics import Topic, slug
+from airflow_provider_sfstream.protocol.topics import Topic, channel_of, retention, slug
 
 RUN = RunIdentity("orders", "drain", "scheduled__1", datetime(2026, 11, 20, 1, 30, tzinfo=UTC))
 
@@ -107,3 +113,52 @@ def test_a_window_id_is_that_of_its_run_and_position_on_every_try() -> None:
         window_id_for(RUN, "live", b"\x01", 4),
     }
     assert len(others | {window_id}) == 7
+
+
+@pytest.mark.parametrize("number", [0, 1, 5_936_368, 2**63, 2**64 - 1])
+def test_replay_ids_of_the_streaming_api_are_numbers_there_and_eight_bytes_here(number: int) -> None:
+    replay_id = replay_id_from_integer(number)
+    assert len(replay_id) == 8
+    assert replay_id_to_integer(replay_id) == number
+
+
+@pytest.mark.parametrize("number", [-1, -2, 2**64, True, "7", None])
+def test_replay_options_and_other_things_are_no_replay_ids(number: Any) -> None:
+    with pytest.raises(InvalidReplayIdError, match="is not a replay ID of the Streaming API"):
+        replay_id_from_integer(number)
+
+
+@pytest.mark.parametrize("replay_id", [b"", b"\0" * 7, b"\0" * 10])
+def test_a_replay_id_of_the_pubsub_api_is_refused_by_the_streaming_api(replay_id: bytes) -> None:
+    with pytest.raises(InvalidReplayIdError, match="eight bytes"):
+        replay_id_to_integer(replay_id)
+
+
+@pytest.mark.parametrize("name", ["/event/Order__e", "/data/AccountChangeEvent", "/data/Sales__chn"])
+def test_the_api_of_platform_and_change_events_can_be_chosen(name: str) -> None:
+    assert [Topic.parse(name, api).api for api in (None, "pubsub", "streaming")] == ["pubsub", "pubsub", "streaming"]
+
+
+@pytest.mark.parametrize("name", ["/topic/Invoices", "/topic/Invoices?Status='Open'", "/u/notifications/Orders"])
+def test_push_topics_and_generic_events_are_on_the_streaming_api_only(name: str) -> None:
+    assert [Topic.parse(name, api).api for api in (None, "streaming")] == ["streaming", "streaming"]
+    with pytest.raises(InvalidTopicError, match="on the Streaming API only: leave out api='pubsub'"):
+        Topic.parse(name, "pubsub")
+
+
+def test_there_is_no_third_api() -> None:
+    with pytest.raises(InvalidTopicError, match="api='rest' must be"):
+        Topic.parse("/event/Order__e", "rest")
+
+
+def test_the_channel_of_a_filtered_push_topic_is_the_push_topic() -> None:
+    assert channel_of("/topic/Invoices?Status='Open'&Region='EU'") == "/topic/Invoices"
+    assert channel_of("/event/Order__e") == "/event/Order__e"
+
+
+@pytest.mark.parametrize(
+    ("name", "hours"),
+    [("/topic/Invoices", 24), ("/u/Orders", 24), ("/event/Order__e", 72), ("/data/ChangeEvents", 72)],
+)
+def test_events_are_kept_by_their_kind_whichever_api_reads_them(name: str, hours: int) -> None:
+    assert retention(name) == timedelta(hours=hours)

@@ -20,7 +20,7 @@ PAYLOAD = avro_payload(int(EVENT_TIME.timestamp() * 1000))
 
 async def test_the_event_time_is_read_from_the_payload_and_the_schema_asked_for_once():
     source = ScriptedAsyncSource([])
-    times = EventTimes(source.schema)
+    times = EventTimes(source)
     assert [await times.read(SCHEMA_ID, PAYLOAD) for _ in range(2)] == [EVENT_TIME] * 2
     assert source.schemas_read == [SCHEMA_ID]
 
@@ -28,7 +28,7 @@ async def test_the_event_time_is_read_from_the_payload_and_the_schema_asked_for_
 async def test_a_schema_that_cannot_be_had_is_told_and_asked_for_again(caplog):
     caplog.set_level(logging.INFO)
     source = ScriptedAsyncSource([], schema_fault=QuotaExceededError("used up"))
-    times = EventTimes(source.schema)
+    times = EventTimes(source)
     assert await times.read(SCHEMA_ID, PAYLOAD) is None
     assert "used up" in caplog.text
     source.schema_fault = None
@@ -46,4 +46,4 @@ async def test_a_schema_that_cannot_be_had_is_told_and_asked_for_again(caplog):
 )
 async def test_an_event_without_a_time_has_none(schema_json, payload):
     source = ScriptedAsyncSource([], schema_json=schema_json)
-    assert await EventTimes(source.schema).read(SCHEMA_ID, payload) is None
+    assert await EventTimes(source).read(SCHEMA_ID, payload) is None

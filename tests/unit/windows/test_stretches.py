@@ -11,6 +11,7 @@ from airflow_provider_sfstream.drain.drain import DrainResult
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.source import StartFrom
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.windows.stretches import Drained, covered_stretch
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -26,12 +27,12 @@ def drained(
     first: int | None = None,
     last: int | None = None,
     gap: Gap | None = None,
-    api: str = "pubsub",
+    topic: str = "/event/Order__e",
     **limits: object,
 ) -> Drained:
     """A drain from 12:00 to 12:05; events by minutes after 12:00."""
     return Drained(
-        stream=Stream("00D000000000001EAA", api, "/event/Order__e"),  # type: ignore[arg-type]
+        stream=Stream("00D000000000001EAA", Topic.parse(topic).api, topic),
         start=start,
         limits=DrainLimits(**limits),  # type: ignore[arg-type]
         result=DrainResult(stop_reason, None, 0, 0, gap, 0, None),
@@ -61,7 +62,7 @@ def minutes(stretch: tuple[datetime | None, datetime | None]) -> tuple[float | N
         (drained(), None, (None, 0)),
         (drained(), window(None), (None, 0)),
         (drained(StartFrom.EARLIEST, first=-100, last=-1), None, (-72 * 60, 0)),
-        (drained(StartFrom.EARLIEST, api="streaming"), None, (-24 * 60, 0)),
+        (drained(StartFrom.EARLIEST, topic="/topic/Orders"), None, (-24 * 60, 0)),
         (drained(StartFrom.LATEST, first=2, last=3), None, (2, 5)),
         (drained(StartFrom.LATEST), None, (None, 5)),
         (drained(stop_reason=StopReason.MAX_EVENTS, first=-20, last=-10), window(-30), (-30, -10)),
