@@ -40,7 +40,10 @@ _LOGIN_FIELDS = (
 
 @dataclass(frozen=True)
 class SalesforceSettings:
-    """What a connection says, checked. ``proxies`` may hold passwords, so the repr leaves it out."""
+    """What a connection says, checked. ``proxies`` may hold passwords, so the repr leaves it out.
+
+    ``version`` is the API version as written, for the Streaming API to check: the Pub/Sub API has none.
+    """
 
     credentials: Credentials
     organization_id: str | None
@@ -48,6 +51,7 @@ class SalesforceSettings:
     tls_ca: str | None
     allow_insecure: bool
     proxies: Mapping[str, str] = field(hash=False)
+    version: str | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.credentials!r}, pubsub_endpoint={self.pubsub_endpoint!r})"
@@ -71,6 +75,7 @@ class SalesforceSettings:
                 tls_ca=_text(extra, "tls_ca"),
                 allow_insecure=allow_insecure,
                 proxies=_proxies(_field(extra, "proxies")),
+                version=_version(extra),
             )
         except ConfigurationError as error:
             raise ConfigurationError(f"Airflow connection {connection.conn_id!r}: {error}") from None
@@ -202,6 +207,12 @@ def _text(extra: Mapping[str, Any], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise ConfigurationError(f"{name} must be a text. Nothing was contacted.")
     return value
+
+
+def _version(extra: Mapping[str, Any]) -> str | None:
+    """Return the API version, which JSON may hold as a number too."""
+    value = _field(extra, "version")
+    return None if value is None else str(value)
 
 
 def _boolean(name: str, value: Any) -> bool:

@@ -54,6 +54,7 @@ def test_the_fields_of_airflows_provider_and_ours() -> None:
         "/etc/ca.pem",
         True,
         {"https": "http://proxy:1"},
+        "62.0",
     )
 
 

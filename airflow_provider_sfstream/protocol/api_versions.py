@@ -1,0 +1,27 @@
+"""The API version that is part of Salesforce's addresses, ``/cometd/62.0`` and ``/services/data/v62.0``."""
+
+from __future__ import annotations
+
+import re
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+
+DEFAULT_API_VERSION = "62.0"
+FIRST_API_VERSION = 37
+"""The Streaming API has replay IDs and still answers from this one on (Streaming API guide, "Error Codes")."""
+
+_WRITTEN = re.compile(r"v?(\d{2,3})(?:\.0)?", re.IGNORECASE)
+
+
+def api_version_from(text: str) -> str:
+    """Return the API version written as ``62.0``, ``62`` or ``v62.0`` in the form that addresses have: ``62.0``.
+
+    :raises ConfigurationError: if it is not one, or below 37.0. Nothing was contacted.
+    """
+    written = _WRITTEN.fullmatch(text.strip())
+    if written is None or int(written[1]) < FIRST_API_VERSION:
+        raise ConfigurationError(
+            f"API version {text!r} is none that the Streaming API has: give 37.0 or above, for example "
+            f"{DEFAULT_API_VERSION}. Nothing was contacted."
+        )
+    return f"{int(written[1])}.0"
