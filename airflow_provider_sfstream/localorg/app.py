@@ -7,6 +7,7 @@ from aiohttp.typedefs import Handler
 
 from airflow_provider_sfstream.localorg import admin, oauth, rest, soap
 from airflow_provider_sfstream.localorg.org import Org
+from airflow_provider_sfstream.localorg.streaming import endpoint
 
 _LARGEST_BODY = 64 * 1024 * 1024
 
@@ -33,6 +34,6 @@ def make_app(org: Org) -> web.Application:
         return response
 
     app = web.Application(middlewares=[note], client_max_size=_LARGEST_BODY)
-    for routes in (admin.routes, oauth.routes, soap.routes, rest.routes):
+    for routes in (admin.routes, oauth.routes, soap.routes, endpoint.routes, rest.routes):
         app.add_routes(routes(org))
     return app

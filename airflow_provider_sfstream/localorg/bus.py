@@ -1,7 +1,8 @@
 """The event bus of the local org: one durable, ordered log that every topic of the org is a view of.
 
 An event has the same replay ID on its own topic and on every channel. Positions rise and are not contiguous, so that
-clients that compute with replay IDs fail here as they would at Salesforce.
+clients that compute with replay IDs fail here as they would at Salesforce. Topics of the Streaming API alone
+(``/topic/...`` and ``/u/...``) are on the same log, with a retention of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ _FIRST_POSITION = 0x5A94F0
 _REPLAY_ID = struct.Struct(">Qxx")
 _TIP_AGE_SECONDS = 60.0
 _RESET_JUMP = 1_000_003
+_STREAMING = "streaming"
+"""The floor of all topics of the Streaming API alone; the other topics' common floor is called ``""``."""
 
 
 class ReplayIdCorruptedError(Exception):
@@ -27,7 +30,10 @@ class ReplayIdCorruptedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BusEvent:
-    """An event to publish. ``channels`` are topics it shall be on besides its own and that topic's channels."""
+    """An event to publish. ``channels`` are topics it shall be on besides its own and that topic's channels.
+
+    ``schema_id`` is empty for events without a schema, those of PushTopics and generic channels: their payload is JSON.
+    """
 
     topic: str
     schema_id: str
@@ -47,12 +53,18 @@ class StoredEvent:
     published_at: float
     expired: bool
 
+    @property
+    def position(self) -> int:
+        """Its place on the bus: the replay ID that the Streaming API shows."""
+        return int.from_bytes(self.replay_id[:8], "big")
+
 
 class EventBus:
     """Append, read, expire. For one thread only: that of the event loop.
 
     :param clock: the bus's own time, seconds since the epoch.
     :param retention: how many seconds events stay readable.
+    :param streaming_retention: the same for ``/topic/...`` and ``/u/...``; ``None`` for no difference.
     :param channels_of: the channels of a topic.
     """
 
@@ -63,15 +75,16 @@ class EventBus:
         clock: Callable[[], float],
         retention: Callable[[], float],
         channels_of: Callable[[str], Sequence[str]],
+        streaming_retention: Callable[[], float] | None = None,
     ) -> None:
         self._database = database
         self._clock = clock
-        self._retention = retention
+        self._retention = {"": retention, _STREAMING: streaming_retention or retention}
         self._channels_of = channels_of
         self._listeners: dict[str, set[asyncio.Event]] = {}
         self._topics: dict[str, int] = dict(database.execute("SELECT name, number FROM topic_number"))
         self._floors: dict[str, int] = dict(database.execute("SELECT topic, position FROM floor"))
-        self._oldest_at = 0.0
+        self._oldest_at = dict.fromkeys(self._retention, 0.0)
         row = database.execute("SELECT position, published_at FROM event ORDER BY position DESC LIMIT 1").fetchone()
         self._last: int = row[0] if row else _FIRST_POSITION
         self._last_at: float = row[1] if row else 0.0
@@ -140,10 +153,15 @@ class EventBus:
 
     def earliest(self, topic: str) -> int:
         """Return the position after which a topic's retained events begin."""
-        cutoff = self._clock() - self._retention()
-        if self._oldest_at < cutoff:
-            self._expire_until(cutoff)
-        return max(self._floors.get("", 0), self._floors.get(topic, 0))
+        group = _group(topic)
+        cutoff = self._clock() - self._retention[group]()
+        if self._oldest_at[group] < cutoff:
+            self._expire_until(group, cutoff)
+        return max(self._floors.get(group, 0), self._floors.get(topic, 0))
+
+    def last(self) -> int:
+        """Return the position of the newest event: what is published from now on comes after it."""
+        return self._last
 
     def tip(self) -> int:
         """Return the position after everything published so far: never one that is about to age out.
@@ -207,6 +225,13 @@ class EventBus:
 
     def record(self, topic: str, after: int, limit: int) -> list[StoredEvent]:
         """Return what was ever published to a topic, expired events included, strictly after a position."""
+        return self._stored(topic, after, limit)
+
+    def retained(self, topic: str, after: int, limit: int) -> list[StoredEvent]:
+        """Return the readable events of a topic strictly after a position, in order."""
+        return self._stored(topic, max(after, self.earliest(topic)), limit)
+
+    def _stored(self, topic: str, after: int, limit: int) -> list[StoredEvent]:
         floor = self.earliest(topic)
         rows = self._database.execute(
             "SELECT event.position, published_at, frame "
@@ -230,16 +255,16 @@ class EventBus:
             )
         return stored
 
-    def _expire_until(self, cutoff: float) -> None:
-        floor = self._floors.get("", 0)
+    def _expire_until(self, group: str, cutoff: float) -> None:
+        floor = self._floors.get(group, 0)
         row = self._database.execute(
             "SELECT position, published_at FROM event WHERE position > ? AND published_at >= ? "
             "ORDER BY position LIMIT 1",
             (floor, cutoff),
         ).fetchone()
-        oldest, self._oldest_at = row or (self._last + 1, cutoff)
+        oldest, self._oldest_at[group] = row or (self._last + 1, cutoff)
         if oldest - 1 > floor:
-            self._set_floor("", oldest - 1)
+            self._set_floor(group, oldest - 1)
 
     def _skip(self, position: int, now: float) -> None:
         with self._database:
@@ -257,6 +282,10 @@ class EventBus:
                 cursor = self._database.execute("INSERT INTO topic_number (name) VALUES (?)", (name,))
             self._topics[name] = int(cursor.lastrowid or 0)
         return self._topics[name]
+
+
+def _group(topic: str) -> str:
+    return _STREAMING if topic.startswith(("/topic/", "/u/")) else ""
 
 
 def _next(position: int) -> int:

@@ -27,6 +27,14 @@ class Knobs:
         The largest event, and the largest publish request.
     ``delivery_quota``, ``publish_quota``
         Events delivered to all clients in 24 hours, and published in one hour; ``null`` for no limit.
+    ``cometd_connect_seconds``, ``cometd_reconnect_seconds``
+        How long a ``/meta/connect`` without events is held, and how soon after an answer the next one must come.
+    ``cometd_batch_events``
+        The most events in one answer to ``/meta/connect``; ``null`` for all there are.
+    ``cometd_clients``
+        The most CometD clients at a time; ``null`` for no limit.
+    ``streaming_retention_seconds``
+        ``retention_seconds`` for PushTopics and generic channels.
     """
 
     keepalive_seconds: float = 120.0
@@ -42,6 +50,11 @@ class Knobs:
     publish_request_bytes: int = 4 * 1024 * 1024
     delivery_quota: int | None = None
     publish_quota: int | None = None
+    cometd_connect_seconds: float = 110.0
+    cometd_reconnect_seconds: float = 40.0
+    cometd_batch_events: int | None = None
+    cometd_clients: int | None = None
+    streaming_retention_seconds: float = 24 * 3600.0
 
     def as_dict(self) -> dict[str, Any]:
         """Return every knob by name."""
@@ -66,7 +79,7 @@ def _check(name: str, value: object) -> None:
         if value not in ("ok", "reset"):
             raise ValueError(f"client_idle_end={value!r} must be 'ok' or 'reset'")
         return
-    if name.endswith("_quota") and value is None:
+    if value is None and (name.endswith("_quota") or name in ("cometd_batch_events", "cometd_clients")):
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name}={value!r} must be a number")

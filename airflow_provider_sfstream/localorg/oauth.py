@@ -41,8 +41,12 @@ class TokenFaults:
 
 
 def base_url(org: Org, request: web.BaseRequest) -> str:
-    """Return the instance URL in the scheme that the caller used."""
-    return org.https_instance_url if request.scheme == "https" else org.instance_url
+    """Return the instance URL in the scheme that the caller used, and with the name ``localhost`` if it used that.
+
+    Clients of the Streaming API may keep cookies of named hosts only, not of IP addresses (aiohttp's do so).
+    """
+    url = org.https_instance_url if request.scheme == "https" else org.instance_url
+    return f"{request.scheme}://{request.host}" if request.url.host == "localhost" else url
 
 
 def routes(org: Org) -> list[web.RouteDef]:

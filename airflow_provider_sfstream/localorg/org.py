@@ -22,6 +22,8 @@ from airflow_provider_sfstream.localorg.request_log import RequestLog
 from airflow_provider_sfstream.localorg.schemas import SchemaRegistry
 from airflow_provider_sfstream.localorg.sessions import Sessions
 from airflow_provider_sfstream.localorg.sobjects import SObjects
+from airflow_provider_sfstream.localorg.streaming.payloads import EventData
+from airflow_provider_sfstream.localorg.streaming.sessions import CometdSessions
 from airflow_provider_sfstream.localorg.topics import TopicDefinition, TopicRegistry
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class Org:
             clock=self.now,
             retention=lambda: self.knobs.retention_seconds,
             channels_of=self._channels_of,
+            streaming_retention=lambda: self.knobs.streaming_retention_seconds,
         )
         self.sobjects = SObjects(
             self._database,
@@ -76,6 +79,8 @@ class Org:
         self.deliveries = Allocation(24 * 3600, lambda: self.knobs.delivery_quota, time.monotonic)
         self.publications = Allocation(3600, lambda: self.knobs.publish_quota, time.monotonic)
         self.subscriptions: set[Subscription] = set()
+        self.cometd = CometdSessions(lambda: self.knobs.cometd_reconnect_seconds)
+        self.event_data = EventData(self.schemas)
         self.instance_url = ""
         self.https_instance_url = ""
 
@@ -158,6 +163,7 @@ class Org:
         """Have every open stream look again at its session and at the faults in force."""
         for subscription in self.subscriptions:
             subscription.wake.set()
+        self.cometd.wake()
 
     def close(self) -> None:
         """Close the databases and let go of the data directory."""

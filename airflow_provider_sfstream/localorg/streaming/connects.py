@@ -1,0 +1,107 @@
+"""``/meta/connect``: held until there are events, the time is up, or the session ends."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_sfstream.localorg.streaming import replies
+from airflow_provider_sfstream.localorg.streaming.bayeux import Bayeux, Caller
+from airflow_provider_sfstream.localorg.streaming.delivery import Delivery, wait_for_events
+from airflow_provider_sfstream.localorg.streaming.replies import BayeuxError, Message
+from airflow_provider_sfstream.localorg.streaming.sessions import CometdSession
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.localorg.org import Org
+
+
+class ConnectionGoneError(Exception):
+    """The client has closed the connection: nothing was taken from its session."""
+
+
+@dataclass
+class ConnectAnswer:
+    """What a ``/meta/connect`` is answered with: chunks of event messages, then the reply.
+
+    :meth:`done` is to be called when the answer is on its way, or has failed.
+    """
+
+    reply: Message
+    chunks: Iterator[list[bytes]]
+    done: Callable[[], None]
+
+
+class Connects:
+    """Serves ``/meta/connect`` for one org."""
+
+    def __init__(self, org: Org, bayeux: Bayeux) -> None:
+        self._org = org
+        self._bayeux = bayeux
+
+    async def answer(self, message: Message, caller: Caller, is_gone: Callable[[], bool]) -> ConnectAnswer:
+        """Hold the message as long as it takes and return its answer.
+
+        :param is_gone: asked whether the client has closed the connection.
+        :raises BayeuxError: if it is refused, at once or while it is held.
+        :raises ConnectionGoneError: if the client went away.
+        """
+        session = self._bayeux.session(message, caller)
+        kind = message.get("connectionType")
+        if kind != "long-polling":
+            raise BayeuxError(f"400::Invalid connection type {kind}")
+        number = self._org.cometd.hold(session)
+        at_once = number == 1 or (message.get("advice") or {}).get("timeout") == 0
+        ends_at = time.monotonic() + (0 if at_once else self._org.knobs.cometd_connect_seconds)
+        try:
+            chunks = await self._hold(session, number, caller, ends_at, is_gone)
+        except BaseException:
+            self._org.cometd.release(session, number)
+            raise
+        return ConnectAnswer(self._reply(message), chunks, lambda: self._org.cometd.release(session, number))
+
+    async def _hold(
+        self, session: CometdSession, number: int, caller: Caller, ends_at: float, is_gone: Callable[[], bool]
+    ) -> Iterator[list[bytes]]:
+        while True:
+            session.wake.clear()
+            self._check(session, caller)
+            if is_gone():
+                raise ConnectionGoneError
+            if session.connects != number:  # the client has sent another one: that one is served
+                return iter(())
+            chunks = Delivery(self._org, session, self._most()).chunks()
+            first = next(chunks, None)
+            if first is not None:
+                return _joined(first, chunks)
+            left = ends_at - time.monotonic()
+            if left <= 0:
+                return iter(())
+            try:
+                async with asyncio.timeout(left):
+                    await wait_for_events(self._org, session)
+            except TimeoutError:
+                continue
+
+    def _check(self, session: CometdSession, caller: Caller) -> None:
+        if session.killed:
+            raise replies.unknown_client()
+        self._bayeux.check_token(caller)
+
+    def _most(self) -> int | None:
+        quota = self._org.deliveries.left()
+        if quota == 0:
+            raise BayeuxError(replies.LIMIT_EXCEEDED, advice=replies.ADVICE_NONE)
+        bounds = [bound for bound in (quota, self._org.knobs.cometd_batch_events) if bound is not None]
+        return min(bounds) if bounds else None
+
+    def _reply(self, message: Message) -> Message:
+        timeout = int(self._org.knobs.cometd_connect_seconds * 1000)
+        return replies.reply(message, advice={"interval": 0, "timeout": timeout, "reconnect": "retry"})
+
+
+def _joined(first: list[bytes], rest: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    yield first
+    yield from rest
