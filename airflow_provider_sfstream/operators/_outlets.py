@@ -46,11 +46,12 @@ class DrainOutlets:
         :raises ConfigurationError: if topic, connection or subscription cannot be part of an asset.
         """
         unfinished = AssetAlias(f"sfstream_unfinished.{operator.dag_id}.{operator.task_id}")
-        names = operator.salesforce_conn_id, operator.topic, operator.subscription
+        names = operator.salesforce_conn_id, operator.topic, operator.subscription, operator.api
         if any("{{" in str(name) for name in names):
             return cls(None, (), unfinished)
         condition = getattr(getattr(operator.get_dag(), "timetable", None), "asset_condition", None)
-        watched = (asset for asset in _assets(condition) if _is_watch(asset, *names[:2]))
+        topic = StreamUri(operator.salesforce_conn_id, operator.topic, api=operator.api)
+        watched = (asset for asset in _assets(condition) if _is_watch(asset, topic))
         return cls(landed_stream_asset(*names), tuple(watched), unfinished)
 
     def declared(self) -> list[Asset | AssetAlias]:
@@ -76,9 +77,10 @@ def _assets(condition: Any) -> Iterator[Asset]:
         yield from _assets(each)
 
 
-def _is_watch(asset: Asset, salesforce_conn_id: str, topic: str) -> bool:
+def _is_watch(asset: Asset, topic: StreamUri) -> bool:
     try:
         uri = StreamUri.parse(asset.uri)
     except ConfigurationError:  # something else
         return False
-    return uri.subscription is None and (uri.salesforce_conn_id, uri.topic) == (salesforce_conn_id, topic)
+    same = (uri.salesforce_conn_id, uri.topic, uri.api) == (topic.salesforce_conn_id, topic.topic, topic.api)
+    return same and uri.subscription is None

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.events import StartFrom
+from airflow_provider_sfstream.protocol.topics import Api, retention
 from airflow_provider_sfstream.triggers.loading import described
 from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
-    from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+    from airflow_provider_sfstream.hooks.event_api import EventHook
     from airflow_provider_sfstream.stores.base import Position
     from airflow_provider_sfstream.watch.conditions import WakeUp
 
@@ -23,17 +24,19 @@ log = logging.getLogger(__name__)
 
 LONGEST_WAIT = timedelta(hours=12)
 """After which a drain takes what is there, if only nothing."""
-LONGEST_UNCONFIRMED = timedelta(hours=30)
-"""After which a position must be moved or confirmed by a drain before anybody waits again. With the wait, and with the
-day for which drains may leave a position unconfirmed, it stays below the 72 hours for which a replay ID can be read: a
-stream is not lost only because it was quiet."""
+LONGEST_UNCONFIRMED = {timedelta(hours=72): timedelta(hours=30), timedelta(hours=24): timedelta(hours=8)}
+"""By retention: after which a position must be recorded anew by a drain before anybody waits again.
+
+With the wait, and with the day for which drains may leave a position unconfirmed, 30 hours stay below the 72 for which
+a replay ID can be read. With the wait, 8 hours stay below the 24 within which a drain can tell that a replay ID has
+aged out in silence. So a stream is not lost only because it was quiet."""
 
 
-def is_to_be_confirmed(position: Position, now: datetime) -> bool:
+def is_to_be_confirmed(position: Position, topic: str, now: datetime) -> bool:
     """Return whether waiting after ``position`` could end with a replay ID that is too old to be read."""
     if position.replay_id is None or position.updated_at is None:
         return False
-    return now - position.updated_at > LONGEST_UNCONFIRMED
+    return now - position.updated_at > LONGEST_UNCONFIRMED[retention(topic)]
 
 
 def wake_up_conditions(
@@ -54,6 +57,7 @@ class EventOperator(Protocol):
     """What an operator has that waits for events of a stream."""
 
     topic: str
+    api: Api | None
     salesforce_conn_id: str
     subscription: str
 
@@ -75,6 +79,7 @@ def defer_until(
 
     trigger = SalesforceEventTrigger(
         topic=operator.topic,
+        api=operator.api,
         salesforce_conn_id=operator.salesforce_conn_id,
         subscription=operator.subscription,
         replay_id=replay_id_to_text(start) if isinstance(start, bytes) else None,
@@ -87,7 +92,7 @@ def defer_until(
 
 
 def wait_in_worker(
-    hook: SalesforcePubSubHook,
+    hook: EventHook,
     topic: str,
     start: bytes | StartFrom,
     conditions: WakeUpConditions,

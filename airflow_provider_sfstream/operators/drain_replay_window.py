@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +10,7 @@ from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowSkipException, AirflowTaskTimeout, TaskDeferralTimeout
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.operators._intervals import (
     DEFAULT_GRACE,
     check_interval_arguments,
@@ -27,13 +26,12 @@ from airflow_provider_sfstream.operators._parts import (
     check_choice,
     check_replay_store_kind,
     log_window,
-    open_landing,
     run_identity,
-    start_from_text,
     summary,
     time_from_text,
     warn_of_other_writers,
 )
+from airflow_provider_sfstream.operators._preparation import Prepared, prepare
 from airflow_provider_sfstream.operators._waiting import (
     LONGEST_WAIT,
     awaited,
@@ -43,34 +41,17 @@ from airflow_provider_sfstream.operators._waiting import (
     wait_in_worker,
     wake_up_conditions,
 )
-from airflow_provider_sfstream.protocol.streams import Span, Stream
-from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.protocol.streams import Span
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.drain.limits import DrainLimits
-    from airflow_provider_sfstream.drain.source import StartFrom
-    from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
-    from airflow_provider_sfstream.landing.catalog import LandingCatalog
-    from airflow_provider_sfstream.stores.base import ReplayStore
     from airflow_provider_sfstream.watch.conditions import WakeUpConditions
     from airflow_provider_sfstream.windows.incremental import WindowOutcome
 
 ON_INVALID_REPLAY = ("fail", "earliest", "latest")
 ON_EXPIRED = ("fail", "partial")
-
-
-@dataclass(frozen=True)
-class _Prepared:
-    """A drain whose arguments, landing and replay store were found usable, and its login where one was needed."""
-
-    stream: Stream
-    limits: DrainLimits
-    start_from: StartFrom | bytes
-    catalog: LandingCatalog
-    store: ReplayStore
-    hook: SalesforcePubSubHook
 
 
 class DrainReplayWindowOperator(BaseOperator):
@@ -88,9 +69,9 @@ class DrainReplayWindowOperator(BaseOperator):
     wait when an earlier try of the run already made its window, nor when a stream without a position starts from
     ``"latest"``: the drain itself finds where that is, and events that end a wait would lie before it. A replay
     ID that can no longer be read ends the wait, so that ``on_invalid_replay`` applies. Salesforce forgets
-    a replay ID after 72 hours even if nothing was published since, and only a drain records a newer one: therefore a
-    wait ends after 12 hours by draining what is there, few events or none, and does not begin when the position was
-    last recorded more than 30 hours ago.
+    a replay ID after 72 hours (24 for PushTopics and generic events) even if nothing was published since, and only a
+    drain records how far the stream was seen: therefore a wait ends after 12 hours by draining what is there, few
+    events or none, and does not begin when the position was last recorded more than 30 hours (8 hours) ago.
 
     The XCom result is a small dict: ``window_id``, ``manifest_url``, ``landing_url``, ``stream``, ``kind``,
     ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``, ``last_event_time``,
@@ -101,9 +82,13 @@ class DrainReplayWindowOperator(BaseOperator):
     ``first_event_time``, ``last_event_time``), ``event_count`` (of these windows together), ``missing`` (spans that
     can no longer be had) and ``drained``.
 
-    :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel. (templated)
+    :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
+        ``/topic/MyPushTopic``, or ``/u/MyChannel``. (templated)
     :param landing_url: where windows are written, any URL that Airflow's object storage takes. (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param api: ``"pubsub"`` or ``"streaming"``, the API to read the topic with. ``None``: the Pub/Sub API wherever it
+        carries the topic; PushTopics and generic events are on the Streaming API only. The stream, and so its
+        position, is one of that API.
     :param subscription: name under which this consumer keeps its place on the topic. Two DAGs that both want every
         event use two names. (templated)
     :param landing_conn_id: Airflow connection for ``landing_url``, where it needs one. (templated)
@@ -161,6 +146,7 @@ class DrainReplayWindowOperator(BaseOperator):
         topic: str,
         landing_url: str,
         salesforce_conn_id: str = "salesforce_default",
+        api: Literal["pubsub", "streaming"] | None = None,
         subscription: str = "airflow",
         landing_conn_id: str | None = None,
         replay_store: ReplayStoreKind = "variable",
@@ -186,6 +172,7 @@ class DrainReplayWindowOperator(BaseOperator):
         self.topic = topic
         self.landing_url = landing_url
         self.salesforce_conn_id = salesforce_conn_id
+        self.api = api
         self.subscription = subscription
         self.landing_conn_id = landing_conn_id
         self.replay_store = replay_store
@@ -234,7 +221,7 @@ class DrainReplayWindowOperator(BaseOperator):
         with airflow_errors():
             backfill = is_backfill(context)
             if backfill and self.mode == "incremental":
-                drain = self._prepare(rerun=True)
+                drain = self._prepare_rerun()
                 if self._has_made_its_window(drain, context):
                     return self._drain(drain, context)
             if backfill or self.mode == "interval":
@@ -261,36 +248,25 @@ class DrainReplayWindowOperator(BaseOperator):
         with airflow_errors():
             return self._drain(self._prepare(), context)
 
-    def _has_made_its_window(self, drain: _Prepared, context: Context) -> bool:
+    def _has_made_its_window(self, drain: Prepared, context: Context) -> bool:
         """Return whether this run drained before a backfill took it over: then it gives what it gave."""
         from airflow_provider_sfstream.windows.incremental import recorded_window
 
         return recorded_window(drain.stream, run_identity(context), drain.store) is not None
 
-    def _prepare(self, interval: Span | None = None, *, rerun: bool = False) -> _Prepared:
-        """Check everything that a drain needs, before anything is read or moved.
-
-        An interval may be landed already, and for a ``rerun`` nothing is drained: a login would be for nothing.
-        """
-        from airflow_provider_sfstream.drain.limits import DrainLimits
-        from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
-
-        topic = Topic.parse(self.topic)
+    def _prepare(self, interval: Span | None = None) -> Prepared:
+        """Check everything that a drain, of ``interval`` or of what is new, needs. Nothing is read or moved yet."""
         self._check_policies(rendered=True)
-        if topic.api != "pubsub":
-            raise ConfigurationError(f"{topic.name} is on the Streaming API; this version drains the Pub/Sub API.")
-        limits = DrainLimits() if rerun else self._limits(interval)
-        start_from = start_from_text(self.start_from)
-        catalog = open_landing(self.landing_url, self.landing_conn_id)
-        if not rerun:
-            catalog.landing.check_writable()
-        store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
-        hook = SalesforcePubSubHook(self.salesforce_conn_id)
-        org_id = hook.known_org_id if interval is not None or rerun else hook.org_id
-        stream = Stream(org_id, topic.api, topic.name, self.subscription)
-        return _Prepared(stream, limits, start_from, catalog, store, hook)
+        return prepare(self, self._limits(interval), may_be_landed=interval is not None)
 
-    def _wait(self, drain: _Prepared, conditions: WakeUpConditions, context: Context) -> None:
+    def _prepare_rerun(self) -> Prepared:
+        """Check what it takes to find out, and to give, what this run made before. Nothing is drained with that."""
+        from airflow_provider_sfstream.drain.limits import DrainLimits
+
+        self._check_policies(rendered=True)
+        return prepare(self, DrainLimits(), may_be_landed=True, writes=False)
+
+    def _wait(self, drain: Prepared, conditions: WakeUpConditions, context: Context) -> None:
         """Return once the conditions hold, here or (by deferring) on the triggerer; at once if a wait has no sense."""
         from airflow_provider_sfstream.drain.source import StartFrom
         from airflow_provider_sfstream.watch.payload import payload
@@ -302,10 +278,10 @@ class DrainReplayWindowOperator(BaseOperator):
         if already_drained(stream, run, position, store=drain.store, catalog=drain.catalog):
             self.log.info("%s: not waiting for events, because %s already has its window.", stream, run)
             return
-        if is_to_be_confirmed(position, datetime.now(UTC)):
+        if is_to_be_confirmed(position, stream.topic, datetime.now(UTC)):
             self.log.info(
                 "%s: not waiting for events, because the position was last recorded at %s and could age "
-                "out; draining confirms it.",
+                "out; draining records how far the stream was seen.",
                 stream,
                 position.updated_at,
             )
@@ -332,7 +308,7 @@ class DrainReplayWindowOperator(BaseOperator):
         self.log.info("%s: too few events came within %s; draining what is there.", self.topic, LONGEST_WAIT)
         return True
 
-    def _drain(self, drain: _Prepared, context: Context) -> dict[str, Any]:
+    def _drain(self, drain: Prepared, context: Context) -> dict[str, Any]:
         from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window
 
         warn_of_other_writers(drain.store)
@@ -352,7 +328,7 @@ class DrainReplayWindowOperator(BaseOperator):
             )
         return self._report(outcome, drain.catalog.landing.url, context)
 
-    def _drain_interval(self, drain: _Prepared, interval: Span, context: Context) -> dict[str, Any]:
+    def _drain_interval(self, drain: Prepared, interval: Span, context: Context) -> dict[str, Any]:
         from airflow_provider_sfstream.windows.interval import IntervalRequest, drain_interval
 
         backfill = is_backfill(context)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStoreCorruptError
+from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
 from airflow_provider_sfstream.operators._parts import (
     airflow_errors,
@@ -97,6 +98,7 @@ class ResetReplayPositionOperator(BaseOperator):
         ``start_from``. (templated)
     :param reason: why, for the audit record. (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param api: the stream's API, as the drain has it.
     :param subscription: the stream's subscription. (templated)
     :param replay_store: as given to the drain.
     :param replay_store_conn_id: as given to the drain. (templated)
@@ -119,6 +121,7 @@ class ResetReplayPositionOperator(BaseOperator):
         replay_id: str | None,
         reason: str,
         salesforce_conn_id: str = "salesforce_default",
+        api: Literal["pubsub", "streaming"] | None = None,
         subscription: str = "airflow",
         replay_store: ReplayStoreKind = "variable",
         replay_store_conn_id: str = "sfstream_replay_store",
@@ -129,6 +132,7 @@ class ResetReplayPositionOperator(BaseOperator):
         self.replay_id = replay_id
         self.reason = reason
         self.salesforce_conn_id = salesforce_conn_id
+        self.api = api
         self.subscription = subscription
         self.replay_store = replay_store
         self.replay_store_conn_id = replay_store_conn_id
@@ -136,16 +140,17 @@ class ResetReplayPositionOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reset the position; return what it was and what it is."""
-        from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
-        from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
+        from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text, replay_id_to_integer
 
         with airflow_errors():
-            topic = Topic.parse(self.topic)
+            topic = Topic.parse(self.topic, self.api)
             replay_id = None if self.replay_id is None else replay_id_from_text(self.replay_id)
+            if replay_id is not None and topic.api == "streaming":
+                replay_id_to_integer(replay_id)
             if not str(self.reason).strip():
                 raise ConfigurationError("reason is empty. Say why the position is reset; it was not moved.")
             store = open_replay_store(self.replay_store, self.replay_store_conn_id, None)
-            org_id = SalesforcePubSubHook(self.salesforce_conn_id).org_id
+            org_id = event_hook(topic.api, self.salesforce_conn_id).org_id
             stream = Stream(org_id, topic.api, topic.name, self.subscription)
             before = self._read(store, stream)
             after = store.reset(stream, replay_id, reason=self.reason, updated_by=str(run_identity(context)))

@@ -32,6 +32,7 @@ class StreamUri:
     ``str()`` gives the canonical text: keys in alphabetical order, percent-encoded, numbers without trailing zeros.
     Equal values have equal texts, and ``StreamUri.parse(str(uri)) == uri``.
 
+    :param api: the API to read the topic with, where that is not the topic's own: kept as ``None`` where it is.
     :param max_wait: seconds, or ``None``.
     :param min_interval: seconds.
     :raises InvalidTopicError: if ``topic`` is not a topic name.
@@ -41,6 +42,7 @@ class StreamUri:
     salesforce_conn_id: str
     topic: str
     subscription: str | None = None
+    api: str | None = None
     min_events: int = 1
     max_wait: float | None = None
     min_interval: float = 5.0
@@ -51,7 +53,9 @@ class StreamUri:
             raise ConfigurationError(
                 f"salesforce_conn_id={connection!r} must be a text of 1 to {_LONGEST_CONNECTION_ID} characters."
             )
-        Topic.parse(self.topic)
+        if self.api is not None and Topic.parse(self.topic, self.api) == Topic.parse(self.topic):
+            object.__setattr__(self, "api", None)  # one spelling for each meaning
+        Topic.parse(self.topic, self.api)
         if type(self.min_events) is not int or self.min_events < 1:
             raise ConfigurationError(f"min_events={self.min_events!r} must be a whole number above 0.")
         if self.max_wait is not None and not (_is_seconds(self.max_wait) and self.max_wait > 0):
@@ -93,7 +97,9 @@ class StreamUri:
             path = f"{path[:-1]}%2F"
         query = self._conditions()
         if self.subscription is not None:
-            query = {"subscription": quote(self.subscription, safe="")}
+            query["subscription"] = quote(self.subscription, safe="")
+        if self.api is not None:
+            query["api"] = self.api
         tail = "&".join(f"{key}={value}" for key, value in sorted(query.items()))
         return f"{SCHEME}://{quote(self.salesforce_conn_id, safe='')}{path}{'?' if tail else ''}{tail}"
 
@@ -103,7 +109,7 @@ class StreamUri:
         return {name: _number(getattr(self, name)) for name in names if getattr(self, name) != getattr(StreamUri, name)}
 
     def watch_arguments(self) -> dict[str, Any]:
-        """Return the trigger's arguments: topic, connection, and the conditions that differ from its defaults.
+        """Return the trigger's arguments: topic, connection, and what differs from its defaults.
 
         Equal values give arguments that serialize to equal text, so that Airflow sees one trigger.
 
@@ -115,7 +121,8 @@ class StreamUri:
                 "on it with landed_stream_asset(), or leave out the subscription to watch the topic."
             )
         read = {name: _QUERY[name](name, text) for name, text in self._conditions().items()}
-        return {"topic": self.topic, "salesforce_conn_id": self.salesforce_conn_id, **read}
+        api = {} if self.api is None else {"api": self.api}
+        return {"topic": self.topic, "salesforce_conn_id": self.salesforce_conn_id, **api, **read}
 
 
 def _split(text: str) -> SplitResult:
@@ -185,6 +192,7 @@ def _seconds(key: str, value: str) -> float:
 
 _QUERY: dict[str, Callable[[str, str], Any]] = {
     "subscription": _text,
+    "api": _text,
     "min_events": _count,
     "max_wait": _seconds,
     "min_interval": _seconds,

@@ -11,6 +11,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
 from airflow_provider_sfstream.operators._parts import airflow_errors, check_choice, check_replay_store_kind
 from airflow_provider_sfstream.operators._waiting import awaited, defer_until, log_wake_up, wake_up_conditions
@@ -22,7 +23,7 @@ from airflow_provider_sfstream.protocol.topics import Topic
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+    from airflow_provider_sfstream.hooks.event_api import EventHook
     from airflow_provider_sfstream.watch.conditions import WakeUp
 
 
@@ -43,8 +44,11 @@ class SalesforceEventSensor(BaseSensorOperator):
     The XCom result is a small dict: ``reason`` (``"events"`` or ``"replay_lost"``), ``stream`` (``org_id``, ``api``,
     ``topic``, ``subscription``), ``first_replay_id`` and ``through`` (hex text or ``None``) and ``event_count``.
 
-    :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel. (templated)
+    :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
+        ``/topic/MyPushTopic``, or ``/u/MyChannel``. (templated)
     :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param api: ``"pubsub"`` or ``"streaming"``, as the drain has it. ``None``: the Pub/Sub API wherever it carries the
+        topic.
     :param subscription: whose position on the topic is meant. (templated)
     :param replay_id: wait for events after this one (hex text) instead of after a position. (templated)
     :param replay_store: where the position is kept, as the drain has it: ``"variable"`` or ``"table"``. ``None``:
@@ -75,6 +79,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         *,
         topic: str,
         salesforce_conn_id: str = "salesforce_default",
+        api: Literal["pubsub", "streaming"] | None = None,
         subscription: str = "airflow",
         replay_id: str | None = None,
         replay_store: ReplayStoreKind | None = "variable",
@@ -88,6 +93,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         super().__init__(**kwargs)
         self.topic = topic
         self.salesforce_conn_id = salesforce_conn_id
+        self.api = api
         self.subscription = subscription
         self.replay_id = replay_id
         self.replay_store = replay_store
@@ -97,11 +103,11 @@ class SalesforceEventSensor(BaseSensorOperator):
         self.max_event_age = max_event_age
         self.deferrable = deferrable
         self._conditions = wake_up_conditions(min_events, max_event_age, name="max_event_age")
-        self._connected: SalesforcePubSubHook | None = None
+        self._connected: EventHook | None = None
         if replay_store is not None:
             check_replay_store_kind(replay_store)
         if "{{" not in topic:
-            Topic.parse(topic)
+            Topic.parse(topic, api)
         if "{{" not in start_from:
             self._check_start_from()
 
@@ -135,7 +141,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         with airflow_errors():
             topic = self._checked_topic()
             try:
-                wake_up = self._look(self._start(topic))
+                wake_up = self._look(topic, self._start(topic))
                 stream = self._stream(topic)
             except SalesforceStreamError as error:
                 if not error.retriable or error.invalidates_token:
@@ -148,17 +154,17 @@ class SalesforceEventSensor(BaseSensorOperator):
         log_wake_up(told)
         return PokeReturnValue(True, told)
 
-    def _look(self, start: bytes | StartFrom) -> WakeUp | None:
+    def _look(self, topic: Topic, start: bytes | StartFrom) -> WakeUp | None:
         """Look with one client; once more if the session has expired since the last look."""
         from airflow_provider_sfstream.exceptions import SessionExpiredError
         from airflow_provider_sfstream.watch.look import look
 
-        with self._hook().get_conn() as client:
+        with self._hook(topic).get_conn() as client:
             try:
-                return look(client, self.topic, start, self._conditions)
+                return look(client, topic.name, start, self._conditions)
             except SessionExpiredError:
                 client.renew_session()
-                return look(client, self.topic, start, self._conditions)
+                return look(client, topic.name, start, self._conditions)
 
     def _start(self, topic: Topic) -> bytes | StartFrom:
         """Return where to wait from: the replay ID, else the position, else ``start_from``."""
@@ -176,23 +182,18 @@ class SalesforceEventSensor(BaseSensorOperator):
 
     def _stream(self, topic: Topic) -> Stream:
         """Return the stream, in the org that the connection leads to. Logs in if needed."""
-        return Stream(self._hook().org_id, topic.api, topic.name, self.subscription)
+        return Stream(self._hook(topic).org_id, topic.api, topic.name, self.subscription)
 
-    def _hook(self) -> SalesforcePubSubHook:
+    def _hook(self, topic: Topic) -> EventHook:
         """Return one hook for all looks of this process, so that they log in once."""
-        from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
-
         if self._connected is None:
-            self._connected = SalesforcePubSubHook(self.salesforce_conn_id)
+            self._connected = event_hook(topic.api, self.salesforce_conn_id)
         return self._connected
 
     def _checked_topic(self) -> Topic:
         """Check what templates have become."""
         self._check_start_from()
-        topic = Topic.parse(self.topic)
-        if topic.api != "pubsub":
-            raise ConfigurationError(f"{topic.name} is on the Streaming API; this version waits on the Pub/Sub API.")
-        return topic
+        return Topic.parse(self.topic, self.api)
 
     @contextmanager
     def _soft_failing(self) -> Iterator[None]:

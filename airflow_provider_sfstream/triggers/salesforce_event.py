@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError, SalesforceStreamError
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
@@ -19,6 +20,7 @@ from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
 
+    from airflow_provider_sfstream.hooks.event_api import EventHook
     from airflow_provider_sfstream.protocol.events import StartFrom
 
 
@@ -30,7 +32,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
     streams, restarts and expired sessions by itself; what no waiting can mend fires as ``reason: error`` with the
     ``error`` (its class) and ``message``. It asks Salesforce for ``min_events`` events and no more.
 
-    **In an** ``AssetWatcher`` it fires again and again. Watchers of one topic with equal arguments share one Pub/Sub
+    **In an** ``AssetWatcher`` it fires again and again. Watchers of one topic with equal arguments share one
     subscription, and the watch position, kept in the asset's state, advances only over what Airflow has
     persisted: an event is told at least once. Without a watch position yet, or when it can no longer be read, it fires
     first with ``reason: started`` or ``replay_lost``, because something may have come unseen. It never ends
@@ -42,8 +44,10 @@ class SalesforceEventTrigger(BaseEventTrigger):
     Arguments are checked when the trigger is serialized, so when a DAG is parsed or a task defers. The
     constructor raises nothing, because Airflow's triggerer would end with it.
 
-    :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel.
+    :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
+        ``/topic/MyPushTopic``, or ``/u/MyChannel``.
     :param salesforce_conn_id: Airflow connection of the org.
+    :param api: ``"pubsub"`` or ``"streaming"``. ``None``: the Pub/Sub API wherever it carries the topic.
     :param subscription: names the consumer in what is fired, and whose stored position is meant.
     :param replay_id: wait for events after this one (hex text).
     :param replay_store: without ``replay_id``, wait for events after the position that ``"variable"`` or ``"table"``
@@ -62,6 +66,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         *,
         topic: str,
         salesforce_conn_id: str = "salesforce_default",
+        api: Literal["pubsub", "streaming"] | None = None,
         subscription: str = "airflow",
         replay_id: str | None = None,
         replay_store: Literal["variable", "table"] | None = None,
@@ -74,6 +79,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         super().__init__()  # type: ignore[no-untyped-call]
         self.topic = topic
         self.salesforce_conn_id = salesforce_conn_id
+        self.api = api
         self.subscription = subscription
         self.replay_id = replay_id
         self.replay_store = replay_store
@@ -92,6 +98,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         return f"{type(self).__module__}.{type(self).__qualname__}", {
             "topic": self.topic,
             "salesforce_conn_id": self.salesforce_conn_id,
+            "api": self.api,
             "subscription": self.subscription,
             "replay_id": self.replay_id,
             "replay_store": self.replay_store,
@@ -125,6 +132,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         if self.task_instance is not None:
             return None
         _, arguments = self.serialize()
+        arguments["api"] = Topic.parse(self.topic, self.api).api
         if self.replay_store is None:
             del arguments["subscription"]
         return tuple(arguments.items())
@@ -151,15 +159,13 @@ class SalesforceEventTrigger(BaseEventTrigger):
         """
         return WakeUpConditions(min_events=self.min_events, max_wait=self.max_wait, min_interval=self.min_interval)
 
-    def hook(self) -> Any:
+    def hook(self) -> EventHook:
         """Return the hook of the connection. Nothing is contacted yet."""
-        from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
-
-        return SalesforcePubSubHook(self.salesforce_conn_id)
+        return event_hook(Topic.parse(self.topic, self.api).api, self.salesforce_conn_id)
 
     def stream(self, org_id: str) -> Stream:
         """Return the stream that is waited on, in the org that the connection led to."""
-        return Stream(org_id, "pubsub", self.topic, self.subscription)
+        return Stream(org_id, Topic.parse(self.topic, self.api).api, self.topic, self.subscription)
 
     async def start(self, stream: Stream) -> bytes | StartFrom:
         """Return where to begin: the given replay ID, else the stored position, else ``start_from``.
@@ -188,8 +194,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
             store.close()
 
     def _check(self) -> None:
-        if Topic.parse(self.topic).api != "pubsub":
-            raise InvalidTopicError(f"{self.topic} is on the Streaming API; this version waits on the Pub/Sub API.")
+        Topic.parse(self.topic, self.api)
         if self.replay_id is not None:
             replay_id_from_text(self.replay_id)
         for name, choices in (("replay_store", (None, "variable", "table")), ("start_from", ("latest", "earliest"))):

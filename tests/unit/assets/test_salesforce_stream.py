@@ -86,10 +86,25 @@ def test_the_uri_follows_from_the_triggers_arguments(call: dict[str, Any]) -> No
     assert str(StreamUri(**{name: arguments[name] for name in names})) == asset.uri
 
 
-@pytest.mark.parametrize("topic", ["/topic/Big", "/u/Notes"])
-def test_streaming_api_topics_are_refused(topic: str) -> None:
-    with pytest.raises(ConfigurationError, match="Streaming API"):
-        salesforce_topic_asset(topic)
+@pytest.mark.parametrize(
+    ("topic", "api", "uri"),
+    [
+        ("/topic/Big", None, "sfstream://salesforce_default/topic/Big"),
+        ("/u/Notes", "streaming", "sfstream://salesforce_default/u/Notes"),
+        ("/event/Order__e", "pubsub", "sfstream://salesforce_default/event/Order__e"),
+        ("/event/Order__e", "streaming", "sfstream://salesforce_default/event/Order__e?api=streaming"),
+    ],
+)
+def test_the_api_is_in_the_uri_only_where_it_is_not_the_topics_own(topic: str, api: str | None, uri: str) -> None:
+    asset = salesforce_topic_asset(topic, api=api)
+    assert asset.uri == uri
+    landed = landed_stream_asset("salesforce_default", topic, api=api)
+    assert landed.uri == uri + ("&" if "?" in uri else "?") + "subscription=airflow"
+
+
+def test_an_api_that_does_not_carry_the_topic_is_refused() -> None:
+    with pytest.raises(InvalidTopicError, match="on the Streaming API only"):
+        salesforce_topic_asset("/topic/Big", api="pubsub")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskDeferralTimeout
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, ReplayStoreError
 from airflow_provider_sfstream.operators._waiting import LONGEST_UNCONFIRMED, LONGEST_WAIT, is_to_be_confirmed
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.stores.base import Position
 from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.watch.payload import error_payload
@@ -94,19 +95,30 @@ def test_a_wait_over_the_execution_timeout_fails_the_task() -> None:
 
 
 @pytest.mark.parametrize(
-    ("replay_id", "hours", "due"),
-    [(b"\x01", 31, True), (b"\x01", 29, False), (b"\x01", None, False), (None, 31, False)],
+    ("topic", "replay_id", "hours", "due"),
+    [
+        ("/event/Order__e", b"\x01", 31, True),
+        ("/event/Order__e", b"\x01", 29, False),
+        ("/event/Order__e", b"\x01", None, False),
+        ("/event/Order__e", None, 31, False),
+        ("/topic/Orders", b"\x01", 9, True),
+        ("/topic/Orders", b"\x01", 7, False),
+    ],
 )
-def test_a_position_is_confirmed_before_it_can_age_out(replay_id: bytes | None, hours: int | None, due: bool) -> None:
+def test_a_position_is_recorded_anew_before_it_can_age_out(
+    topic: str, replay_id: bytes | None, hours: int | None, due: bool
+) -> None:
     now = datetime(2026, 11, 20, tzinfo=UTC)
     recorded = None if hours is None else now - timedelta(hours=hours)
-    assert is_to_be_confirmed(Position(replay_id, fence=1, updated_at=recorded), now) is due
+    assert is_to_be_confirmed(Position(replay_id, fence=1, updated_at=recorded), topic, now) is due
 
 
 def test_no_wait_can_outlast_the_retention_of_the_position_that_it_began_from() -> None:
-    unconfirmed_by_drains_of_one_day = timedelta(hours=24)
-    retention = timedelta(hours=72)
-    assert unconfirmed_by_drains_of_one_day + LONGEST_UNCONFIRMED + LONGEST_WAIT < retention
+    unconfirmed_by_drains_of_one_day, margin = timedelta(hours=24), timedelta(hours=1)
+    of_a_platform_event, of_a_push_topic = retention("/event/Order__e"), retention("/topic/Orders")
+    longest = LONGEST_UNCONFIRMED[of_a_platform_event] + LONGEST_WAIT
+    assert unconfirmed_by_drains_of_one_day + longest < of_a_platform_event - margin
+    assert LONGEST_UNCONFIRMED[of_a_push_topic] + LONGEST_WAIT < of_a_push_topic - margin
 
 
 def test_a_dag_with_it_can_be_serialized() -> None:

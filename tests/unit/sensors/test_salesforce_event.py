@@ -77,10 +77,14 @@ def test_what_names_a_stream_is_templated(name: str) -> None:
     assert name in SalesforceEventSensor.template_fields
 
 
-@pytest.mark.parametrize("topic", ["/topic/Orders", "/u/Orders"])
-def test_the_streaming_api_is_refused(topic: str) -> None:
-    with pytest.raises(AirflowFailException, match="Streaming API"):
-        sensor(topic=topic).execute(context_for("wait"))
+def test_the_api_is_chosen_by_the_topic_unless_it_is_given() -> None:
+    deferrable = {"replay_store": None, "replay_id": "00" * 8, "timeout": 60}
+    for topic, api in (("/topic/Orders", None), ("/event/Order__e", "streaming"), ("/event/Order__e", None)):
+        with pytest.raises(TaskDeferred) as caught:
+            sensor(topic=topic, api=api, **deferrable).execute(context_for("wait"))
+        assert caught.value.trigger.serialize()[1]["api"] == api
+    with pytest.raises(InvalidTopicError, match="on the Streaming API only"):
+        sensor(topic="/u/Orders", api="pubsub")
 
 
 def test_what_the_trigger_would_refuse_fails_for_good_before_the_deferral() -> None:
@@ -135,8 +139,8 @@ def test_soft_fail_skips_after_a_timeout_or_an_error(softly: dict[str, bool]) ->
     refused = {"event": error_payload(AuthenticationError("the login was refused"))}
     with pytest.raises(AirflowSkipException):
         resume(sensor(**softly), "execute_complete", refused)
-    with pytest.raises(AirflowSkipException, match="Streaming API"):
-        sensor(topic="/u/Orders", **softly).execute(context_for("wait"))
+    with pytest.raises(AirflowSkipException, match="'zz' is not a replay ID"):
+        sensor(replay_id="zz", **softly).execute(context_for("wait"))
 
 
 def test_the_configuration_decides_without_the_argument() -> None:

@@ -41,7 +41,8 @@ def test_it_is_made_again_from_what_it_serializes_to() -> None:
     ("arguments", "said"),
     [
         ({"topic": "Order__e"}, "not a topic name"),
-        ({"topic": "/topic/Orders"}, "Streaming API"),
+        ({"topic": "/topic/Orders", "api": "pubsub"}, "Streaming API only"),
+        ({"api": "rest"}, "api='rest' must be"),
         ({"replay_id": "xyz"}, "not a replay ID"),
         ({"replay_store": "file"}, "replay_store='file' must be one of None, 'variable', 'table'"),
         ({"start_from": "0000"}, "start_from='0000' must be one of"),
