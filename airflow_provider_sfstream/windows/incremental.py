@@ -18,12 +18,13 @@ from datetime import UTC, datetime
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.recovery import OnInvalidReplay
 from airflow_provider_sfstream.drain.source import EventSource, StartFrom
-from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.exceptions import LandingError, ReplayIdLostError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
 from airflow_provider_sfstream.windows.landing import NewWindow, land_window
+from airflow_provider_sfstream.windows.silence import aged_out_in_silence
 
 log = logging.getLogger(__name__)
 
@@ -152,23 +153,21 @@ def _land(
     stream = request.stream
     limits = _confirming(request, position, now())
     previous = catalog.read_manifest(stream, position.window_id) if position.window_id else None
-    manifest = land_window(
-        NewWindow(
-            stream=stream,
-            run=request.run,
-            window_id=window_id,
-            kind="live",
-            start=position.replay_id if position.replay_id is not None else request.start_from,
-            limits=limits,
-            on_invalid_replay=request.on_invalid_replay,
-            previous=previous,
-            previous_window_id=position.window_id,
-            fence=position.fence,
-        ),
-        source=source,
-        catalog=catalog,
-        now=now,
+    new = NewWindow(
+        stream=stream,
+        run=request.run,
+        window_id=window_id,
+        kind="live",
+        start=position.replay_id if position.replay_id is not None else request.start_from,
+        limits=limits,
+        on_invalid_replay=request.on_invalid_replay,
+        previous=previous,
+        previous_window_id=position.window_id,
+        fence=position.fence,
     )
+    if not source.confirms_positions and aged_out_in_silence(stream, previous, catalog, now()):
+        return _land_after_silence(new, source, catalog, now)
+    manifest = land_window(new, source=source, catalog=catalog, now=now)
     if limits.confirm_timeout and manifest.window.through == position.replay_id and not manifest.window.event_count:
         log.warning(
             "%s: nothing came, and Salesforce named no newer replay ID before the drain ended (%s). The position can "
@@ -178,6 +177,23 @@ def _land(
             limits.confirm_timeout,
         )
     return manifest
+
+
+def _land_after_silence(
+    new: NewWindow, source: EventSource, catalog: LandingCatalog, now: Callable[[], datetime]
+) -> Manifest:
+    """Land what came after a position that may have aged out, though nothing after it has."""
+    try:
+        return land_window(replace(new, on_invalid_replay="fail"), source=source, catalog=catalog, now=now)
+    except ReplayIdLostError:
+        log.info(
+            "%s: the last event is too old for its replay ID to be read. Nothing is lost: the stream was seen quiet "
+            "less than its retention ago, so that all that came since is read from the earliest event on.",
+            new.stream,
+        )
+    begins_at = None if new.previous is None else new.previous.window.covered_until
+    earliest = replace(new, start=StartFrom.EARLIEST, begins_at=begins_at)
+    return land_window(earliest, source=source, catalog=catalog, now=now)
 
 
 def _confirming(request: WindowRequest, position: Position, now: datetime) -> DrainLimits:
