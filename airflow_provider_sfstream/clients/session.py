@@ -35,9 +35,13 @@ class Session:
         try:
             yield
         except SessionExpiredError:
-            with self._lock:
-                self._refused.add(token)
+            self.refused(token)
             raise
+
+    def refused(self, token: AccessToken) -> None:
+        """Remember that ``token`` was refused."""
+        with self._lock:
+            self._refused.add(token)
 
     def renew(self) -> None:
         """Forget the tokens that were refused, so that the next call logs in again. Any other token is kept."""

@@ -1,0 +1,123 @@
+"""How the Streaming API is reached over HTTP: address, encryption, proxy, cookies, and the errors of all that."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from aiosfstream.exceptions import TransportError
+
+from airflow_provider_sfstream import __version__
+from airflow_provider_sfstream.clients.tls import is_loopback
+from airflow_provider_sfstream.exceptions import ConfigurationError
+
+DEFAULT_API_VERSION = "62.0"
+OLDEST_API_VERSION = 37
+"""Salesforce retired older versions of the Streaming API (Streaming API guide, "API End-of-Life Policy")."""
+
+_VERSION = re.compile(r"[vV]?(\d{2,3})(?:\.0)?")
+_USERINFO = re.compile(r"//[^/@\s]*@")
+
+
+class HttpError(TransportError):  # type: ignore[misc]
+    """Salesforce, or something on the way to it, answered with an HTTP error instead of Bayeux messages.
+
+    :param status: the HTTP status.
+    """
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class HttpOptions:
+    """What a request needs besides its content.
+
+    :param ssl: TLS context; ``None`` verifies against the usual authorities.
+    :param proxy: URL of the proxy; ``None``: the environment's (``HTTPS_PROXY``, ``NO_PROXY``).
+    :param allow_insecure: accept plaintext to an address that is not loopback.
+    :param timeout: seconds without any answer, or without the next part of one, after which a request has failed.
+    """
+
+    ssl: ssl.SSLContext | None = None
+    proxy: str | None = field(default=None, repr=False)
+    allow_insecure: bool = False
+    timeout: float = 10.0
+
+    def request_options(self, url: str) -> dict[str, Any]:
+        """Return the keyword arguments of aiohttp's request methods for a request to ``url``."""
+        options: dict[str, Any] = {
+            "proxy": self.proxy_for(url),
+            "timeout": aiohttp.ClientTimeout(total=None, sock_connect=self.timeout),
+        }
+        return options if self.ssl is None else {**options, "ssl": self.ssl}
+
+    def proxy_for(self, url: str) -> str | None:
+        """Return the URL of the proxy to use for ``url``, if any."""
+        if self.proxy is not None:
+            return self.proxy
+        parts = urlsplit(url)
+        if not parts.hostname or proxy_bypass(parts.hostname):
+            return None
+        return getproxies().get(parts.scheme)
+
+
+def checked_api_version(version: str) -> str:
+    """Return ``version`` as URLs have it, for example ``62.0``.
+
+    :raises ConfigurationError: if it is none, or one that Salesforce has retired.
+    """
+    match = _VERSION.fullmatch(str(version).strip())
+    if match is None or int(match[1]) < OLDEST_API_VERSION:
+        raise ConfigurationError(
+            f"API version {version!r} cannot be used with the Streaming API: give one like {DEFAULT_API_VERSION}, from "
+            f"{OLDEST_API_VERSION}.0 up. Nothing was contacted."
+        )
+    return f"{int(match[1])}.0"
+
+
+def cometd_url(instance_url: str, api_version: str, *, allow_insecure: bool) -> str:
+    """Return the URL of an instance's CometD endpoint.
+
+    :raises ConfigurationError: if it is no URL, or would be reached in plaintext and is not this machine.
+    """
+    parts = urlsplit(instance_url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError("The login gave an instance URL that is none. Nothing was sent to it.")
+    if parts.scheme == "http" and not allow_insecure and not is_loopback(parts.hostname):
+        raise ConfigurationError(
+            f"{parts.hostname} would be reached without TLS, and the access token with it. Use https, or "
+            "allow_insecure if you accept that. Nothing was sent to it."
+        )
+    return f"{instance_url.rstrip('/')}/cometd/{api_version}"
+
+
+def new_session(url: str) -> aiohttp.ClientSession:
+    """Return an HTTP session for one CometD session.
+
+    It keeps cookies, which Salesforce routes by, exactly as they came; for an IP address only if that is this machine.
+    """
+    loopback = is_loopback(urlsplit(url).hostname or "")
+    return aiohttp.ClientSession(
+        cookie_jar=aiohttp.CookieJar(unsafe=loopback, quote_cookie=False),
+        headers={"User-Agent": f"airflow-provider-sfstream/{__version__}"},
+        timeout=aiohttp.ClientTimeout(total=None),
+    )
+
+
+def transport_error(error: BaseException, *secrets: str | None) -> TransportError:
+    """Return the error for what the HTTP library raised, without anything secret.
+
+    Its own error is not kept as the cause: its repr may show the request's headers.
+    """
+    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "***")
+    return TransportError(_USERINFO.sub("//***@", text))

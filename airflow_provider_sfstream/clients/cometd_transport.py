@@ -1,0 +1,319 @@
+"""aiocometd's long-polling transport, failing fast: no event is lost silently, because no trouble is survived."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, cast
+
+import aiohttp
+from aiocometd.constants import (
+    CONNECT_MESSAGE,
+    DISCONNECT_MESSAGE,
+    ConnectionType,
+    MetaChannel,
+    TransportState,
+)
+from aiocometd.exceptions import TransportInvalidOperation
+from aiocometd.transports.base import TransportBase
+from aiocometd.utils import get_error_code, is_event_message, is_matching_response
+from aiosfstream.exceptions import ServerError, TransportError
+
+from airflow_provider_sfstream.clients.cometd_auth import SessionAuthenticator
+from airflow_provider_sfstream.clients.cometd_http import HttpError, HttpOptions, new_session, transport_error
+from airflow_provider_sfstream.clients.cometd_messages import (
+    EventMessage,
+    MessageSplitter,
+    UnreadableMessageError,
+    parse_message,
+)
+from airflow_provider_sfstream.clients.cometd_queue import EventQueue
+
+HELD_SECONDS = 110.0
+"""How long the server may hold a ``/meta/connect`` where it does not say (Streaming API guide, "Clients and
+Timeouts")."""
+
+DISCONNECT_SECONDS = 2.0
+"""How long saying goodbye may take."""
+
+_TLS_CLOSE_SECONDS = 0.25
+
+Message = dict[str, Any]
+
+
+class CometdTransport(TransportBase):  # type: ignore[misc]
+    """One Bayeux session over long polling.
+
+    A response that did not arrive in full may have carried events that the server will not send again, and so may one
+    that nobody waited for. Whatever goes wrong therefore ends the session for good: what had arrived stays in the
+    queue, in order and without a gap, and after it comes the error. The application opens a new session from its
+    durable position.
+
+    :param queue: where event messages go.
+    :param http: how to reach the server.
+    """
+
+    def __init__(self, *, queue: EventQueue, http: HttpOptions, **options: Any) -> None:
+        super().__init__(incoming_queue=queue, loop=asyncio.get_running_loop(), ssl=http.ssl, **options)
+        self._queue = queue
+        self._http = http
+        self._last_reply: Message | None = None
+        self._renewing = asyncio.Lock()
+        self._renewed = False
+        self._http_session: aiohttp.ClientSession | None = None
+        self._reconnect_advice: Message = {}
+        self._connect_task: asyncio.Task[None] | None = None
+
+    @property
+    def connection_type(self) -> ConnectionType:
+        """Long polling, the only type that Salesforce offers."""
+        return ConnectionType.LONG_POLLING
+
+    @property
+    def last_connect_result(self) -> Message | None:
+        """The last reply to a ``/meta/connect``."""
+        return self._last_reply
+
+    async def connect(self) -> Message:
+        """Connect; where the server agrees, keep polling until the session ends.
+
+        :return: the reply to the first ``/meta/connect``, which the server is asked not to hold.
+        :raises TransportError: if the request failed.
+        """
+        if not self.client_id:
+            raise TransportInvalidOperation("Can't connect to the server without a client id. Do a handshake first.")
+        self._state = TransportState.CONNECTING
+        reply = await self._connect(advice={"timeout": 0})
+        if reply.get("successful"):
+            self._state = TransportState.CONNECTED
+            self._connect_task = asyncio.create_task(self._poll(reply))
+        return reply
+
+    async def disconnect(self) -> None:
+        """Stop polling and, if the session still lasts, say goodbye. Quietly, and within a short time."""
+        lasts = self.state == TransportState.CONNECTED
+        self._state = TransportState.DISCONNECTING
+        try:
+            await self._stop_connect_task()
+            if lasts:
+                with contextlib.suppress(Exception):
+                    async with asyncio.timeout(DISCONNECT_SECONDS):
+                        await self._send_payload([DISCONNECT_MESSAGE.copy()])
+        finally:
+            self._state = TransportState.DISCONNECTED
+
+    async def _poll(self, reply: Message) -> None:
+        try:
+            while True:
+                self._check_lasts(reply)
+                await asyncio.sleep((self.reconnect_advice.get("interval") or 0) / 1000)  # Bayeux: milliseconds
+                await self._queue.space()
+                reply = await self._connect()
+        except Exception as error:  # whatever it was, it is told to whoever reads
+            self._fail(error)
+
+    async def _connect(self, **fields: Any) -> Message:
+        reply: Message = await self._send_message(CONNECT_MESSAGE.copy(), **fields)
+        self._last_reply = reply
+        return reply
+
+    @staticmethod
+    def _check_lasts(reply: Message) -> None:
+        advised = (reply.get("advice") or {}).get("reconnect", "retry")
+        if not reply.get("successful"):
+            raise ServerError("Connect request failed.", reply)
+        if advised != "retry":
+            raise ServerError(f"The server ended the session: it advises reconnect={advised!r}.", reply)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the session: nothing that arrives from now on is delivered."""
+        self._queue.end(error)
+        if self.state in (TransportState.CONNECTING, TransportState.CONNECTED):
+            self._state = TransportState.SERVER_DISCONNECTED
+        if self._connect_task is not None and self._connect_task is not asyncio.current_task():
+            self._connect_task.cancel()
+
+    async def _send_payload_with_auth(self, payload: list[Message]) -> Message:
+        """Send; once in a session, send again with a new access token if the one in use was refused.
+
+        Salesforce refuses a request before doing any of it. A second refusal is not the token's age: it is an error.
+        """
+        token = None if self._auth is None else self._auth.access_token
+        refusal: HttpError | None = None
+        reply: Message = {}
+        try:
+            reply = await self._send_once(payload)
+        except HttpError as error:
+            if error.status != 401:
+                raise
+            refusal = error
+        if refusal is None and not _is_token_refused(reply):
+            return reply
+        if await self._has_other_token(token):
+            return await self._send_once(payload)
+        if refusal is not None:
+            raise refusal
+        return reply
+
+    async def _send_once(self, payload: list[Message]) -> Message:
+        reply: Message = await self._send_payload(payload)
+        return reply
+
+    async def _has_other_token(self, refused: str | None) -> bool:
+        if self._auth is None:
+            return False
+        async with self._renewing:
+            if self._auth.access_token != refused:
+                return True
+            if self._renewed:
+                return False
+            self._renewed = True
+            if isinstance(self._auth, SessionAuthenticator):
+                await self._auth.renew()
+            else:
+                await self._auth.authenticate()
+            return True
+
+    async def _send_final_payload(self, payload: list[Message], *, headers: dict[str, str]) -> Message:
+        try:
+            return await self._exchange(payload, headers)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            failure = transport_error(error, headers.get("Authorization"), getattr(self._auth, "access_token", None))
+        except HttpError as error:
+            if error.status == 401:  # the caller may log in again
+                raise
+            failure = error
+        except TransportError as error:
+            failure = error
+        except asyncio.CancelledError:
+            self._fail(TransportError("A request was cancelled; events that its response brought would be missing."))
+            raise
+        self._fail(failure)
+        raise failure from None
+
+    async def _exchange(self, payload: list[Message], headers: dict[str, str]) -> Message:
+        body: str | bytes = self._json_dumps(payload)
+        headers["Content-Type"] = "application/json;charset=UTF-8"
+        if self._http_session is None:
+            self._http_session = new_session(self._url)
+        async with asyncio.timeout(self._patience(payload[0])):
+            response = await self._http_session.post(
+                self._url,
+                data=body.encode("utf-8") if isinstance(body, str) else body,
+                headers=headers,
+                allow_redirects=False,
+                **self._http.request_options(self._url),
+            )
+        async with response:
+            try:
+                return await self._read(response, payload[0])
+            except TransportError:
+                if response.status < 300:
+                    raise
+                status = f"{response.status} {response.reason or ''}".rstrip()
+                raise HttpError(f"The server answered {status}.", response.status) from None
+
+    def _patience(self, request: Message) -> float:
+        """Return how many seconds the answer to ``request`` may take to begin."""
+        if not _is_held(request):
+            return self._http.timeout
+        advised = self.reconnect_advice.get("timeout")
+        return self._http.timeout + (advised / 1000 if isinstance(advised, int | float) else HELD_SECONDS)
+
+    async def _read(self, response: aiohttp.ClientResponse, request: Message) -> Message:
+        """Read a response's messages as they arrive: events to the queue; return the reply to ``request``.
+
+        While the response to a ``/meta/connect`` is read, this waits for space in the queue; never with another, which
+        an application waits for that cannot take events meanwhile.
+        """
+        incoming = _Incoming(request)
+        splitter = MessageSplitter()
+        patience = self._patience(request)
+        while True:
+            async with asyncio.timeout(patience):
+                chunk = await response.content.readany()
+            if not chunk:
+                break
+            patience = self._http.timeout
+            messages, failure = self._parse(splitter, chunk)
+            await self._process_incoming_payload(messages, response.headers)
+            for message in messages:
+                self._note(message)
+                if not is_event_message(message):
+                    incoming.take(message)
+                    continue
+                incoming.events += 1
+                self._queue.put(cast(EventMessage, message))
+                if _is_held(request):
+                    await self._queue.space()
+            if failure is not None:
+                raise failure
+        splitter.end()
+        reply = incoming.reply_or_raise()
+        if _is_held(request) and reply.get("successful") and not incoming.events:
+            self._queue.heartbeat()
+        return reply
+
+    def _parse(self, splitter: MessageSplitter, chunk: bytes) -> tuple[list[Message], UnreadableMessageError | None]:
+        """Return the messages that ``chunk`` completes and, after them, what could not be read."""
+        messages: list[Message] = []
+        try:
+            for raw in splitter.feed(chunk):
+                messages.append(parse_message(raw, self._json_loads))  # noqa: PERF401 - keeps what came before the error
+        except UnreadableMessageError as error:
+            return messages, error
+        return messages, None
+
+    def _note(self, message: Message) -> None:
+        advice = message.get("advice")
+        if isinstance(advice, dict):
+            self._reconnect_advice = {**self._reconnect_advice, **advice}
+        if "successful" in message and "subscription" in message:
+            self._update_subscriptions(message)
+
+    async def _close_http_session(self) -> None:
+        if self._http_session is None or self._http_session.closed:
+            return
+        await self._http_session.close()
+        # aiohttp's "Graceful Shutdown": the transports close in later steps of the event loop.
+        await asyncio.sleep(_TLS_CLOSE_SECONDS if self._url.startswith("https:") else 0)
+
+
+class _Incoming:
+    """What came with the response to one request besides events."""
+
+    def __init__(self, request: Message) -> None:
+        self._request = request
+        self._reply: Message | None = None
+        self._ending: Message | None = None
+        self.events = 0
+
+    def take(self, message: Message) -> None:
+        if self._reply is None and is_matching_response(message, self._request):
+            self._reply = message
+        elif not message.get("successful", True) or message["channel"] == MetaChannel.DISCONNECT:
+            self._ending = message
+
+    def reply_or_raise(self) -> Message:
+        if self._reply is not None and not self._reply.get("successful"):
+            return self._reply
+        if self._ending is not None:
+            raise ServerError("The server ended the session.", self._ending)
+        if self._reply is None:
+            raise TransportError("The response held no reply to the request.")
+        return self._reply
+
+
+def _is_held(request: Message) -> bool:
+    """Return whether the server may hold ``request`` until there are events: not the first ``/meta/connect``."""
+    return request["channel"] == MetaChannel.CONNECT and "advice" not in request
+
+
+def _is_token_refused(reply: Message) -> bool:
+    """Return whether a reply refuses the access token: 401, also as what is behind a refused handshake.
+
+    A handshake is then answered ``403::Handshake denied``, with ``401::Authentication invalid`` in ``ext.sfdc``
+    (Streaming API guide, "Handling Streaming API Errors").
+    """
+    reason = ((reply.get("ext") or {}).get("sfdc") or {}).get("failureReason")
+    return 401 in (get_error_code(reply.get("error")), get_error_code(reason))
