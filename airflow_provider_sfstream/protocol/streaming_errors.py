@@ -113,6 +113,14 @@ _BY_TEXT: tuple[tuple[str, _Rule], ...] = (
     ("view all data", _Rule(AccessDeniedError, "the user may not read these change events", _PERMISSION)),
     ("does(n.t| not) exist|unknown channel|vary only by case", _UNKNOWN_TOPIC),
     ("maximum request size", _TOO_LARGE),
+    (
+        "create_denied",
+        _Rule(
+            AccessDeniedError,
+            "it does not exist, or the user may not use it",
+            f"Check the name (upper and lower case matter). {_PERMISSION}",
+        ),
+    ),
 )
 """Regular expressions for a part of the lower-case text; the first match counts."""
 
@@ -138,6 +146,13 @@ _BY_STATUS: dict[int, _Rule] = {
     420: _THROTTLED,
     429: _THROTTLED,
 }
+
+_TLS = _Rule(
+    ConfigurationError,
+    "TLS with the org failed",
+    "Check tls_ca: it must hold the certificate authority of the org, or of a proxy on the way. Nothing was read.",
+)
+_TLS_FAULT = re.compile(r"certificate verify failed|CertificateError|SSLError|wrong version number", re.IGNORECASE)
 
 _ERROR = re.compile(r"(\d{3}):[^:]*:(.*)", re.DOTALL)
 _LONGEST_QUOTE = 500
@@ -168,18 +183,10 @@ def error_from_status(status: int | None, text: str | None = None, *, topic: str
     reported = [] if status is None else [f"HTTP {status}"]
     if text and text.strip():
         reported.append(repr(text.strip()[:_LONGEST_QUOTE]))
-    rule = _TRANSPORT
+    rule = _TLS if status is None and _TLS_FAULT.search(text or "") else _TRANSPORT
     if status is not None and status >= 400:
         rule = _BY_STATUS.get(status, _REJECTED if status < 500 else _UNAVAILABLE)
     return _error(rule, topic, reported or ["no answer"])
-
-
-def tls_error(text: str, *, topic: str) -> ConfigurationError:
-    """Return the error for an org whose certificate is not trusted, or that does not speak TLS."""
-    return ConfigurationError(
-        f"{topic}: TLS with the org failed ({text[:_LONGEST_QUOTE]!r}). Check tls_ca: it must hold the certificate "
-        "authority of the org, or of a proxy on the way. Nothing was read."
-    )
 
 
 def _rule(text: str) -> _Rule | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_sfstream import exceptions as errors
-from airflow_provider_sfstream.protocol.streaming_errors import error_from_reply, error_from_status, tls_error
+from airflow_provider_sfstream.protocol.streaming_errors import error_from_reply, error_from_status
 
 REPLAY_ID = (
     "400::The replayId {12} you provided was invalid.  Please provide a valid ID, -2 to replay all events, or -1 to "
@@ -127,6 +127,20 @@ def test_http_statuses(status: int | None, expected: type[Exception]) -> None:
     assert status is None or f"HTTP {status}" in str(error)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ClientConnectorCertificateError: Cannot connect to host x:443 ssl:True [SSLCertVerificationError: (1, '[SSL: "
+        "CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate')]",
+        "ClientConnectorSSLError: Cannot connect to host x:443 ssl:default [[SSL: WRONG_VERSION_NUMBER] wrong version]",
+    ],
+)
+def test_a_certificate_that_is_not_trusted_is_not_retried(text: str) -> None:
+    error = error_from_status(None, text, topic="/u/x")
+    assert type(error) is errors.ConfigurationError
+    assert "tls_ca" in str(error)
+
+
 def test_no_answer_at_all_has_a_text_too() -> None:
     assert "no answer" in str(error_from_status(None, topic="/u/x"))
 
@@ -136,7 +150,6 @@ def test_the_message_names_topic_cause_and_remedy() -> None:
     for part in ("/topic/T?Status='Open'", "replay ID", "{12}", "may be lost", "on_invalid_replay='earliest'"):
         assert part in str(error)
     assert "37.0" in str(error_from_reply("400::Unsupported API version.", topic="/u/x"))
-    assert "tls_ca" in str(tls_error("certificate verify failed", topic="/u/x"))
 
 
 def test_a_long_text_is_cut() -> None:
@@ -144,6 +157,6 @@ def test_a_long_text_is_cut() -> None:
     for error in (
         error_from_reply(f"400::{long}", long, topic="/u/x"),
         error_from_status(500, long, topic="/u/x"),
-        tls_error(long, topic="/u/x"),
+        error_from_status(None, f"SSLError {long}", topic="/u/x"),
     ):
         assert len(str(error)) < 2_000

@@ -1,0 +1,234 @@
+"""The blocking client of the Streaming API."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
+from typing import Any, Self, TypeVar
+
+from airflow_provider_sfstream.clients.async_streaming import AsyncStreamingClient
+from airflow_provider_sfstream.clients.cometd_messages import JsonDumps, JsonLoads
+from airflow_provider_sfstream.clients.streaming_subscription import check_arguments
+from airflow_provider_sfstream.clients.tokens import TokenProvider
+from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION
+from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+
+SILENCE_TIMEOUT = 180.0
+"""Seconds without any answer after which a connection counts as lost. Salesforce answers a poll within 110."""
+
+T = TypeVar("T")
+
+
+class StreamingClient:
+    """Reads one org's event streams; also a context manager that closes it.
+
+    An :class:`~airflow_provider_sfstream.drain.source.EventSource`. It drives an :class:`AsyncStreamingClient` on an
+    event loop of its own, in the thread that calls it: for one thread at a time, any thread, and not from inside an
+    event loop. The connection lives while a method or iterator is being waited for; between, it pauses, and Salesforce
+    ends it after 40 seconds. That end is retriable like any other.
+
+    :param token_provider: and all other arguments: see :class:`AsyncStreamingClient`.
+    :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
+    """
+
+    payload_encoding: PayloadEncoding = "json"
+    confirms_positions = False
+
+    def __init__(
+        self,
+        token_provider: TokenProvider,
+        *,
+        api_version: str = DEFAULT_API_VERSION,
+        tls_ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        allow_insecure: bool = False,
+        connection_timeout: float = 10.0,
+        max_pending_count: int = 1000,
+        json_dumps: JsonDumps | None = None,
+        json_loads: JsonLoads | None = None,
+    ) -> None:
+        self._client = AsyncStreamingClient(
+            token_provider,
+            api_version=api_version,
+            tls_ca=tls_ca,
+            proxies=proxies,
+            allow_insecure=allow_insecure,
+            connection_timeout=connection_timeout,
+            max_pending_count=max_pending_count,
+            json_dumps=json_dumps,
+            json_loads=json_loads,
+        )
+        self._loop = _PrivateLoop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def api_version(self) -> str:
+        """The API version, for example ``62.0``."""
+        return self._client.api_version
+
+    def close(self) -> None:
+        """End every subscription and free what they used. May be called again."""
+        if not self._loop.closed:
+            try:
+                self._loop.run(self._client.aclose())
+            finally:
+                self._loop.close()
+
+    def org_id(self) -> str:
+        """Return the id of the org that this client reads, 18 characters. Logs in if needed."""
+        return self._loop.run(self._client.org_id())
+
+    def renew_session(self) -> None:
+        """Forget the access token that was refused last, so that the next call logs in again."""
+        self._client.renew_session()
+
+    def schema(self, schema_id: str) -> str | None:
+        """Return the Avro schema JSON of ``schema_id``; ``None`` for a channel's name, or where there is none to get.
+
+        Asks Salesforce once for each id.
+        """
+        return self._loop.run(self._client.schema(schema_id))
+
+    def check(self, topic: str | None = None) -> None:
+        """Open a session, and subscribe to ``topic`` if one is given. Nothing is read.
+
+        :raises SalesforceStreamError: naming what does not work.
+        """
+        self._loop.run(self._client.check(topic))
+
+    def subscribe(
+        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None, idle_timeout: float
+    ) -> Iterator[EventBatch | None]:
+        """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
+
+        Memory is bounded: what waits for a slow consumer is ``max_pending_count`` messages and what the network holds.
+        The first ``next`` connects; any fault of that comes with it.
+
+        :param limit: events to yield over the whole subscription, at most; what comes beyond is thrown away.
+        :param idle_timeout: seconds without an event, once the subscription stands, after which ``None`` is yielded,
+            each time anew.
+        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises RuntimeError: if an event loop runs in this thread.
+        :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
+        """
+        check_arguments(topic, start, limit, idle_timeout=idle_timeout)
+        return self._batches(topic, start, limit, idle_timeout)
+
+    def _batches(
+        self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float
+    ) -> Iterator[EventBatch | None]:
+        responses = self._client.responses(topic, start, limit=limit, silence_timeout=SILENCE_TIMEOUT)
+        steps = _Steps(responses)
+        try:
+            while True:
+                try:
+                    batch = self._loop.run(steps.next(idle_timeout))
+                except StopAsyncIteration:
+                    return
+                yield batch
+        finally:
+            if not self._loop.closed:
+                self._loop.run(steps.aclose())
+
+
+class _Steps:
+    """Waits for the next events for a limited time, without ending the wait when the time is over."""
+
+    def __init__(self, responses: AsyncGenerator[EventBatch | None, None]) -> None:
+        self._responses = responses
+        self._task: asyncio.Task[EventBatch | None] | None = None
+        self._subscribed = False
+
+    async def next(self, seconds: float) -> EventBatch | None:
+        """Return the next events, ``None`` if there are none within ``seconds`` of a standing subscription.
+
+        :raises StopAsyncIteration: at the end.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic()) if self._subscribed else None
+            if self._task is None:
+                self._task = asyncio.ensure_future(_anext(self._responses))
+            await asyncio.wait({self._task}, timeout=left)
+            if not self._task.done():
+                return None
+            task, self._task = self._task, None
+            batch = task.result()
+            if batch is None:
+                self._subscribed = True
+                deadline = time.monotonic() + seconds
+            elif len(batch):
+                return batch
+
+    async def aclose(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+            if not task.cancelled():
+                task.exception()
+        await self._responses.aclose()
+
+
+async def _anext(responses: AsyncGenerator[T, None]) -> T:
+    return await anext(responses)
+
+
+class _PrivateLoop:
+    """An event loop that runs only while somebody waits for it.
+
+    What a signal handler raises while it runs reaches the caller, wherever in the loop it struck: asyncio itself would
+    only log it if that was within a callback, and a task's time limit would be lost.
+    """
+
+    def __init__(self) -> None:
+        self._runner: asyncio.Runner | None = None
+        self._raised: BaseException | None = None
+        self.closed = False
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the result of ``coroutine``."""
+        try:
+            runner = self._ready_runner()
+        except BaseException:
+            coroutine.close()
+            raise
+        try:
+            return runner.run(coroutine)
+        except RuntimeError:
+            if self._raised is None:
+                raise
+            raised, self._raised = self._raised, None
+            raise raised from None
+
+    def close(self) -> None:
+        self.closed = True
+        if self._runner is not None:
+            self._runner.close()
+
+    def _ready_runner(self) -> asyncio.Runner:
+        if self.closed:
+            raise RuntimeError("The Streaming API client is closed.")
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError(
+                "StreamingClient blocks, and an event loop runs in this thread. Use AsyncStreamingClient there, in "
+                "Airflow `async with SalesforceStreamingHook(...).async_client() as client`."
+            )
+        if self._runner is None:
+            self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+            self._runner.get_loop().set_exception_handler(self._on_fault)
+        return self._runner
+
+    def _on_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, BaseException) and not isinstance(error, Exception | asyncio.CancelledError):
+            self._raised = error
+            loop.stop()
+        else:
+            loop.default_exception_handler(context)

@@ -1,0 +1,125 @@
+"""The hook of the Streaming API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.clients.shared import SharedOnLoop
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    ConfigurationError,
+    IdentityError,
+    ReplayIdLostError,
+    RequestRejectedError,
+    SalesforceStreamError,
+    TopicNotFoundError,
+)
+from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
+from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.clients.async_streaming import AsyncStreamingClient
+    from airflow_provider_sfstream.clients.cometd_client import CometdClient
+    from airflow_provider_sfstream.clients.streaming import StreamingClient
+
+_async_clients: SharedOnLoop[SalesforceSettings, AsyncStreamingClient] = SharedOnLoop()
+
+_OF_THE_TOPIC = (AccessDeniedError, TopicNotFoundError, RequestRejectedError, ReplayIdLostError)
+
+
+class SalesforceStreamingHook(SalesforceLoginHook):
+    """Subscribe to Salesforce events through the Streaming API: PushTopics, generic, platform and change events.
+
+    Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``version`` (API version,
+    37.0 and up), ``auth_flow``, ``login_url``, ``refresh_token``, ``access_token``, ``proxies``, ``tls_ca`` and
+    ``allow_insecure``.
+
+    :param salesforce_conn_id: the Airflow connection.
+    """
+
+    def get_conn(self) -> StreamingClient:
+        """Return a new client, for the caller to close (``with hook.get_conn() as client``). It connects on first use.
+
+        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
+        """
+        from airflow_provider_sfstream.clients.streaming import StreamingClient
+
+        return StreamingClient(self.token_provider(), **self._way_there(self.settings()))
+
+    @asynccontextmanager
+    async def async_client(self) -> AsyncIterator[AsyncStreamingClient]:
+        """Lend the asyncio client of this connection, for as long as the context lasts.
+
+        Everybody on one event loop whose connections say the same shares one client and one login, closed when the
+        last of them leaves; each subscription has a CometD session of its own. Nothing blocks the loop. A hook reads
+        its Airflow connection once, so that a new hook sees what was edited since, and then gets another client.
+
+        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
+        """
+        settings = await self.asettings()
+        async with _async_clients.use(settings, lambda: asyncio.to_thread(self._new_async_client, settings)) as client:
+            yield client
+
+    def _new_async_client(self, settings: SalesforceSettings) -> AsyncStreamingClient:
+        # In a thread: its imports and certificate authorities take longer than an event loop should be blocked for.
+        from airflow_provider_sfstream.clients.async_streaming import AsyncStreamingClient
+
+        return AsyncStreamingClient(self._provider(settings), **self._way_there(settings))
+
+    def cometd_client(self, **arguments: Any) -> CometdClient:
+        """Return an aiosfstream client that logs in with this connection, for code written for aiosfstream.
+
+        Call it where an event loop runs. It reads the connection, so that in an async task it belongs in a thread or
+        after ``await hook.asettings()``.
+
+        :param arguments: of :class:`~airflow_provider_sfstream.clients.cometd_client.CometdClient`, such as ``replay``
+            and ``replay_fallback``.
+        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
+        """
+        from airflow_provider_sfstream.clients.async_streaming import AsyncStreamingClient
+
+        settings = self.settings()
+        return AsyncStreamingClient(self._provider(settings), **self._way_there(settings)).cometd_client(**arguments)
+
+    def test_connection(self, topic: str | None = None) -> tuple[bool, str]:
+        """Log in and shake hands with the Streaming API. Return whether all went well, and which part did not.
+
+        :param topic: a topic that the user must be able to subscribe to.
+        """
+        try:
+            client = self.get_conn()
+        except SalesforceStreamError as error:
+            return False, f"Connection fields: {error}"
+        with client:
+            try:
+                org_id = self.org_id
+            except IdentityError as error:
+                return False, f"Identity: {error}"
+            except SalesforceStreamError as error:
+                return False, f"Login: {error}"
+            try:
+                client.check()
+                if topic:
+                    client.check(topic)
+            except _OF_THE_TOPIC as error:
+                return False, f"Topic permission: {error}"
+            except SalesforceStreamError as error:
+                return False, f"Streaming endpoint: {error}"
+            reached = f"Logged in to org {org_id}; Streaming API {client.api_version} reached"
+            return True, f"{reached}{f', {topic} can be subscribed to' if topic else ''}."
+
+    def _way_there(self, settings: SalesforceSettings) -> dict[str, Any]:
+        """Return the arguments of a client, whichever, that say how to reach the Streaming API."""
+        try:
+            api_version = api_version_from(settings.version) if settings.version else DEFAULT_API_VERSION
+        except ConfigurationError as error:
+            raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}, version: {error}") from None
+        return {
+            "api_version": api_version,
+            "tls_ca": settings.tls_ca,
+            "proxies": settings.proxies,
+            "allow_insecure": settings.allow_insecure,
+        }
