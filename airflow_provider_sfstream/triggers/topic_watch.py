@@ -159,6 +159,8 @@ class TopicWatch(SharedStreamProducer):
         async with trigger.hook().async_client() as client:
             stream = trigger.stream(await client.org_id())
             start = await self._start(stream)
+            if start is StartFrom.LATEST and self._announced and not client.confirms_positions:
+                start = StartFrom.EARLIEST  # nobody is told a second time that there may be something
             self._group.org_id = stream.org_id
             log.info("Watching %s, from %s.", stream.topic, described(start))
             async with aclosing(wake_ups.wake_ups(client, trigger.topic, start, trigger.conditions)) as told:

@@ -12,7 +12,8 @@ class AsyncEventSource(Protocol):
     """A place to subscribe to one topic from an event loop: the asyncio client of either API.
 
     ``subscribe`` is an async generator of responses in stream order, the first strictly after ``start`` when it is a
-    replay ID; a keepalive is an empty batch. It asks for at most ``limit`` events over its lifetime (``None``: no
+    replay ID; a keepalive is an empty batch. A source that confirms no positions yields one as soon as the subscription
+    stands. It asks for at most ``limit`` events over its lifetime (``None``: no
     limit) and ends when all of them have been yielded. It never asks for more while its consumer is busy, so that
     memory is bounded. After ``silence_timeout`` seconds without any response, keepalives included, it ends with
     :class:`ServiceUnavailableError`. A fault ends it with a :class:`SalesforceStreamError`; closing it ends the

@@ -95,8 +95,9 @@ async def wake_ups(
     and no ``through``), and goes on from ``LATEST``, with that second ``STARTED``.
 
     Yields ``QUIET`` for an empty response while nothing waits to be told: save its ``through``, so that the position
-    of a quiet topic does not age out. A source that confirms no positions names none; there, after a ``LATEST``
-    start, a fault before the first event is followed by all retained events, so that none is missed.
+    of a quiet topic does not age out. A source that confirms no positions names none. There, ``STARTED`` comes once,
+    with the first empty response, which says that the subscription stands; and until a replay ID was seen, a fault or a
+    loss is followed by all retained events, so that none is missed.
 
     Closing the generator, or cancelling the task that waits for it, ends the subscription.
 
@@ -108,12 +109,10 @@ async def wake_ups(
         again to whoever watches after the last ``through``.
     """
     watch = _Watch(source, topic, start, conditions, silence_timeout, clock, now, sleep, random)
-    first = watch.started() if start is StartFrom.LATEST else None
-    # Where a silence names no replay ID, a fault before the first event would hide what came in between.
-    unpinned = StartFrom.LATEST if source.confirms_positions else StartFrom.EARLIEST
+    first = watch.started() if start is StartFrom.LATEST and source.confirms_positions else None
     while True:
         try:
-            async with watch.responses(None, unpinned) as responses:
+            async with watch.responses(None) as responses:
                 if first is not None:
                     yield first
                     first = None
@@ -153,15 +152,17 @@ class _Watch:
         self._event_times = EventTimes(source)
         self._unpinned = start if isinstance(start, StartFrom) else None
 
-    def responses(self, limit: int | None, unpinned: StartFrom = StartFrom.LATEST) -> ReadAhead:
-        """Return a reader of what comes from the start on, at most ``limit`` events; see :func:`arrivals`."""
+    def responses(self, limit: int | None) -> ReadAhead:
+        """Return a reader of what comes from the start on, at most ``limit`` events."""
+        # Where a silence names no replay ID, a fault before the first event would hide what came in between.
+        sees_all = limit is None and not self._source.confirms_positions
         return ReadAhead(
             arrivals(
                 self._source,
                 self._topic,
                 self._start,
                 limit=limit,
-                unpinned=unpinned,
+                unpinned=StartFrom.EARLIEST if sees_all else StartFrom.LATEST,
                 silence_timeout=self._silence_timeout,
                 clock=self._clock,
                 sleep=self._sleep,
@@ -178,16 +179,15 @@ class _Watch:
         response = await responses.next(None if due == inf else seconds)
         if response is None:
             return None
-        if not len(response) and not response.latest_replay_id:
-            return None if self._untold else WakeUp(WakeUpReason.QUIET)
         unpinned, self._unpinned = self._unpinned, None
         if len(response):
             await self._count(response)
             return None
-        self._untold.confirm(response.latest_replay_id)
+        if response.latest_replay_id:
+            self._untold.confirm(response.latest_replay_id)
         if unpinned is StartFrom.LATEST:
             return self.started()
-        return None if self._untold else WakeUp(WakeUpReason.QUIET, through=response.latest_replay_id)
+        return None if self._untold else WakeUp(WakeUpReason.QUIET, through=response.latest_replay_id or None)
 
     def started(self) -> WakeUp:
         """Return the wake-up for a start at ``LATEST``, pinned or not yet."""
@@ -200,7 +200,7 @@ class _Watch:
         """
         if self._unpinned is not None:
             raise error
-        self._start = self._unpinned = StartFrom.LATEST
+        self._start = self._unpinned = StartFrom.LATEST if self._source.confirms_positions else StartFrom.EARLIEST
         self._untold.forget_position()
         return self._untold.tell(WakeUpReason.REPLAY_LOST, self._clock())
 

@@ -208,6 +208,17 @@ async def test_a_topic_that_is_quiet_for_a_day_wakes_its_dags_once() -> None:
     assert fired == [(10, "events"), (34, "quiet"), (58, "quiet")]
 
 
+async def test_a_push_topic_wakes_its_dags_before_they_can_lose_their_place() -> None:
+    time = [NOON]
+    watch = TopicWatch(watcher(topic="/topic/Orders"), now=lambda: time[0])
+    fired = []
+    for hour in range(1, 30):
+        time[0] = NOON + timedelta(hours=hour)
+        if watch._tell(STREAM, WakeUp(WakeUpReason.QUIET)).fires:
+            fired.append(hour)
+    assert fired == [12, 24]
+
+
 async def test_a_restart_does_not_begin_the_quiet_day_anew() -> None:
     state = AssetState()
     state.values[STATE_KEY] = saved(b"\1")
