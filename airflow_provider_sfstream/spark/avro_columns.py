@@ -76,6 +76,17 @@ def members_of(schema: dict[str, Any]) -> tuple[Member, ...]:
         raise ValueError(f"broken Avro schema ({type(error).__name__}: {error})") from error
 
 
+def tells_time(schema: dict[str, Any]) -> bool:
+    """Tell whether every event of a record schema has a time: ``commitTimestamp`` or ``CreatedDate``, never null."""
+    members = members_of(schema)
+    header = next((member.value.members for member in members if member.name == "ChangeEventHeader"), None)
+    if header is not None:
+        return any(member.name == "commitTimestamp" for member in header)
+    required = {field["name"] for field in schema["fields"] if not isinstance(field["type"], list)}
+    created = next((member for member in members if member.name == "CreatedDate"), None)
+    return created is not None and created.value.type == "timestamp" and created.field in required
+
+
 def needs_fastavro(members: Iterable[Member]) -> bool:
     """Tell whether a value is kept as JSON text, which only fastavro's plain Python values can give."""
 

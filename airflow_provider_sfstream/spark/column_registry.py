@@ -44,17 +44,17 @@ class ColumnRegistry:
         columns = [{"name": name, "type": type_} for name, type_ in self.columns.items()]
         return json.dumps({"format": FORMAT, "version": VERSION, "columns": columns}, indent=1)
 
-    def place(self, wanted: Iterable[tuple[str, ColumnType]], reserved: Iterable[str]) -> dict[str, str]:
-        """Return the column for each of one schema's wanted columns, registering those that are new.
+    def place(self, wanted: Iterable[tuple[str, ColumnType]], reserved: Iterable[str]) -> tuple[str, ...]:
+        """Return the column for each of one source's wanted columns, in order, registering those that are new.
 
         No two wanted columns share one, and none takes a ``reserved`` name.
         """
         taken = {name.lower() for name in reserved}
-        placed: dict[str, str] = {}
+        placed: list[str] = []
         for name, type_ in wanted:
-            placed[name] = self._place(name, type_, taken)
-            taken.add(placed[name].lower())
-        return placed
+            placed.append(self._place(name, type_, taken))
+            taken.add(placed[-1].lower())
+        return tuple(placed)
 
     def _place(self, name: str, type_: ColumnType, taken: set[str]) -> str:
         known = {column.lower(): column for column in self.columns}

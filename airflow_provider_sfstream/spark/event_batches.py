@@ -16,7 +16,11 @@ import pyarrow.compute
 
 from airflow_provider_sfstream.spark.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.spark.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.decoding import DecodedEvents, DecoderChoice, EventDecoder
+from airflow_provider_sfstream.spark.avro_decoding import AvroDecoder, DecoderChoice
+from airflow_provider_sfstream.spark.decoded_events import DecodedEvents, EventDecoder
+from airflow_provider_sfstream.spark.json_decoding import JsonDecoder, SelfDescribedDecoder
+from airflow_provider_sfstream.spark.payload_formats import Format
+from airflow_provider_sfstream.spark.self_described import Field
 
 ENVELOPE: dict[str, ColumnType] = {
     "_replay_id": "binary",
@@ -58,10 +62,18 @@ class WindowReference:
 
 @dataclass(frozen=True)
 class SchemaPlan:
-    """One Avro schema of a table, and the table's column for each of its members."""
+    """One Avro schema of a table, and the table's column for each of its members; for payloads of either encoding."""
 
     schema_json: str
-    columns: dict[str, str]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FieldsPlan:
+    """What events of one format that describe themselves have, and the table's column for each of these fields."""
+
+    fields: tuple[Field, ...]
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,7 @@ class TablePlan:
 
     columns: dict[str, ColumnType]
     schemas: dict[str, SchemaPlan]
+    fields: dict[Format, FieldsPlan]
     windows: tuple[WindowReference, ...]
     decoder: DecoderChoice = "auto"
     time_from: int | None = None
@@ -94,7 +107,7 @@ def table_rows(plan: TablePlan, count: Callable[[Counter[Any]], None]) -> Rows:
         schema = plan.arrow_schema()
         for batch in batches:
             counted: Counter[Any] = Counter()
-            for group, schema_plan, decoder in _by_schema(batch, plan):
+            for group, columns, decoder in _by_source(batch, plan):
                 decoded, failures = decoder.decode_all(group.column("payload").to_pylist())
                 bad = {failure.row for failure in failures}
                 if bad:
@@ -102,7 +115,7 @@ def table_rows(plan: TablePlan, count: Callable[[Counter[Any]], None]) -> Rows:
                     counted.update(("undecodable", window) for window in outcasts.column("window").to_pylist())
                 if decoded is not None:
                     counted["decoder", decoder.decoder] += len(group)
-                    yield _assemble(plan, schema_plan, decoder, decoded, group, schema, counted)
+                    yield _assemble(plan, columns, decoded, group, schema, counted)
             count(counted)
 
     return rows
@@ -114,7 +127,7 @@ def quarantine_rows(plan: TablePlan) -> Rows:
     def rows(batches: Batches) -> Batches:
         schema = quarantine_schema()
         for batch in batches:
-            for group, _, decoder in _by_schema(batch, plan):
+            for group, _, decoder in _by_source(batch, plan):
                 _, failures = decoder.decode_all(group.column("payload").to_pylist())
                 if failures:
                     outcasts = group.take([failure.row for failure in failures])
@@ -136,17 +149,32 @@ def refused_rows(reasons: dict[str, str], windows: tuple[WindowReference, ...]) 
 
 
 @lru_cache(maxsize=256)
-def _decoder(schema_json: str, choice: DecoderChoice) -> EventDecoder:
-    return EventDecoder(schema_json, choice)  # kept over the tasks of one Python worker, and so is its probe
+def _decoder(format_: Format, source: SchemaPlan | FieldsPlan, choice: DecoderChoice) -> EventDecoder:
+    """Kept over the tasks of one Python worker, and so is what it has found out about its first payloads."""
+    if isinstance(source, FieldsPlan):
+        return SelfDescribedDecoder(format_, source.fields)
+    return AvroDecoder(source.schema_json, choice) if format_ == "avro" else JsonDecoder(source.schema_json)
 
 
-def _by_schema(batch: pa.RecordBatch, plan: TablePlan) -> Iterator[tuple[pa.RecordBatch, SchemaPlan, EventDecoder]]:
-    schema_ids = batch.column("schema_id")
-    for schema_id in pa.compute.unique(schema_ids).to_pylist():
-        chosen = pa.compute.equal(schema_ids, schema_id)
-        group = batch if pa.compute.all(chosen).as_py() else batch.filter(chosen)
-        schema_plan = plan.schemas[schema_id]
-        yield group, schema_plan, _decoder(schema_plan.schema_json, plan.decoder)
+def _by_source(
+    batch: pa.RecordBatch, plan: TablePlan
+) -> Iterator[tuple[pa.RecordBatch, tuple[str, ...], EventDecoder]]:
+    """Split a batch by what decodes it, and give the columns that this fills."""
+    for format_, part in _by_value(batch, "format"):
+        if format_ in plan.fields:
+            fields = plan.fields[format_]
+            yield part, fields.columns, _decoder(format_, fields, plan.decoder)
+            continue
+        for schema_id, group in _by_value(part, "schema_id"):
+            schema = plan.schemas[schema_id]
+            yield group, schema.columns, _decoder(format_, schema, plan.decoder)
+
+
+def _by_value(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    values = batch.column(column)
+    for value in pa.compute.unique(values).to_pylist():
+        chosen = pa.compute.equal(values, value)
+        yield value, batch if pa.compute.all(chosen).as_py() else batch.filter(chosen)
 
 
 def _split(group: pa.RecordBatch, bad: set[int]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -156,8 +184,7 @@ def _split(group: pa.RecordBatch, bad: set[int]) -> tuple[pa.RecordBatch, pa.Rec
 
 def _assemble(
     plan: TablePlan,
-    schema_plan: SchemaPlan,
-    decoder: EventDecoder,
+    columns: tuple[str, ...],
     decoded: DecodedEvents,
     group: pa.RecordBatch,
     schema: pa.Schema,
@@ -167,8 +194,7 @@ def _assemble(
     times = pa.compute.coalesce(decoded.event_times, received)
     values = _envelope(plan.windows, group) | {"_received_at": received, "_event_time": times}
     values["event_date"] = times.cast(pa.date32())
-    for member, column in zip(decoder.members, decoded.columns, strict=True):
-        values[schema_plan.columns[member.name]] = column
+    values |= zip(columns, decoded.columns, strict=True)
     arrays = [
         conform(values[field.name], field.type) if field.name in values else pa.nulls(len(group), field.type)
         for field in schema

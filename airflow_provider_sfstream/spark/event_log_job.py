@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.counting import CounterParam
-from airflow_provider_sfstream.spark.decoding import DecoderChoice
 from airflow_provider_sfstream.spark.deduplication import Duplicates, find_duplicates
 from airflow_provider_sfstream.spark.event_batches import (
     TablePlan,
@@ -23,9 +23,11 @@ from airflow_provider_sfstream.spark.event_batches import (
     table_rows,
 )
 from airflow_provider_sfstream.spark.event_tables import QUARANTINE_TABLE, Dates, EventTables, Partition
+from airflow_provider_sfstream.spark.field_survey import FoundFields, survey_fields
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.landed_windows import LandedWindow, read_rows, read_windows
-from airflow_provider_sfstream.spark.table_plans import place_columns, read_schemas
+from airflow_provider_sfstream.spark.payload_formats import WITH_SCHEMA, Format, table_of_topic
+from airflow_provider_sfstream.spark.table_plans import TableSources, place_columns, read_schemas, sources_by_table
 from airflow_provider_sfstream.spark.table_writers import WriterChoice, choose_writer
 
 log = logging.getLogger(__name__)
@@ -145,31 +147,35 @@ class _Job:
 
     def run(self) -> None:
         present = self._survey()
-        dates = self._dates()
+        own_tables = tuple(table_of_topic(window.topic) for window in self._windows)
+        found = FoundFields()
+        if any(format_ not in WITH_SCHEMA for format_, _, _ in present):
+            found = survey_fields(self._rows, own_tables)
+        sources = sources_by_table(present, self._schemas, found, own_tables)
+        dates = self._dates(found)
         for table in self._tables.names():
             self._tables.remove_leftovers(table)
         before = {table: self._tables.partitions(table, dates) for table in self._tables.names()}
-        duplicates = self._find_duplicates(before)
+        duplicates = self._find_duplicates({table: before.get(table, []) for table in sources})
         self._metrics.rows_in, self._metrics.duplicates = duplicates.rows, duplicates.count
         rows = duplicates.remove_from(self._rows)
         written: dict[str, set[Partition]] = {}
-        for table, schemas in self._schemas.tables.items():
-            chosen = {schema_id: text for schema_id, text in schemas.items() if schema_id in present}
-            if chosen:
-                known = rows.where(rows.schema_id.isin(list(chosen))) if set(chosen) != present else rows
-                written[table] = self._write_table(table, chosen, known)
-        self._write_quarantine(rows, present)
+        unusable = {id_ for format_, id_, _ in present if format_ in WITH_SCHEMA}.difference(self._schemas.usable())
+        for table, source in sources.items():
+            known = source.choose(rows) if len(sources) > 1 or unusable else rows
+            written[table] = self._write_table(table, source, known)
+        self._write_quarantine(rows, unusable)
         for table, partitions in before.items():
             stale = {p for p in partitions if p[1] in self._own} - written.get(table, set())
             self._tables.remove(table, sorted(stale))
 
-    def _survey(self) -> set[str | None]:
-        """Return the schema ids of the landed rows, after comparing the rows with what the manifests count."""
+    def _survey(self) -> set[tuple[Format, str | None, int]]:
+        """Return format, schema id and window of the landed rows, after comparing their number with the manifests."""
         found: Counter[int] = Counter()
-        present: set[str | None] = set()
-        for row in self._rows.groupBy("window", "schema_id").count().collect():
+        present: set[tuple[Format, str | None, int]] = set()
+        for row in self._rows.groupBy("format", "schema_id", "window").count().collect():
             found[row["window"]] += row["count"]
-            present.add(row["schema_id"])
+            present.add((row["format"], row["schema_id"], row["window"]))
         for number, window in enumerate(self._windows):
             if found[number] != window.event_count:
                 raise ConfigurationError(
@@ -178,11 +184,11 @@ class _Job:
                 )
         return present
 
-    def _dates(self) -> Dates:
+    def _dates(self, own: FoundFields) -> Dates:
         """Return the event dates that these windows can touch; ``None``: any."""
         spans = [window.event_dates() for window in self._windows if window.files]
         known = [span for span in spans if span is not None]
-        if len(known) < len(spans) or not self._schemas.all_tell_time():
+        if len(known) < len(spans) or own.some_tell_no_time or not self._schemas.all_tell_time():
             return None
         return min(first for first, _ in known), max(last for _, last in known)
 
@@ -192,21 +198,21 @@ class _Job:
         read = {
             table: [partition for partition in partitions if partition[1] not in skipped]
             for table, partitions in before.items()
-            if table in self._schemas.tables
         }
         return find_duplicates(self._rows, self._tables.keys(read), self._references)
 
-    def _write_table(self, table: str, schemas: dict[str, str], rows: Any) -> set[Partition]:
+    def _write_table(self, table: str, sources: TableSources, rows: Any) -> set[Partition]:
         """Write the events of one table; return the partitions that it wrote."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
         registry = self._tables.read_registry(table)
-        columns, plans = place_columns(table, schemas, registry)
+        columns, schemas, fields = place_columns(table, sources, registry)
         # First the registry: no data file ever has a column that it lacks.
         self._tables.write_registry(table, registry)
         plan = TablePlan(
             columns,
-            plans,
+            schemas,
+            fields,
             self._references,
             self._options.decoder,
             _microseconds(self._options.event_time_from),
@@ -229,15 +235,15 @@ class _Job:
             if key[0] == "decoder":
                 metrics.decoders[key[1]] = metrics.decoders.get(key[1], 0) + count
 
-    def _write_quarantine(self, rows: Any, present: set[str | None]) -> None:
+    def _write_quarantine(self, rows: Any, unusable: set[str | None]) -> None:
         """Write what could not be decoded; windows that had such rows before and have none now lose them there."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        usable = {schema_id for schemas in self._schemas.tables.values() for schema_id in schemas}
-        if present - usable:
-            unusable = rows.where(rows.schema_id.isNull() | ~rows.schema_id.isin(sorted(usable)))
+        if unusable:
+            without = rows.schema_id.isNull() | ~rows.schema_id.isin(sorted(self._schemas.usable()))
+            refused = rows.where(rows.format.isin(list(WITH_SCHEMA)) & without)
             refuse = refused_rows(self._schemas.refused, self._references)
-            self._outcasts.append(unusable.mapInArrow(refuse, from_arrow_schema(quarantine_schema())))
+            self._outcasts.append(refused.mapInArrow(refuse, from_arrow_schema(quarantine_schema())))
         self._tables.remove_leftovers(QUARANTINE_TABLE)
         kept: set[str] = set()
         if self._outcasts:

@@ -14,6 +14,7 @@ from functools import reduce
 from typing import Any, Protocol
 
 from airflow_provider_sfstream.exceptions import ManifestError
+from airflow_provider_sfstream.spark.payload_formats import ENCODINGS, own_format
 
 FORMAT, VERSIONS = "sfstream-manifest", (1,)
 RAW_SCHEMA = (
@@ -41,6 +42,7 @@ class LandedWindow:
     event_count: int
     first_event_time: datetime | None
     last_event_time: datetime | None
+    payload_encoding: str = "avro"
 
     @classmethod
     def from_json(cls, text: str, url: str) -> LandedWindow:
@@ -52,8 +54,8 @@ class LandedWindow:
             document = json.loads(text)
             if document["format"] != FORMAT or document["version"] not in VERSIONS:
                 raise ValueError("not a manifest of a version known here")
-            if document["payload_encoding"] != "avro":
-                raise ValueError(f"its payloads are {document['payload_encoding']!r}, this job decodes 'avro'")
+            if document["payload_encoding"] not in ENCODINGS:
+                raise ValueError(f"its payloads are {document['payload_encoding']!r}, this job decodes {ENCODINGS}")
             folder = url.rpartition("/")[0]
             window = cls(
                 window_id=_segment(document["window_id"]),
@@ -64,6 +66,7 @@ class LandedWindow:
                 event_count=document["event_count"],
                 first_event_time=_time(document["first_event_time"]),
                 last_event_time=_time(document["last_event_time"]),
+                payload_encoding=document["payload_encoding"],
             )
             if sum(file["rows"] for file in document["files"]) != window.event_count:
                 raise ValueError("its files do not add up to its event count")
@@ -107,15 +110,30 @@ def read_windows(files: TextFiles, manifest_urls: Iterable[str]) -> list[LandedW
 
 
 def read_rows(spark: Any, windows: list[LandedWindow]) -> Any:
-    """Return the raw rows of all windows, with the number of each window in the list as ``window``."""
+    """Return the raw rows of all windows, with the number of each window in the list as ``window`` and what the
+    payload is as ``format``."""
     from pyspark.sql import functions
 
     parts = [
-        spark.read.schema(RAW_SCHEMA).parquet(*window.files).withColumn("window", functions.lit(number))
+        spark.read.schema(RAW_SCHEMA)
+        .parquet(*window.files)
+        .withColumn("window", functions.lit(number))
+        .withColumn("format", _format(window))
         for number, window in enumerate(windows)
         if window.files
     ]
     return reduce(lambda one, other: one.unionByName(other), parts)
+
+
+def _format(window: LandedWindow) -> Any:
+    """Return the format of the window's rows. A JSON payload has the schema that its own window names, or none: what
+    a window gives does not depend on which others are read beside it."""
+    from pyspark.sql import functions as f
+
+    if window.payload_encoding == "avro":
+        return f.lit("avro")
+    own = f.lit(own_format(window.topic))
+    return f.when(f.col("schema_id").isin(sorted(window.schemas)), "json").otherwise(own) if window.schemas else own
 
 
 def _segment(name: str) -> str:

@@ -1,18 +1,21 @@
-"""From the schemas of the windows at hand to one plan for each table, placing every field in a column."""
+"""From what the windows at hand have to one plan for each table, placing every field in a column."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_sfstream.spark.avro_columns import members_of
+from airflow_provider_sfstream.spark.avro_columns import members_of, tells_time
 from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
-from airflow_provider_sfstream.spark.event_batches import ENVELOPE, PARTITIONS, SchemaPlan
+from airflow_provider_sfstream.spark.event_batches import ENVELOPE, PARTITIONS, FieldsPlan, SchemaPlan
 from airflow_provider_sfstream.spark.event_tables import check_table_name
+from airflow_provider_sfstream.spark.field_survey import FoundFields
 from airflow_provider_sfstream.spark.landed_windows import LandedWindow, TextFiles
+from airflow_provider_sfstream.spark.payload_formats import WITH_SCHEMA, Format
+from airflow_provider_sfstream.spark.self_described import Field
 
 log = logging.getLogger(__name__)
 
@@ -24,9 +27,13 @@ class Schemas:
     tables: dict[str, dict[str, str]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
+    def usable(self) -> set[str]:
+        """Return the ids of the readable schemas."""
+        return {schema_id for schemas in self.tables.values() for schema_id in schemas}
+
     def all_tell_time(self) -> bool:
         """Tell whether every event has a time of its own, so that it has the same event date in every window."""
-        return all(_tells_time(text) for schemas in self.tables.values() for text in schemas.values())
+        return all(tells_time(json.loads(text)) for schemas in self.tables.values() for text in schemas.values())
 
 
 def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
@@ -50,30 +57,66 @@ def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
     return found
 
 
+@dataclass
+class TableSources:
+    """What the rows of one table are made from: Avro schemas by id, fields of events that describe themselves by
+    format, and the numbers of the windows that have such events."""
+
+    schemas: dict[str, str] = field(default_factory=dict)
+    fields: dict[Format, dict[Field, str]] = field(default_factory=dict)
+    windows: set[int] = field(default_factory=set)
+
+    def choose(self, rows: Any) -> Any:
+        """Return the landed rows of this table."""
+        described = rows.format.isin(list(WITH_SCHEMA))
+        chosen = described & rows.schema_id.isin(sorted(self.schemas))
+        return rows.where(chosen | (~described & rows.window.isin(sorted(self.windows))))
+
+
+def sources_by_table(
+    present: Iterable[tuple[Format, str | None, int]], schemas: Schemas, found: FoundFields, tables: Sequence[str]
+) -> dict[str, TableSources]:
+    """Return what goes to each table.
+
+    :param present: format, schema id and window of the landed rows.
+    :param tables: the table of each window's rows that describe themselves.
+    """
+    sources: dict[str, TableSources] = {}
+    table_of = {schema_id: table for table, ids in schemas.tables.items() for schema_id in ids}
+    for format_, schema_id, window in present:
+        if format_ not in WITH_SCHEMA:
+            table = sources.setdefault(tables[window], TableSources())
+            table.windows.add(window)
+            table.fields[format_] = found.tables.get(tables[window], {}).get(format_, {})
+        elif schema_id in table_of:
+            name = table_of[schema_id]
+            sources.setdefault(name, TableSources()).schemas[schema_id] = schemas.tables[name][schema_id]
+    return sources
+
+
 def place_columns(
-    table: str, schemas: dict[str, str], registry: ColumnRegistry
-) -> tuple[dict[str, Any], dict[str, SchemaPlan]]:
-    """Return the columns that events of these schemas have in the table, and how each schema fills them.
+    table: str, sources: TableSources, registry: ColumnRegistry
+) -> tuple[dict[str, Any], dict[str, SchemaPlan], dict[Format, FieldsPlan]]:
+    """Return the columns that these events have in the table, and how each schema and each format fills them.
 
     New columns are added to ``registry``; a field whose type is not its column's is written elsewhere, and logged.
     """
-    plans: dict[str, SchemaPlan] = {}
-    for schema_id, text in sorted(schemas.items()):
-        members = members_of(json.loads(text))
-        placed = registry.place([(m.name, m.value.type) for m in members], reserved=(*ENVELOPE, *PARTITIONS))
-        for name, column in placed.items():
-            if name.lower() != column.lower():
-                log.warning(
-                    "%s.%s of schema %s is written to column %s: its type differs.", table, name, schema_id, column
-                )
-        plans[schema_id] = SchemaPlan(text, placed)
-    used = {column for plan in plans.values() for column in plan.columns.values()}
-    return {name: type_ for name, type_ in registry.columns.items() if name in used}, plans
+    schemas: dict[str, SchemaPlan] = {}
+    fields: dict[Format, FieldsPlan] = {}
+    for schema_id, text in sorted(sources.schemas.items()):
+        wanted = [(member.name, member.value.type) for member in members_of(json.loads(text))]
+        schemas[schema_id] = SchemaPlan(text, _place(f"{table} (schema {schema_id})", wanted, registry))
+    for format_, found in sorted(sources.fields.items()):
+        names = [(spelling, field.type) for field, spelling in found.items()]
+        fields[format_] = FieldsPlan(tuple(found), _place(table, names, registry))
+    plans: list[SchemaPlan | FieldsPlan] = [*schemas.values(), *fields.values()]
+    used = {column for plan in plans for column in plan.columns}
+    return {name: type_ for name, type_ in registry.columns.items() if name in used}, schemas, fields
 
 
-def _tells_time(schema_json: str) -> bool:
-    for member in members_of(json.loads(schema_json)):
-        if member.name == "ChangeEventHeader" and "commitTimestamp" in (m.name for m in member.value.members):
-            return True
-    fields = {item["name"]: item["type"] for item in json.loads(schema_json)["fields"]}
-    return fields.get("CreatedDate") == "long"
+def _place(where: str, wanted: Sequence[tuple[str, Any]], registry: ColumnRegistry) -> tuple[str, ...]:
+    columns = registry.place(wanted, reserved=(*ENVELOPE, *PARTITIONS))
+    for (name, _), column in zip(wanted, columns, strict=True):
+        if name.lower() != column.lower():
+            log.warning("%s of %s is written to column %s: its type differs.", name, where, column)
+    return columns

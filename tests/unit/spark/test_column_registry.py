@@ -7,27 +7,27 @@ from airflow_provider_sfstream.spark.column_registry import ColumnRegistry, merg
 
 def test_a_column_keeps_its_type_and_a_conflict_gets_one_of_its_own() -> None:
     registry = ColumnRegistry()
-    assert registry.place([("Amount__c", "double")], ()) == {"Amount__c": "Amount__c"}
-    assert registry.place([("Amount__c", "string")], ()) == {"Amount__c": "Amount__c__string"}
-    assert registry.place([("Amount__c", "string")], ()) == {"Amount__c": "Amount__c__string"}
-    assert registry.place([("Amount__c", "double")], ()) == {"Amount__c": "Amount__c"}
+    assert registry.place([("Amount__c", "double")], ()) == ("Amount__c",)
+    assert registry.place([("Amount__c", "string")], ()) == ("Amount__c__string",)
+    assert registry.place([("Amount__c", "string")], ()) == ("Amount__c__string",)
+    assert registry.place([("Amount__c", "double")], ()) == ("Amount__c",)
     assert registry.columns == {"Amount__c": "double", "Amount__c__string": "string"}
 
 
 def test_a_conflict_with_a_conflict_column_gets_a_number() -> None:
     registry = ColumnRegistry({"A": "double", "A__string": "date"})
-    assert registry.place([("A", "string")], ()) == {"A": "A__string_2"}
+    assert registry.place([("A", "string")], ()) == ("A__string_2",)
 
 
 def test_names_are_one_column_whatever_their_case_and_two_fields_never_share_one() -> None:
     registry = ColumnRegistry({"Amount__c": "double"})
-    assert registry.place([("amount__C", "double")], ()) == {"amount__C": "Amount__c"}
+    assert registry.place([("amount__C", "double")], ()) == ("Amount__c",)
     placed = registry.place([("Amount__c", "double"), ("AMOUNT__c", "double")], ())
-    assert placed == {"Amount__c": "Amount__c", "AMOUNT__c": "AMOUNT__c__double"}
+    assert placed == ("Amount__c", "AMOUNT__c__double")
 
 
 def test_reserved_names_are_left_alone() -> None:
-    assert ColumnRegistry().place([("Event_Date", "date")], ("event_date",)) == {"Event_Date": "Event_Date__date"}
+    assert ColumnRegistry().place([("Event_Date", "date")], ("event_date",)) == ("Event_Date__date",)
 
 
 def test_structs_grow_and_do_not_change() -> None:
@@ -39,7 +39,7 @@ def test_structs_grow_and_do_not_change() -> None:
     assert merge_types({"array": "string"}, {"map": "string"}) is None
     assert merge_types("int", "long") is None
     registry = ColumnRegistry({"Address": old})
-    assert registry.place([("Address", {"struct": {"a": "long"}})], ()) == {"Address": "Address__struct"}
+    assert registry.place([("Address", {"struct": {"a": "long"}})], ()) == ("Address__struct",)
 
 
 def test_it_is_read_back_as_it_was_written() -> None:

@@ -53,7 +53,7 @@ def test_without_event_times_any_date_is_possible(tmp_path: Path) -> None:
     [
         {"format": "other"},
         {"version": 2},
-        {"payload_encoding": "json"},
+        {"payload_encoding": "protobuf"},
         {"event_count": 2},
         {"window_id": "../w"},
         {"files": [{"name": "../part.parquet", "rows": 1}]},

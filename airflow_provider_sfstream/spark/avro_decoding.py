@@ -1,4 +1,4 @@
-"""From payloads to columns: pyruhvro where it can, fastavro where it must, and every undecodable payload by itself.
+"""Avro payloads to columns: pyruhvro where it can, fastavro where it must, and every undecodable payload by itself.
 
 Every payload is checked to its last byte. Before pyruhvro sees it, eight random bytes are appended, which the schema
 reads as a closing number: if the event ends early or late, those bytes are not where they should be.
@@ -11,41 +11,31 @@ import json
 import logging
 import os
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import fastavro
 import pyarrow as pa
 import pyarrow.compute
 
-from airflow_provider_sfstream.spark.arrow_columns import convert_member, member_from_python, times_of_milliseconds
+from airflow_provider_sfstream.spark.arrow_columns import convert_member, member_from_python
 from airflow_provider_sfstream.spark.avro_columns import Member, members_of, needs_fastavro
+from airflow_provider_sfstream.spark.decoded_events import (
+    DecodedEvents,
+    Undecodable,
+    event_times,
+    isolate,
+    joined,
+    let_through,
+)
 
 log = logging.getLogger(__name__)
 
 DecoderChoice = Literal["auto", "fastavro"]
 _PROBED_PAYLOADS = 16
-_TIME = pa.timestamp("us", tz="UTC")
 
 
-@dataclass(frozen=True)
-class DecodedEvents:
-    """Columns of equal length: one for each member of the schema, and the event times (null where there is none)."""
-
-    columns: list[pa.Array]
-    event_times: pa.Array
-
-
-@dataclass(frozen=True)
-class Undecodable:
-    """A payload (its place in the list) that is not an event of its schema, and why."""
-
-    row: int
-    reason: str
-
-
-class EventDecoder:
+class AvroDecoder:
     """Decodes the payloads of one schema.
 
     :param schema_json: the Avro schema that the payloads were written with.
@@ -76,15 +66,12 @@ class EventDecoder:
         """Return the events of all decodable payloads, in order, and the payloads that are none."""
         if not self._probed and payloads:
             self._probe(payloads[:_PROBED_PAYLOADS])
-        parts, failures = _isolate(self._decode, payloads)
-        if not parts:
-            return None, failures
-        columns = [pa.concat_arrays(arrays) for arrays in zip(*(part.columns for part in parts), strict=True)]
-        return DecodedEvents(columns, pa.concat_arrays([part.event_times for part in parts])), failures
+        parts, failures = isolate(self._decode, payloads)
+        return joined(parts), failures
 
     def _decode(self, payloads: Sequence[bytes]) -> DecodedEvents:
         columns = self._with_pyruhvro(payloads) if self._pyruhvro else self._with_fastavro(payloads)
-        return DecodedEvents(columns, _event_times(self.members, columns, len(payloads)))
+        return DecodedEvents(columns, event_times(self.members, columns, len(payloads)))
 
     def _with_pyruhvro(self, payloads: Sequence[bytes]) -> list[pa.Array]:
         framed = self._pyruhvro.deserialize_array([payload + self._end for payload in payloads], self._framed_json)
@@ -112,13 +99,13 @@ class EventDecoder:
         if not self._pyruhvro:
             return
         library, self._pyruhvro = self._pyruhvro, None
-        good = [payload for payload in payloads if not _isolate(self._decode, [payload])[1]]
+        good = [payload for payload in payloads if not isolate(self._decode, [payload])[1]]
         expected = self._with_fastavro(good)
         self._pyruhvro = library
         try:
             agrees = all(map(_same, self._with_pyruhvro(good), expected))
         except BaseException as error:
-            _let_through(error)
+            let_through(error)
             agrees = False
         if not agrees or not good:
             # Without one good payload nothing is known; the next batch is probed again.
@@ -128,46 +115,9 @@ class EventDecoder:
                 log.warning("pyruhvro cannot decode events of %s as fastavro does; using fastavro.", self._name)
 
 
-def _isolate(
-    decode: Callable[[Sequence[bytes]], DecodedEvents], payloads: Sequence[bytes], first: int = 0
-) -> tuple[list[DecodedEvents], list[Undecodable]]:
-    """Decode in as few calls as possible, halving what fails until each bad payload stands alone."""
-    if not payloads:
-        return [], []
-    try:
-        return [decode(payloads)], []
-    except BaseException as error:  # a Rust panic is no Exception
-        _let_through(error)
-        if len(payloads) == 1:
-            return [], [Undecodable(first, f"{type(error).__name__}: {error}"[:500])]
-    middle = len(payloads) // 2
-    parts, failures = _isolate(decode, payloads[:middle], first)
-    more_parts, more_failures = _isolate(decode, payloads[middle:], first + middle)
-    return parts + more_parts, failures + more_failures
-
-
 def _same(one: pa.Array, other: pa.Array) -> bool:
     # As text, not-a-number equals itself.
     return bool(one.equals(other)) or one.to_string() == other.to_string()
-
-
-def _let_through(error: BaseException) -> None:
-    """Raise again what is not about a payload."""
-    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-        raise error
-    if isinstance(error, MemoryError):
-        raise error
-
-
-def _event_times(members: Sequence[Member], columns: Sequence[pa.Array], rows: int) -> pa.Array:
-    """Return when each event happened: the commit of a change event, else ``CreatedDate``."""
-    times = pa.nulls(rows, _TIME)
-    for member, column in zip(members, columns, strict=True):
-        if member.name == "ChangeEventHeader" and pa.types.is_struct(column.type):
-            return times_of_milliseconds(column.field("commitTimestamp"))
-        if member.name == "CreatedDate" and column.type == _TIME:
-            times = column
-    return times
 
 
 def _without_ornament(schema: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.spark.decoding import EventDecoder
+from airflow_provider_sfstream.spark.avro_decoding import AvroDecoder
 from tests.support.landing_files import encode
 
 PERSON = {"type": "record", "name": "Person", "fields": [{"name": "First", "type": ["null", "string"]}]}
@@ -42,7 +42,7 @@ def event(**fields: Any) -> bytes:
     )
 
 
-def rows(decoder: EventDecoder, payloads: list[bytes]) -> tuple[list[dict[str, Any]], list[int]]:
+def rows(decoder: AvroDecoder, payloads: list[bytes]) -> tuple[list[dict[str, Any]], list[int]]:
     """Return the decoded rows, and the places of what could not be decoded."""
     decoded, failures = decoder.decode_all(payloads)
     if decoded is None:
@@ -55,11 +55,11 @@ def rows(decoder: EventDecoder, payloads: list[bytes]) -> tuple[list[dict[str, A
 
 
 @pytest.fixture(params=["auto", "fastavro"])
-def decoder(request: pytest.FixtureRequest) -> EventDecoder:
-    return EventDecoder(json.dumps(SCHEMA), request.param)
+def decoder(request: pytest.FixtureRequest) -> AvroDecoder:
+    return AvroDecoder(json.dumps(SCHEMA), request.param)
 
 
-def test_values_have_their_real_types(decoder: EventDecoder) -> None:
+def test_values_have_their_real_types(decoder: AvroDecoder) -> None:
     born, seen = -40 * 365 * 86_400_000, MILLISECONDS
     found, failures = rows(decoder, [event(Name="Acme", Born=born, Seen=seen), event(Name={"First": "A"}, Score=0.5)])
     header = {"changedFields": ["0x2"], "commitTimestamp": MILLISECONDS}
@@ -72,7 +72,7 @@ def test_values_have_their_real_types(decoder: EventDecoder) -> None:
 
 
 def test_pyruhvro_is_used_where_it_can_be() -> None:
-    decoder = EventDecoder(json.dumps(SCHEMA))
+    decoder = AvroDecoder(json.dumps(SCHEMA))
     rows(decoder, [event()])
     assert decoder.decoder == "pyruhvro"
 
@@ -85,7 +85,7 @@ def test_pyruhvro_is_used_where_it_can_be() -> None:
 def test_fastavro_takes_over_what_pyruhvro_cannot_do(avro: Any) -> None:
     schema = {"type": "record", "name": "X__e", "fields": [{"name": "a", "type": avro}]}
     value: Any = b"abc" if "bytes" in avro or isinstance(avro, dict) else {"a": None} if "X__e" in avro else 1 << 40
-    decoder = EventDecoder(json.dumps(schema))
+    decoder = AvroDecoder(json.dumps(schema))
     found, failures = rows(decoder, [encode(schema, {"a": value})])
     assert decoder.decoder == "fastavro"
     expected = value if isinstance(value, bytes) else json.dumps(value)
@@ -95,7 +95,7 @@ def test_fastavro_takes_over_what_pyruhvro_cannot_do(avro: Any) -> None:
 @pytest.mark.parametrize(
     "damage", [lambda p: p[:-1], lambda p: p + b"\0", lambda p: b"", lambda p: b"\xff" * 40, lambda p: p + p]
 )
-def test_a_damaged_payload_is_found_and_its_neighbours_are_kept(decoder: EventDecoder, damage: Any) -> None:
+def test_a_damaged_payload_is_found_and_its_neighbours_are_kept(decoder: AvroDecoder, damage: Any) -> None:
     payloads = [event(Name=str(number)) for number in range(33)]
     for place in (0, 7, 8, 32):
         payloads[place] = damage(payloads[place])
@@ -104,7 +104,7 @@ def test_a_damaged_payload_is_found_and_its_neighbours_are_kept(decoder: EventDe
     assert [row["Name"] for row in found] == [str(n) for n in range(33) if n not in failures]
 
 
-def test_a_batch_of_nothing_but_damage_and_the_next_one(decoder: EventDecoder) -> None:
+def test_a_batch_of_nothing_but_damage_and_the_next_one(decoder: AvroDecoder) -> None:
     assert rows(decoder, [b"\xff"] * 20) == ([], list(range(20)))
     assert rows(decoder, []) == ([], [])
     assert len(rows(decoder, [event()])[0]) == 1
@@ -113,12 +113,12 @@ def test_a_batch_of_nothing_but_damage_and_the_next_one(decoder: EventDecoder) -
 @pytest.mark.parametrize(
     "fields", [{"Born": 1 << 62}, {"Seen": 1 << 62}, {"Seen": MILLISECONDS * 1000}, {"Born": -(1 << 60)}]
 )
-def test_a_time_that_cannot_be_is_damage(decoder: EventDecoder, fields: dict[str, int]) -> None:
+def test_a_time_that_cannot_be_is_damage(decoder: AvroDecoder, fields: dict[str, int]) -> None:
     found, failures = rows(decoder, [event(), event(**fields), event()])
     assert (len(found), failures) == (2, [1])
 
 
-def test_text_that_is_not_utf_8_is_damage(decoder: EventDecoder) -> None:
+def test_text_that_is_not_utf_8_is_damage(decoder: AvroDecoder) -> None:
     payloads = [event(Name="plain"), event(Name="plain").replace(b"plain", b"p\xff\xfein")]
     assert rows(decoder, payloads)[1] == [1]
 
@@ -131,7 +131,7 @@ def test_both_libraries_give_the_same_or_none() -> None:
         if number % 4:
             payload[chance.randrange(len(payload))] = chance.randrange(256)
         payloads.append(bytes(payload))
-    fast, slow = (EventDecoder(json.dumps(SCHEMA), choice) for choice in ("auto", "fastavro"))
+    fast, slow = (AvroDecoder(json.dumps(SCHEMA), choice) for choice in ("auto", "fastavro"))
     slow_rows, slow_failures = rows(slow, payloads)
     fast_rows, fast_failures = rows(fast, payloads)
     assert len(slow_failures) > 50

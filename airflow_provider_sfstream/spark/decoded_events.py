@@ -1,0 +1,94 @@
+"""What decoding gives, whatever the payloads are, and how what cannot be decoded is told apart from its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from airflow_provider_sfstream.spark.arrow_columns import times_of_milliseconds
+from airflow_provider_sfstream.spark.avro_columns import Member
+
+TIME = pa.timestamp("us", tz="UTC")
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class DecodedEvents:
+    """Columns of equal length: those that the decoder's plan names, and the event times (null where there is none)."""
+
+    columns: list[pa.Array]
+    event_times: pa.Array
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """A payload (its place in the list) that is not an event, and why."""
+
+    row: int
+    reason: str
+
+    @classmethod
+    def because(cls, row: int, error: BaseException) -> Undecodable:
+        reason = f"{type(error).__name__}: {error}"[:500]
+        return cls(row, reason.encode(errors="backslashreplace").decode())
+
+
+class EventDecoder(Protocol):
+    """Decodes payloads of one kind."""
+
+    @property
+    def decoder(self) -> str:
+        """What decodes, as the metrics name it."""
+        ...
+
+    def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
+        """Return the events of all decodable payloads, in order, and the payloads that are none."""
+        ...
+
+
+def isolate(
+    decode: Callable[[Sequence[_Item]], DecodedEvents], items: Sequence[_Item], first: int = 0
+) -> tuple[list[DecodedEvents], list[Undecodable]]:
+    """Decode in as few calls as possible, halving what fails until each bad item stands alone."""
+    if not items:
+        return [], []
+    try:
+        return [decode(items)], []
+    except BaseException as error:  # a Rust panic is no Exception
+        let_through(error)
+        if len(items) == 1:
+            return [], [Undecodable.because(first, error)]
+    middle = len(items) // 2
+    parts, failures = isolate(decode, items[:middle], first)
+    more_parts, more_failures = isolate(decode, items[middle:], first + middle)
+    return parts + more_parts, failures + more_failures
+
+
+def joined(parts: Sequence[DecodedEvents]) -> DecodedEvents | None:
+    """Return decoded parts as one; ``None`` if there are none."""
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    columns = [pa.concat_arrays(arrays) for arrays in zip(*(part.columns for part in parts), strict=True)]
+    return DecodedEvents(columns, pa.concat_arrays([part.event_times for part in parts]))
+
+
+def let_through(error: BaseException) -> None:
+    """Raise again what is not about a payload."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        raise error
+    if isinstance(error, MemoryError):
+        raise error
+
+
+def event_times(members: Sequence[Member], columns: Sequence[pa.Array], rows: int) -> pa.Array:
+    """Return when each event happened: the commit of a change event, else ``CreatedDate``."""
+    times = pa.nulls(rows, TIME)
+    for member, column in zip(members, columns, strict=True):
+        if member.name == "ChangeEventHeader" and pa.types.is_struct(column.type):
+            return times_of_milliseconds(column.field("commitTimestamp"))
+        if member.name == "CreatedDate" and column.type == TIME:
+            times = column
+    return times

@@ -1,0 +1,110 @@
+"""From JSON payloads to columns: by the event's Avro schema, or by what the JSON itself holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from airflow_provider_sfstream.spark.arrow_columns import arrow_type
+from airflow_provider_sfstream.spark.avro_columns import members_of, tells_time
+from airflow_provider_sfstream.spark.decoded_events import DecodedEvents, Undecodable, event_times, isolate, joined
+from airflow_provider_sfstream.spark.json_columns import RecordReader
+from airflow_provider_sfstream.spark.json_times import read_times
+from airflow_provider_sfstream.spark.json_values import kind_name, parse_object
+from airflow_provider_sfstream.spark.payload_formats import Format
+from airflow_provider_sfstream.spark.self_described import Body, Field, column_value, field_type, read_body
+
+_Parsed = TypeVar("_Parsed")
+_AT_A_TIME = 1_024
+"""Payloads whose parsed values are in memory together. With ten times as many, Python's search for cycles among them
+takes longer than the parsing."""
+_KEYS = frozenset(("schema", "payload", "event"))
+
+
+class JsonDecoder:
+    """Decodes platform and change events by their Avro schema, to the columns that events in Avro have.
+
+    :raises ValueError: if ``schema_json`` is not an Avro record schema.
+    """
+
+    decoder = "json"
+
+    def __init__(self, schema_json: str) -> None:
+        schema = json.loads(schema_json)
+        self._members = members_of(schema)
+        self._tells_time = tells_time(schema)
+        self._reader = RecordReader(self._members)
+
+    def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
+        """Return the events of all decodable payloads, in order, and the payloads that are none."""
+        return _decode_parsed(payloads, _record, self._columns)
+
+    def _columns(self, records: Sequence[dict[str, Any]]) -> DecodedEvents:
+        columns = self._reader.read(records)
+        times = event_times(self._members, columns, len(records))
+        if self._tells_time and times.null_count:
+            raise ValueError("the event does not tell its time")
+        return DecodedEvents(columns, times)
+
+
+class SelfDescribedDecoder:
+    """Decodes events that no schema describes.
+
+    :param fields: those that the events have, one column for each.
+    """
+
+    decoder = "json"
+
+    def __init__(self, format_: Format, fields: Sequence[Field]) -> None:
+        self._format = format_
+        self._fields = fields
+        self._numbers = {field: number for number, field in enumerate(fields)}
+
+    def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
+        """Return the events of all decodable payloads, in order, and the payloads that are none."""
+        return _decode_parsed(payloads, lambda payload: read_body(self._format, payload), self._columns)
+
+    def _columns(self, bodies: Sequence[Body]) -> DecodedEvents:
+        columns: list[list[Any]] = [[None] * len(bodies) for _ in self._fields]
+        for row, body in enumerate(bodies):
+            for name, value in body.fields.items():
+                type_ = field_type(value)
+                columns[self._numbers[Field(name.lower(), type_)]][row] = column_value(value, type_)
+        arrays = [pa.array(values, arrow_type(field.type)) for values, field in zip(columns, self._fields, strict=True)]
+        return DecodedEvents(arrays, read_times([body.time for body in bodies]))
+
+
+def _decode_parsed(
+    payloads: Sequence[bytes], parse: Callable[[bytes], _Parsed], columns: Callable[[Sequence[_Parsed]], DecodedEvents]
+) -> tuple[DecodedEvents | None, list[Undecodable]]:
+    """Parse each payload once, by itself, and make columns of all that are events."""
+    parts: list[DecodedEvents] = []
+    failures: list[Undecodable] = []
+    for start in range(0, len(payloads), _AT_A_TIME):
+        parsed: list[_Parsed] = []
+        rows: list[int] = []
+        for row, payload in enumerate(payloads[start : start + _AT_A_TIME], start):
+            try:
+                parsed.append(parse(payload))
+                rows.append(row)
+            except (ValueError, ArithmeticError, RecursionError) as error:
+                failures.append(Undecodable.because(row, error))
+        decoded, misfits = isolate(columns, parsed)
+        parts += decoded
+        failures += [Undecodable(rows[misfit.row], misfit.reason) for misfit in misfits]
+    return joined(parts), sorted(failures, key=lambda failure: failure.row)
+
+
+def _record(payload: bytes) -> dict[str, Any]:
+    """Return the fields of a platform or change event."""
+    document = parse_object(payload)
+    unknown = document.keys() - _KEYS
+    if unknown:
+        raise ValueError(f"the event has a key {min(unknown)!r}, which is not known here")
+    record = document.get("payload")
+    if type(record) is not dict:
+        raise ValueError(f"payload is {kind_name(record)}, not an object")
+    return record

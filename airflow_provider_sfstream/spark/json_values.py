@@ -1,0 +1,116 @@
+"""JSON text to Python values, so that nothing is lost on the way, and back.
+
+What JSON readers commonly let pass is refused here, because a value would silently change: a key that an object has
+twice (the first would be lost), ``NaN`` and ``Infinity``, half of a surrogate pair, text that is not UTF-8.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from decimal import Decimal
+from typing import Any
+
+_ALWAYS_EXACT = 16
+"""Characters of a number with a point and no exponent: at most 15 digits, which every double keeps."""
+_MOST_DIGITS = 17
+"""Significant digits that a double can be told apart by."""
+
+
+def parse(payload: bytes) -> Any:
+    """Return the value of a JSON text in UTF-8.
+
+    A number with a point or an exponent is a ``float`` if its digits can be had back from that, else a ``Decimal``;
+    any other number is an ``int``.
+
+    :raises ValueError: if it is not JSON text, or if a value could not be kept as it is.
+    """
+    value = _DECODER.decode(payload.decode())
+    if b"\\u" in payload:
+        _encoded(value)
+    return value
+
+
+def parse_object(payload: bytes) -> dict[str, Any]:
+    """Return the JSON object of a text, as :func:`parse` does.
+
+    :raises ValueError: if it is none.
+    """
+    value = parse(payload)
+    if type(value) is not dict:
+        raise ValueError(f"not a JSON object, but {kind_name(value)}")
+    return value
+
+
+def json_text(value: Any) -> str:
+    """Return a parsed value as JSON text: numbers with all their digits, keys in their order."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except TypeError:  # there is a Decimal in it, which the library cannot write as a number
+        return _exact_text(value)
+
+
+def as_double(number: int) -> float:
+    """Return an integer as a double.
+
+    :raises ValueError: if that would not be the same number.
+    """
+    try:
+        double = float(number)
+    except OverflowError:
+        double = math.inf
+    if double != number:
+        raise ValueError(f"{number} would lose digits as a double")
+    return double
+
+
+def digits_survive(text: str, number: float) -> bool:
+    """Tell whether the decimal number in ``text`` can be had back from ``number``, its nearest double."""
+    wanted = Decimal(text)
+    digits = len(wanted.as_tuple().digits)
+    if not math.isfinite(number):
+        return False
+    return Decimal(number) == wanted or (digits <= _MOST_DIGITS and Decimal(f"{number:.{digits - 1}e}") == wanted)
+
+
+def kind_name(value: Any) -> str:
+    """Return what JSON calls a parsed value."""
+    if isinstance(value, bool):
+        return "a boolean"
+    names = {dict: "an object", list: "an array", str: "text", type(None): "null", Decimal: "a number of many digits"}
+    return names.get(type(value), "a number")
+
+
+def _number(text: str) -> float | Decimal:
+    number = float(text)
+    if len(text) <= _ALWAYS_EXACT and "e" not in text and "E" not in text:
+        return number
+    return number if digits_survive(text, number) else Decimal(text)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there more than once")
+    return found
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _encoded(value: Any) -> None:
+    """:raises UnicodeEncodeError: if there is half of a surrogate pair, which is no character."""
+    json.dumps(value, ensure_ascii=False, default=str).encode()
+
+
+def _exact_text(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json_text(key)}: {_exact_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_exact_text, value)) + "]"
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_refuse)
