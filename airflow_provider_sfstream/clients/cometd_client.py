@@ -14,12 +14,7 @@ from aiosfstream import ReplayMarkerStorage, ReplayMarkerStoragePolicy, ReplayOp
 from aiosfstream.auth import AuthenticatorBase
 from aiosfstream.exceptions import ClientError, ClientInvalidOperation, ServerError, translate_errors
 
-from airflow_provider_sfstream.clients.cometd_http import (
-    DEFAULT_API_VERSION,
-    HttpOptions,
-    checked_api_version,
-    cometd_url,
-)
+from airflow_provider_sfstream.clients.cometd_http import HttpOptions, cometd_url
 from airflow_provider_sfstream.clients.cometd_messages import (
     EventMessage,
     JsonDumps,
@@ -36,6 +31,7 @@ from airflow_provider_sfstream.clients.cometd_replay import (
     is_replay_id_refused,
 )
 from airflow_provider_sfstream.clients.cometd_transport import CometdTransport
+from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
 from airflow_provider_sfstream.protocol.topics import channel_of
 
 LOGGER = logging.getLogger(__name__)
@@ -100,7 +96,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         proxy: str | None = None,
         allow_insecure: bool = False,
     ) -> None:
-        self.api_version = checked_api_version(api_version)
+        self.api_version = api_version_from(api_version)
         super().__init__(
             authenticator,
             replay=replay,

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiosfstream.exceptions import TransportError
 
 from airflow_provider_sfstream import __version__
+from airflow_provider_sfstream.clients.proxies import proxy_for
 from airflow_provider_sfstream.clients.tls import is_loopback
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
-DEFAULT_API_VERSION = "62.0"
-OLDEST_API_VERSION = 37
-"""Salesforce retired older versions of the Streaming API (Streaming API guide, "API End-of-Life Policy")."""
-
-_VERSION = re.compile(r"[vV]?(\d{2,3})(?:\.0)?")
 _USERINFO = re.compile(r"//[^/@\s]*@")
 
 
@@ -28,11 +24,13 @@ class HttpError(TransportError):  # type: ignore[misc]
     """Salesforce, or something on the way to it, answered with an HTTP error instead of Bayeux messages.
 
     :param status: the HTTP status.
+    :param text: the beginning of the body, at most 500 characters.
     """
 
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, status: int, text: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.text = text
 
 
 @dataclass(frozen=True)
@@ -53,33 +51,10 @@ class HttpOptions:
     def request_options(self, url: str) -> dict[str, Any]:
         """Return the keyword arguments of aiohttp's request methods for a request to ``url``."""
         options: dict[str, Any] = {
-            "proxy": self.proxy_for(url),
+            "proxy": self.proxy or proxy_for(url, {}),
             "timeout": aiohttp.ClientTimeout(total=None, sock_connect=self.timeout),
         }
         return options if self.ssl is None else {**options, "ssl": self.ssl}
-
-    def proxy_for(self, url: str) -> str | None:
-        """Return the URL of the proxy to use for ``url``, if any."""
-        if self.proxy is not None:
-            return self.proxy
-        parts = urlsplit(url)
-        if not parts.hostname or proxy_bypass(parts.hostname):
-            return None
-        return getproxies().get(parts.scheme)
-
-
-def checked_api_version(version: str) -> str:
-    """Return ``version`` as URLs have it, for example ``62.0``.
-
-    :raises ConfigurationError: if it is none, or one that Salesforce has retired.
-    """
-    match = _VERSION.fullmatch(str(version).strip())
-    if match is None or int(match[1]) < OLDEST_API_VERSION:
-        raise ConfigurationError(
-            f"API version {version!r} cannot be used with the Streaming API: give one like {DEFAULT_API_VERSION}, from "
-            f"{OLDEST_API_VERSION}.0 up. Nothing was contacted."
-        )
-    return f"{int(match[1])}.0"
 
 
 def cometd_url(instance_url: str, api_version: str, *, allow_insecure: bool) -> str:
@@ -111,13 +86,19 @@ def new_session(url: str) -> aiohttp.ClientSession:
     )
 
 
-def transport_error(error: BaseException, *secrets: str | None) -> TransportError:
-    """Return the error for what the HTTP library raised, without anything secret.
+def transport_error(error: BaseException) -> TransportError:
+    """Return the error for what the HTTP library raised.
 
-    Its own error is not kept as the cause: its repr may show the request's headers.
+    Its own error is not kept as the cause: its repr may show the request's headers. What TLS raised is.
     """
-    text = f"{type(error).__name__}: {error}".rstrip(": ")
-    for secret in secrets:
-        if secret:
-            text = text.replace(secret, "***")
-    return TransportError(_USERINFO.sub("//***@", text))
+    text = "the server did not answer in time" if isinstance(error, TimeoutError) else str(error)
+    failure = TransportError(_USERINFO.sub("//***@", f"{type(error).__name__}: {text}".rstrip(": ")))
+    failure.__cause__ = next((arg for arg in _chain(error) if isinstance(arg, ssl.SSLError)), None)
+    return failure
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    following: BaseException | None = error
+    while following is not None:
+        yield following
+        following = following.__cause__ or following.__context__

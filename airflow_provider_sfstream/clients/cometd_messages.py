@@ -36,7 +36,7 @@ _OPEN, _CLOSE = b"{[", b"}]"
 
 
 class UnreadableMessageError(TransportError):  # type: ignore[misc]
-    """A response body, or one message in it, is not what Bayeux allows; everything before it was delivered."""
+    """One message cannot be read, and would not be if it came again; everything before it was delivered."""
 
 
 class EventMessage(dict[str, Any]):
@@ -105,7 +105,8 @@ class MessageSplitter:
     def feed(self, chunk: bytes) -> Iterator[RawMessage]:
         """Yield the messages that ``chunk`` completes, in order. Exhaust it before feeding the next chunk.
 
-        :raises UnreadableMessageError: at what cannot be part of an array of messages, or is too large.
+        :raises TransportError: at what cannot be part of an array of messages.
+        :raises UnreadableMessageError: if a message is too large.
         """
         self._buffer += chunk
         while self._position < len(self._buffer):
@@ -121,10 +122,10 @@ class MessageSplitter:
     def end(self) -> None:
         """Check that the body was complete.
 
-        :raises UnreadableMessageError: if it broke off.
+        :raises TransportError: if it broke off.
         """
         if not self._ended:
-            raise UnreadableMessageError("The response broke off: its array of messages has no end.")
+            raise TransportError("The response broke off: its array of messages has no end.")
 
     def _begin(self) -> bool:
         """Go to the beginning of a message, if there is one yet."""
@@ -142,7 +143,7 @@ class MessageSplitter:
             self._position += 1
             return True
         if byte != b"{"[0] or self._ended:
-            raise UnreadableMessageError("The response is not a JSON array of Bayeux messages.")
+            raise TransportError("The response is not a JSON array of Bayeux messages.")
         self._start = self._position
         self._position += 1
         self._depth = 1

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import MutableMapping
 from typing import Any
 
 from aiosfstream import ReplayMarker, ReplayMarkerStorage
 from aiosfstream.exceptions import ReplayError, ServerError
 
+from airflow_provider_sfstream.exceptions import ReplayIdLostError
+from airflow_provider_sfstream.protocol.streaming_errors import error_from_reply
 from airflow_provider_sfstream.protocol.topics import channel_of
-
-_REPLAY_ID_REFUSED = re.compile(r"400:[^:]*:.*replayId.*\binvalid\b", re.IGNORECASE | re.DOTALL)
 
 
 def is_replay_id_refused(error: ServerError) -> bool:
     """Return whether Salesforce refused a subscription because of its replay ID, and for no other reason.
 
-    It then answers ``400::The replayId {N} you provided was invalid.  Please provide a valid ID, -2 to replay all
-    events, or -1 to replay only new events.`` (Streaming API guide, "Streaming API Error Codes"). Other errors are 400
-    too: an unknown channel, a replay map without the channel.
+    Other errors are 400 too: an unknown channel, a replay map without the channel.
     """
-    return _REPLAY_ID_REFUSED.match(error.error or "") is not None
+    return isinstance(error_from_reply(error.error, topic=""), ReplayIdLostError)
 
 
 class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]

@@ -11,23 +11,18 @@ from aiocometd.constants import (
     CONNECT_MESSAGE,
     DISCONNECT_MESSAGE,
     ConnectionType,
-    MetaChannel,
     TransportState,
 )
 from aiocometd.exceptions import TransportInvalidOperation
 from aiocometd.transports.base import TransportBase
-from aiocometd.utils import get_error_code, is_event_message, is_matching_response
+from aiocometd.utils import get_error_code, is_event_message
 from aiosfstream.exceptions import ServerError, TransportError
 
 from airflow_provider_sfstream.clients.cometd_auth import SessionAuthenticator
 from airflow_provider_sfstream.clients.cometd_http import HttpError, HttpOptions, new_session, transport_error
-from airflow_provider_sfstream.clients.cometd_messages import (
-    EventMessage,
-    MessageSplitter,
-    UnreadableMessageError,
-    parse_message,
-)
+from airflow_provider_sfstream.clients.cometd_messages import EventMessage
 from airflow_provider_sfstream.clients.cometd_queue import EventQueue
+from airflow_provider_sfstream.clients.cometd_response import Message, Response, is_held
 
 HELD_SECONDS = 110.0
 """How long the server may hold a ``/meta/connect`` where it does not say (Streaming API guide, "Clients and
@@ -37,8 +32,6 @@ DISCONNECT_SECONDS = 2.0
 """How long saying goodbye may take."""
 
 _TLS_CLOSE_SECONDS = 0.25
-
-Message = dict[str, Any]
 
 
 class CometdTransport(TransportBase):  # type: ignore[misc]
@@ -109,7 +102,9 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
                 await asyncio.sleep((self.reconnect_advice.get("interval") or 0) / 1000)  # Bayeux: milliseconds
                 await self._queue.space()
                 reply = await self._connect()
-        except Exception as error:  # whatever it was, it is told to whoever reads
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # told to whoever reads, also what a signal handler raised just here
             self._fail(error)
 
     async def _connect(self, **fields: Any) -> Message:
@@ -175,21 +170,23 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
             return True
 
     async def _send_final_payload(self, payload: list[Message], *, headers: dict[str, str]) -> Message:
+        failure: Exception
         try:
             return await self._exchange(payload, headers)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            failure = transport_error(error, headers.get("Authorization"), getattr(self._auth, "access_token", None))
         except HttpError as error:
-            if error.status == 401:  # the caller may log in again
+            error.text = error.text.replace(headers.get("Authorization", "").rpartition(" ")[2] or "\0", "***")
+            if error.status == 401:  # another token may be accepted
                 raise
             failure = error
-        except TransportError as error:
+        except (TransportError, ServerError) as error:
             failure = error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            failure = transport_error(error)
         except asyncio.CancelledError:
-            self._fail(TransportError("A request was cancelled; events that its response brought would be missing."))
+            self._fail(TransportError("A request was cancelled: events that came with its response may be missing."))
             raise
         self._fail(failure)
-        raise failure from None
+        raise failure
 
     async def _exchange(self, payload: list[Message], headers: dict[str, str]) -> Message:
         body: str | bytes = self._json_dumps(payload)
@@ -205,64 +202,39 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
                 **self._http.request_options(self._url),
             )
         async with response:
-            try:
-                return await self._read(response, payload[0])
-            except TransportError:
-                if response.status < 300:
-                    raise
-                status = f"{response.status} {response.reason or ''}".rstrip()
-                raise HttpError(f"The server answered {status}.", response.status) from None
+            return await self._read(Response(response, payload[0], self._json_loads))
 
     def _patience(self, request: Message) -> float:
         """Return how many seconds the answer to ``request`` may take to begin."""
-        if not _is_held(request):
+        if not is_held(request):
             return self._http.timeout
         advised = self.reconnect_advice.get("timeout")
         return self._http.timeout + (advised / 1000 if isinstance(advised, int | float) else HELD_SECONDS)
 
-    async def _read(self, response: aiohttp.ClientResponse, request: Message) -> Message:
-        """Read a response's messages as they arrive: events to the queue; return the reply to ``request``.
+    async def _read(self, response: Response) -> Message:
+        """Take a response's messages as they arrive: events to the queue; return the reply to the request.
 
-        While the response to a ``/meta/connect`` is read, this waits for space in the queue; never with another, which
-        an application waits for that cannot take events meanwhile.
+        While the response to a held ``/meta/connect`` is read, this waits for space in the queue; never with another,
+        for which an application waits that cannot take events meanwhile.
         """
-        incoming = _Incoming(request)
-        splitter = MessageSplitter()
-        patience = self._patience(request)
-        while True:
-            async with asyncio.timeout(patience):
-                chunk = await response.content.readany()
-            if not chunk:
-                break
-            patience = self._http.timeout
-            messages, failure = self._parse(splitter, chunk)
-            await self._process_incoming_payload(messages, response.headers)
-            for message in messages:
-                self._note(message)
-                if not is_event_message(message):
-                    incoming.take(message)
-                    continue
-                incoming.events += 1
-                self._queue.put(cast(EventMessage, message))
-                if _is_held(request):
-                    await self._queue.space()
-            if failure is not None:
-                raise failure
-        splitter.end()
-        reply = incoming.reply_or_raise()
-        if _is_held(request) and reply.get("successful") and not incoming.events:
+        held = is_held(response.request)
+        arriving = response.messages(self._patience(response.request), self._http.timeout)
+        async with contextlib.aclosing(arriving):
+            async for messages in arriving:
+                await self._process_incoming_payload(messages, response.headers)
+                for message in messages:
+                    if not is_event_message(message):
+                        self._note(message)
+                        response.note(message)
+                        continue
+                    response.events += 1
+                    self._queue.put(cast(EventMessage, message))
+                    if held:
+                        await self._queue.space()
+        reply = response.reply()
+        if held and reply.get("successful") and not response.events:
             self._queue.heartbeat()
         return reply
-
-    def _parse(self, splitter: MessageSplitter, chunk: bytes) -> tuple[list[Message], UnreadableMessageError | None]:
-        """Return the messages that ``chunk`` completes and, after them, what could not be read."""
-        messages: list[Message] = []
-        try:
-            for raw in splitter.feed(chunk):
-                messages.append(parse_message(raw, self._json_loads))  # noqa: PERF401 - keeps what came before the error
-        except UnreadableMessageError as error:
-            return messages, error
-        return messages, None
 
     def _note(self, message: Message) -> None:
         advice = message.get("advice")
@@ -277,36 +249,6 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         await self._http_session.close()
         # aiohttp's "Graceful Shutdown": the transports close in later steps of the event loop.
         await asyncio.sleep(_TLS_CLOSE_SECONDS if self._url.startswith("https:") else 0)
-
-
-class _Incoming:
-    """What came with the response to one request besides events."""
-
-    def __init__(self, request: Message) -> None:
-        self._request = request
-        self._reply: Message | None = None
-        self._ending: Message | None = None
-        self.events = 0
-
-    def take(self, message: Message) -> None:
-        if self._reply is None and is_matching_response(message, self._request):
-            self._reply = message
-        elif not message.get("successful", True) or message["channel"] == MetaChannel.DISCONNECT:
-            self._ending = message
-
-    def reply_or_raise(self) -> Message:
-        if self._reply is not None and not self._reply.get("successful"):
-            return self._reply
-        if self._ending is not None:
-            raise ServerError("The server ended the session.", self._ending)
-        if self._reply is None:
-            raise TransportError("The response held no reply to the request.")
-        return self._reply
-
-
-def _is_held(request: Message) -> bool:
-    """Return whether the server may hold ``request`` until there are events: not the first ``/meta/connect``."""
-    return request["channel"] == MetaChannel.CONNECT and "advice" not in request
 
 
 def _is_token_refused(reply: Message) -> bool:
