@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error)
     try:
         if options.topics is not None:
-            org.topics.load(read_topics_file(options.topics))
+            org.load_topics(read_topics_file(options.topics))
         asyncio.run(_run(org, options))
     except (OSError, RuntimeError, ValueError) as error:
         return _complain(error)

@@ -6,24 +6,21 @@ JSON; a request that cannot be carried out changes nothing and is answered with 
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
 from aiohttp import web
 
 from airflow_provider_sfstream.localorg import admin_faults
-from airflow_provider_sfstream.localorg.bus import ReplayIdCorruptedError, StoredEvent
+from airflow_provider_sfstream.localorg.admin_events import EventControls
+from airflow_provider_sfstream.localorg.bus import ReplayIdCorruptedError
 from airflow_provider_sfstream.localorg.knobs import Knobs
 from airflow_provider_sfstream.localorg.org import Org
-from airflow_provider_sfstream.localorg.payloads import decode
 from airflow_provider_sfstream.localorg.topics import TopicDefinition
 
 PREFIX = "/admin"
-_CHUNK = 2_000
-_LARGEST_PAGE = 2_000
 
 Body = dict[str, Any]
 
@@ -31,6 +28,7 @@ Body = dict[str, Any]
 def routes(org: Org) -> list[web.RouteDef]:
     """Return the routes under ``/admin``."""
     admin = _Admin(org)
+    events = EventControls(org)
     faults = admin_faults.FaultControls(org)
     table: list[tuple[str, str, Callable[[web.Request, Body], Awaitable[Any]]]] = [
         ("GET", "/org", admin.describe),
@@ -38,8 +36,10 @@ def routes(org: Org) -> list[web.RouteDef]:
         ("PUT", "/topics", admin.load_topics),
         ("PUT", "/topics/{name}", admin.put_topic),
         ("PUT", "/channels/{name}", admin.put_channel),
-        ("POST", "/events", admin.publish),
-        ("GET", "/events", admin.record),
+        ("PUT", "/push_topics/{name}", admin.put_push_topic),
+        ("PUT", "/generic_channels", admin.put_generic_channel),
+        ("POST", "/events", events.publish),
+        ("GET", "/events", events.record),
         ("GET", "/knobs", admin.get_knobs),
         ("PATCH", "/knobs", admin.turn_knobs),
         ("DELETE", "/knobs", admin.reset_knobs),
@@ -84,13 +84,20 @@ class _Admin:
             "delivered": self._org.deliveries.used,
             "published": self._org.publications.used,
             "streams": [{"topic": s.topic, "events": s.delivered} for s in self._org.subscriptions],
+            "cometd_sessions": [
+                {"client_id": s.client_id, "subscriptions": list(s.subscriptions), "events": s.delivered}
+                for s in self._org.cometd
+            ],
         }
 
     async def list_topics(self, request: web.Request, body: Body) -> Any:
-        return {"topics": [self._shown(topic) for topic in self._org.topics.all()]}
+        return {
+            "topics": [self._shown(topic) for topic in self._org.topics.all()],
+            "streaming_channels": list(self._org.streaming_channels),
+        }
 
     async def load_topics(self, request: web.Request, body: Body) -> Any:
-        self._org.topics.load(body)
+        self._org.load_topics(body)
         return await self.list_topics(request, {})
 
     async def put_topic(self, request: web.Request, body: Body) -> Any:
@@ -99,36 +106,11 @@ class _Admin:
     async def put_channel(self, request: web.Request, body: Body) -> Any:
         return self._shown(self._org.topics.define_channel(request.match_info["name"], body["members"]))
 
-    async def publish(self, request: web.Request, body: Body) -> Any:
-        """Publish ``events``, or ``count`` events made from a ``template``; large numbers in several transactions."""
-        topic = self._topic(body["topic"])
-        schema_id = body.get("schema_id")
-        generated = "count" in body
-        count = int(body["count"]) if generated else len(body["events"])
-        replay_ids: list[bytes] = []
-        event_ids: list[str | None] = []
-        for start in range(0, count, _CHUNK):
-            indexes = range(start, min(start + _CHUNK, count))
-            values = (_filled(body["template"], i) if generated else body["events"][i] for i in indexes)
-            events = [self._org.platform_event(topic, value, schema_id=schema_id) for value in values]
-            replay_ids += self._org.bus.publish(events)
-            event_ids += [event.event_id for event in events]
-            await asyncio.sleep(0)  # let streams be served between two transactions
-        if generated:
-            ends = replay_ids[:1] + replay_ids[-1:]
-            return {"count": count, "first_and_last_replay_id": [replay_id.hex() for replay_id in ends]}
-        return {"count": count, "replay_ids": [r.hex() for r in replay_ids], "event_ids": event_ids}
+    async def put_push_topic(self, request: web.Request, body: Body) -> Any:
+        return self._org.define_streaming_channel({**body, "Name": request.match_info["name"], "Query": body["Query"]})
 
-    async def record(self, request: web.Request, body: Body) -> Any:
-        """Answer with what the bus holds of a topic, expired events included, a page at a time."""
-        topic = self._topic(request.query["topic"])
-        after = int.from_bytes(bytes.fromhex(request.query.get("after", ""))[:8], "big")
-        limit = min(int(request.query.get("limit", _LARGEST_PAGE)), _LARGEST_PAGE)
-        events = self._org.bus.record(topic.name, after, limit)
-        return {
-            "events": [self._recorded(event) for event in events],
-            "next": events[-1].replay_id.hex() if len(events) == limit else None,
-        }
+    async def put_generic_channel(self, request: web.Request, body: Body) -> Any:
+        return self._org.define_streaming_channel({"Name": body["Name"]})
 
     async def get_knobs(self, request: web.Request, body: Body) -> Any:
         return self._org.knobs.as_dict()
@@ -160,30 +142,5 @@ class _Admin:
         self._org.wake_streams()
         return {"revoked": revoked}
 
-    def _topic(self, name: str) -> TopicDefinition:
-        topic = self._org.topics.get(name)
-        if topic is None:
-            raise ValueError(f"there is no topic {name!r}")
-        return topic
-
     def _shown(self, topic: TopicDefinition) -> Body:
         return {**asdict(topic), "schema_id": self._org.topics.schema_id(topic)}
-
-    def _recorded(self, event: StoredEvent) -> Body:
-        return {
-            "replay_id": event.replay_id.hex(),
-            "event_id": event.event_id,
-            "schema_id": event.schema_id,
-            "payload": event.payload.hex(),
-            "fields": decode(self._org.schemas.parsed(event.schema_id), event.payload),
-            "published_at": event.published_at,
-            "expired": event.expired,
-        }
-
-
-def _filled(template: Mapping[str, Any], index: int) -> Body:
-    """Return the template with the index for ``{n}`` in its texts: as a number where the text is nothing else."""
-    return {
-        name: value if not isinstance(value, str) else index if value == "{n}" else value.replace("{n}", str(index))
-        for name, value in template.items()
-    }

@@ -81,8 +81,8 @@ class FaultControls:
         return self._known(body["topic"]) or ""
 
     def _known(self, topic: str | None) -> str | None:
-        if topic is not None and self._org.topics.get(topic) is None:
-            raise ValueError(f"there is no topic {topic!r}")
+        if topic is not None:
+            self._org.check_topic(topic)
         return topic
 
 

@@ -125,7 +125,8 @@ class EventBus:
                 together_with()
             self._database.executemany("INSERT INTO event VALUES (?, ?, ?)", rows)
             self._database.executemany("INSERT INTO topic_event VALUES (?, ?)", memberships)
-        self._last, self._last_at = position, now
+        if rows:
+            self._last, self._last_at = position, now
         for name in awake:
             for listener in self._listeners.get(name, ()):
                 listener.set()

@@ -63,6 +63,16 @@ Weight__c:Double Declared_Value__c:Currency Pieces__c:Double Insured__c:Boolean 
 Delivered_At__c:DateTime Pickup_Time__c:TimeOnly Destination__c:Location Instructions__c:StringPlusClob
 """
 
+PUSH_TOPIC = f"""
+Name:Text Query:StringPlusClob ApiVersion:Double IsActive:Boolean Description:StringPlusClob
+NotifyForFields:StaticEnum NotifyForOperationCreate:Boolean NotifyForOperationUpdate:Boolean
+NotifyForOperationDelete:Boolean NotifyForOperationUndelete:Boolean {_AUDIT}
+"""
+
+STREAMING_CHANNEL = f"""
+Name:Text OwnerId:EntityId Description:StringPlusClob IsDynamic:Boolean {_AUDIT}
+"""
+
 
 def _fields(text: str) -> tuple[Field, ...]:
     return tuple(Field(*entry.split(":")) for entry in text.split())
@@ -73,6 +83,19 @@ STANDARD_ENTITIES = (
     Entity("Contact", "003", _fields(CONTACT), required=("LastName",)),
     Entity("Opportunity", "006", _fields(OPPORTUNITY), required=("Name", "StageName", "CloseDate")),
     Entity("Shipment__c", "a00", _fields(SHIPMENT)),
+    Entity(
+        "PushTopic",
+        "0IF",
+        _fields(PUSH_TOPIC),
+        required=("Name", "Query", "ApiVersion"),
+        initial=(
+            ("IsActive", True),
+            ("NotifyForFields", "Referenced"),
+            *((f"NotifyForOperation{operation}", True) for operation in ("Create", "Update", "Delete", "Undelete")),
+        ),
+        has_change_events=False,
+    ),
+    Entity("StreamingChannel", "0M6", _fields(STREAMING_CHANNEL), required=("Name",), has_change_events=False),
 )
 
 
@@ -90,11 +113,15 @@ class Entities:
         self._entities = {entity.name: entity for entity in STANDARD_ENTITIES}
         for entity, name, kind in database.execute("SELECT entity, name, type FROM added_field ORDER BY number"):
             self._entities[entity] = self._entities[entity].with_field(Field(name, kind))
-        for one in self:
+        for one in self.captured():
             topics.define_change_event(one.schema())
 
     def __iter__(self) -> Iterator[Entity]:
         return iter(list(self._entities.values()))
+
+    def captured(self) -> list[Entity]:
+        """Return the entities that have change events."""
+        return [entity for entity in self if entity.has_change_events]
 
     def get(self, name: str) -> Entity | None:
         """Return the entity called ``name`` in any letter case, ``None`` if there is none."""
@@ -111,8 +138,9 @@ class Entities:
             field's. Nothing was changed.
         """
         known = self.get(entity)
-        if known is None:
-            raise ValueError(f"there is no entity {entity!r}; there are {', '.join(one.name for one in self)}")
+        if known is None or not known.has_change_events:
+            names = ", ".join(one.name for one in self.captured())
+            raise ValueError(f"there is no entity {entity!r}; there are {names}")
         if not re.fullmatch(r"[A-Za-z](?:_?[A-Za-z0-9])*__c", field.name):
             raise ValueError(f"{field.name!r} is not the name of a custom field, such as Colour__c")
         if field.compound is not None and field.type != "Location":

@@ -50,12 +50,16 @@ class Entity:
     :param key_prefix: the first three characters of its record ids.
     :param fields: in the order of the change event; position 0 there is the header.
     :param required: columns that a new record must have.
+    :param initial: what a new record has where it was given nothing, by column.
+    :param has_change_events: whether Change Data Capture covers it.
     """
 
     name: str
     key_prefix: str
     fields: tuple[Field, ...]
     required: tuple[str, ...] = ()
+    initial: tuple[tuple[str, Any], ...] = ()
+    has_change_events: bool = True
 
     @property
     def event_name(self) -> str:

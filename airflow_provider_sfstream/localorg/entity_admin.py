@@ -47,7 +47,7 @@ class _EntityControls:
 
     async def show(self, request: web.Request, body: dict[str, Any]) -> Any:
         """Answer with every entity's topic, newest schema id, fields and gap percentage."""
-        return {"entities": [self._shown(entity) for entity in self._org.sobjects.entities]}
+        return {"entities": [self._shown(entity) for entity in self._org.sobjects.entities.captured()]}
 
     async def add_field(self, request: web.Request, body: dict[str, Any]) -> Any:
         """Add a custom field (``{"name": "Colour__c", "type": "Text"}``): later events have a new schema id."""
@@ -71,7 +71,7 @@ class _EntityControls:
     def _entity(self, request: web.Request) -> Entity:
         name = request.match_info["entity"]
         entity = self._org.sobjects.entities.get(name)
-        if entity is None:
+        if entity is None or not entity.has_change_events:
             raise ValueError(f"there is no entity {name!r}")
         return entity
 

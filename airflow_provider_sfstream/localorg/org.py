@@ -15,13 +15,15 @@ from airflow_provider_sfstream.localorg.allocations import Allocation
 from airflow_provider_sfstream.localorg.bus import BusEvent, EventBus
 from airflow_provider_sfstream.localorg.database import open_database
 from airflow_provider_sfstream.localorg.entities import Entities
+from airflow_provider_sfstream.localorg.errors import ApiError
 from airflow_provider_sfstream.localorg.faults import Faults
 from airflow_provider_sfstream.localorg.knobs import Knobs
 from airflow_provider_sfstream.localorg.payloads import encode
 from airflow_provider_sfstream.localorg.request_log import RequestLog
 from airflow_provider_sfstream.localorg.schemas import SchemaRegistry
 from airflow_provider_sfstream.localorg.sessions import Sessions
-from airflow_provider_sfstream.localorg.sobjects import SObjects
+from airflow_provider_sfstream.localorg.sobjects import Operation, SObjects
+from airflow_provider_sfstream.localorg.streaming.channels import PUSH_TOPIC, STREAMING_CHANNEL, StreamingChannels
 from airflow_provider_sfstream.localorg.streaming.payloads import EventData
 from airflow_provider_sfstream.localorg.streaming.sessions import CometdSessions
 from airflow_provider_sfstream.localorg.topics import TopicDefinition, TopicRegistry
@@ -67,14 +69,20 @@ class Org:
             channels_of=self._channels_of,
             streaming_retention=lambda: self.knobs.streaming_retention_seconds,
         )
+        entities = Entities(self._database, self.topics)
+        self.streaming_channels = StreamingChannels(entities)
         self.sobjects = SObjects(
             self._database,
             self.bus,
             self.schemas,
-            Entities(self._database, self.topics),
+            entities,
             clock=self.now,
             event_bytes=lambda: self.knobs.event_bytes,
+            watcher=self.streaming_channels,
         )
+        for entity in entities:
+            if not entity.has_change_events:
+                self.streaming_channels.written(self.sobjects.all(entity))
         self.sessions = Sessions(data_dir / "sessions.sqlite3", self.org_id)
         self.deliveries = Allocation(24 * 3600, lambda: self.knobs.delivery_quota, time.monotonic)
         self.publications = Allocation(3600, lambda: self.knobs.publish_quota, time.monotonic)
@@ -131,6 +139,44 @@ class Org:
     def listening(self, instance_url: str, https_instance_url: str) -> None:
         """Tell the org where it can be reached."""
         self.instance_url, self.https_instance_url = instance_url, https_instance_url
+
+    def check_topic(self, name: str) -> None:
+        """:raises ValueError: if there is no topic of this name on either API."""
+        if self.topics.get(name) is None and name not in self.streaming_channels:
+            raise ValueError(f"there is no topic {name!r}")
+
+    def define_streaming_channel(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Create or change a PushTopic (a record with a ``Query``) or a generic channel; return its name and id.
+
+        :param content: the record's fields; ``ApiVersion`` is filled in.
+        :raises ValueError: if it is refused; nothing was changed.
+        """
+        kind = PUSH_TOPIC if "Query" in content else STREAMING_CHANNEL
+        entity = self.sobjects.entities.get(kind)
+        if entity is None:
+            raise ValueError(f"there is no entity {kind}")
+        name = f"/topic/{content.get('Name')}" if kind == PUSH_TOPIC else str(content.get("Name"))
+        record_id = self.streaming_channels.record_id(name)
+        initial = {"ApiVersion": 66.0} if kind == PUSH_TOPIC else {}
+        operation = Operation("UPDATE" if record_id else "CREATE", entity, record_id, {**initial, **content})
+        (result,) = self.sobjects.commit([operation], user_id=self.user_id, origin="")
+        if isinstance(result, ApiError):
+            raise ValueError(str(result))
+        return {"name": name, "id": result}
+
+    def load_topics(self, document: Mapping[str, Any]) -> None:
+        """Define everything in a topics document: platform events, channels, PushTopics and generic channels.
+
+        :raises ValueError: if the document or an entry is malformed; entries before it were defined.
+        """
+        if not isinstance(document, Mapping):
+            raise ValueError("topics must be a mapping")
+        streaming = ("push_topics", "generic_channels")
+        self.topics.load({key: value for key, value in document.items() if key not in streaming})
+        for push_topic in document.get("push_topics") or ():
+            self.define_streaming_channel(push_topic)
+        for name in document.get("generic_channels") or ():
+            self.define_streaming_channel({"Name": str(name)})
 
     def platform_event(
         self, topic: TopicDefinition, values: Mapping[str, Any], *, schema_id: str | None = None

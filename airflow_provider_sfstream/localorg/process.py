@@ -16,6 +16,7 @@ In a test of your own DAG::
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -46,6 +47,7 @@ class LocalOrg:
         self._topics = topics
         self._process: subprocess.Popen[bytes] | None = None
         self._channels: list[grpc.Channel] = []
+        self._rest_token: str | None = None
 
     @classmethod
     @contextmanager
@@ -153,8 +155,25 @@ class LocalOrg:
         """Create or change a custom channel. Return its topic."""
         return self.admin("PUT", f"/channels/{name}", {"members": list(members)})
 
+    def push_topic(self, name: str, query: str, /, **fields: Any) -> Any:
+        """Create or change a PushTopic: ``push_topic("Invoices", "SELECT Id, Name FROM Account")``.
+
+        :param fields: of its record, for example ``NotifyForFields="All"`` or ``NotifyForOperationDelete=False``.
+        :returns: ``name`` (``/topic/Invoices``) and ``id``.
+        """
+        return self.admin("PUT", f"/push_topics/{name}", {**fields, "Query": query})
+
+    def generic_channel(self, name: str) -> Any:
+        """Create a generic channel (``/u/notifications/Orders``), if it is not there. Return ``name`` and ``id``."""
+        return self.admin("PUT", "/generic_channels", {"Name": name})
+
     def publish(self, topic: str, events: Sequence[Mapping[str, Any]], *, schema_id: str | None = None) -> list[bytes]:
-        """Publish events given as field values; return their replay IDs."""
+        """Publish events; return their replay IDs, 8 bytes for ``/topic/...`` and ``/u/...``, else 10.
+
+        :param events: a platform event's field values; ``{"payload": ...}`` on a generic channel; ``{"sobject": {...},
+            "type": "updated"}`` on a PushTopic, in place of a record's change. The time of an event may be given:
+            ``CreatedDate`` for platform events, ``createdDate`` beside ``payload`` or ``sobject`` for the others.
+        """
         body: dict[str, Any] = {"topic": topic, "events": list(events)}
         if schema_id is not None:
             body["schema_id"] = schema_id
@@ -166,12 +185,18 @@ class LocalOrg:
         first, last = self.admin("POST", "/events", body)["first_and_last_replay_id"]
         return bytes.fromhex(first), bytes.fromhex(last)
 
-    def record(self, topic: str) -> list[dict[str, Any]]:
-        """Return everything ever published to a topic, in order: the org's own record to compare with."""
+    def record(self, topic: str, *, api: str | None = None) -> list[dict[str, Any]]:
+        """Return everything ever published to a topic, in order: the org's own record to compare with.
+
+        :param api: ``"streaming"`` for events as the Streaming API sends them, always so for ``/topic/...`` and
+            ``/u/...``: ``replay_id`` has 8 bytes, ``payload`` is the JSON of the message's ``data``, byte for byte, and
+            ``schema_id`` is the channel's name where events have none.
+        """
         events: list[dict[str, Any]] = []
         after: str | None = ""
+        asked = {} if api is None else {"api": api}
         while after is not None:
-            page = self.admin("GET", "/events?" + urlencode({"topic": topic, "after": after}))
+            page = self.admin("GET", "/events?" + urlencode({"topic": topic, "after": after, **asked}))
             events += page["events"]
             after = page["next"]
         for event in events:
@@ -199,8 +224,23 @@ class LocalOrg:
         """Revoke one access token, or all; return how many."""
         return int(self.admin("POST", "/sessions/revoke", {} if token is None else {"token": token})["revoked"])
 
+    def rest(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Call the REST API as the org's user: ``rest("POST", "/sobjects/Account", {"Name": "Acme"})``.
+
+        :param path: below ``/services/data/v{version}``.
+        :returns: the JSON answered, ``None`` for an empty answer.
+        :raises AdminError: if the org refuses.
+        :raises ConnectionError: if it does not answer.
+        """
+        url = f"{self.instance_url}/services/data/v62.0{path}"
+        if self._rest_token is not None:
+            with contextlib.suppress(_SessionEndedError):
+                return self._call(method, url, body, {"Authorization": f"Bearer {self._rest_token}"})
+        self._rest_token = self.token()
+        return self._call(method, url, body, {"Authorization": f"Bearer {self._rest_token}"})
+
     def requests(self, kind: str | None = None, method: str | None = None) -> list[dict[str, Any]]:
-        """Return the request log, oldest first, all of it or one kind (``grpc``, ``http``) or method."""
+        """Return the request log, oldest first, all of it or one kind (``grpc``, ``http``, ``cometd``) or method."""
         entries = self.admin("GET", "/requests")["requests"]
         return [e for e in entries if kind in (None, e["kind"]) and method in (None, e["method"])]
 
@@ -214,14 +254,18 @@ class LocalOrg:
         :raises AdminError: if the org refuses.
         :raises ConnectionError: if it does not answer.
         """
+        return self._call(method, self.admin_url + path, body, {})
+
+    def _call(self, method: str, url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> Any:
         json_body = None if body is None else dict(body)
         try:
-            response = httpx.request(method, self.admin_url + path, json=json_body, timeout=120, trust_env=False)
+            response = httpx.request(method, url, json=json_body, headers=dict(headers), timeout=120, trust_env=False)
         except httpx.TransportError as error:
-            raise ConnectionError(f"{method} {path}: {error}") from error
+            raise ConnectionError(f"{method} {url}: {error}") from error
         if response.is_error:
-            raise AdminError(f"{method} {path}: {response.status_code} {response.text}")
-        return response.json()
+            refused = _SessionEndedError if response.status_code == 401 else AdminError
+            raise refused(f"{method} {url}: {response.status_code} {response.text}")
+        return response.json() if response.content else None
 
     def _ready_line(self, process: subprocess.Popen[bytes]) -> Any:
         stdout: Any = process.stdout
@@ -255,4 +299,8 @@ class LocalOrg:
 
 
 class AdminError(Exception):
-    """The admin API refused a call."""
+    """The org refused a call."""
+
+
+class _SessionEndedError(AdminError):
+    """The token of a call has been revoked."""

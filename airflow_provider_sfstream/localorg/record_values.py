@@ -39,7 +39,7 @@ def accept(entity: Entity, values: Mapping[str, Any], *, before: Mapping[str, An
 def defaults(entity: Entity, user_id: str) -> dict[str, Any]:
     """Return what a new record has where it was given nothing: false for checkboxes, the user as its owner."""
     content: dict[str, Any] = {name: False for name, column in entity.columns.items() if column.type == "Boolean"}
-    return content | ({"OwnerId": user_id} if "OwnerId" in entity.columns else {})
+    return content | ({"OwnerId": user_id} if "OwnerId" in entity.columns else {}) | dict(entity.initial)
 
 
 def missing(entity: Entity, content: Mapping[str, Any]) -> None:

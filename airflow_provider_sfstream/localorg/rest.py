@@ -9,6 +9,7 @@ from aiohttp import web
 from airflow_provider_sfstream.localorg import entity_admin, rest_collections, rest_events, rest_query, rest_records
 from airflow_provider_sfstream.localorg.errors import not_found
 from airflow_provider_sfstream.localorg.rest_calls import FIRST_VERSION, LAST_VERSION, Answer, Call, route
+from airflow_provider_sfstream.localorg.streaming import rest_push
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.localorg.org import Org
@@ -21,6 +22,7 @@ def routes(org: Org) -> list[web.RouteDef]:
         web.get("/services/data/", _versions),
         route(org, "GET", "", _resources),
         *rest_events.routes(org),
+        *rest_push.routes(org),
         *rest_records.routes(org),
         *rest_collections.routes(org),
         *rest_query.routes(org),

@@ -12,9 +12,9 @@ from __future__ import annotations
 import random
 import sqlite3
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_provider_sfstream.localorg.bus import BusEvent, EventBus
 from airflow_provider_sfstream.localorg.change_events import (
@@ -47,12 +47,33 @@ class Operation:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
+class RecordWatcher(Protocol):
+    """What the Streaming API has to do with records: some are its own, and all may be told about."""
+
+    def check(self, record: StoredRecord, others: Iterable[StoredRecord]) -> None:
+        """Check a record that is to be written.
+
+        :param others: those to be written in the same transaction.
+        :raises ApiError: if it is not a sound one of its kind.
+        """
+
+    def events(self, changes: Sequence[Change], timestamp: int) -> list[BusEvent]:
+        """Return the events that changes cause besides change events.
+
+        :param timestamp: of the transaction, in milliseconds since the epoch.
+        """
+
+    def written(self, records: Iterable[StoredRecord]) -> None:
+        """Note what was written."""
+
+
 class SObjects:
     """The records of one org.
 
     :param database: the connection of the bus.
     :param clock: seconds since the epoch.
     :param event_bytes: the largest event; a larger change becomes a GAP event, as at Salesforce.
+    :param watcher: asked about every record before it is written, and told afterwards.
     :param rng: decides which changes become GAP events, where :attr:`gap_percent` asks for some.
     """
 
@@ -65,6 +86,7 @@ class SObjects:
         *,
         clock: Callable[[], float],
         event_bytes: Callable[[], int],
+        watcher: RecordWatcher | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.entities = entities
@@ -73,6 +95,7 @@ class SObjects:
         self._schemas = schemas
         self._clock = clock
         self._event_bytes = event_bytes
+        self._watcher = watcher
         self._rng = rng or random.Random()  # noqa: S311 - chance, not secrets
         self._store = RecordStore(database)
 
@@ -100,7 +123,7 @@ class SObjects:
         :param origin: the events' ``changeOrigin``.
         :param all_or_none: one refusal undoes all; else the others are committed.
         """
-        work = _Work(self._store, int(self._clock() * 1000), user_id)
+        work = _Work(self._store, int(self._clock() * 1000), user_id, self._watcher)
         results: list[str | ApiError] = []
         for operation in operations:
             try:
@@ -111,8 +134,8 @@ class SObjects:
             return [result if isinstance(result, ApiError) else rolled_back() for result in results]
         if work.changes:
             transaction = self._transaction(work.now, user_id, origin)
-            events = change_events(work.changes, transaction, lost=self._is_lost)
-            self._publish(events, transaction, work)
+            captured = [change for change in work.changes if change.entity.has_change_events]
+            self._publish(change_events(captured, transaction, lost=self._is_lost), transaction, work)
         return results
 
     def overflow(self, entity: Entity, *, user_id: str) -> bytes:
@@ -134,7 +157,13 @@ class SObjects:
             if work is not None:
                 work.write()
 
-        return self._bus.publish([self._bus_event(event) for event in events], together_with=write)
+        published = [self._bus_event(event) for event in events]
+        if work is not None and self._watcher is not None:
+            published += self._watcher.events(work.changes, work.now)
+        replay_ids = self._bus.publish(published, together_with=write)
+        if work is not None and self._watcher is not None:
+            self._watcher.written(work.records)
+        return replay_ids
 
     def _bus_event(self, event: ChangeEvent) -> BusEvent:
         schema_id = self._schemas.latest(event.entity.event_name) or ""
@@ -149,14 +178,20 @@ class SObjects:
 class _Work:
     """The changes of one transaction before it is committed."""
 
-    def __init__(self, store: RecordStore, now: int, user_id: str) -> None:
+    def __init__(self, store: RecordStore, now: int, user_id: str, watcher: RecordWatcher | None) -> None:
         self.now = now
         self.changes: list[Change] = []
         self._store = store
         self._user_id = user_id
+        self._watcher = watcher
         self._second = now // 1000 * 1000
         self._records: dict[str, StoredRecord] = {}
         self._counters: dict[str, int] = {}
+
+    @property
+    def records(self) -> list[StoredRecord]:
+        """What is to be written."""
+        return list(self._records.values())
 
     def do(self, operation: Operation) -> str:
         """Add one operation and return its record's id.
@@ -175,7 +210,7 @@ class _Work:
 
     def write(self) -> None:
         """Write records and counters; the caller commits."""
-        self._store.write(self._records.values())
+        self._store.write(self.records)
         for name, value in self._counters.items():
             self._store.set_counter(name, value)
 
@@ -222,6 +257,8 @@ class _Work:
         self._keep(operation, StoredRecord(stored.id, entity.name, content, self._second), frozenset(changed))
 
     def _keep(self, operation: Operation, record: StoredRecord, columns: frozenset[str] = frozenset()) -> None:
+        if self._watcher is not None:
+            self._watcher.check(record, self.records)
         self._records[record.id] = record
         self.changes.append(Change(operation.type, operation.entity, record.id, record.content, columns))
 

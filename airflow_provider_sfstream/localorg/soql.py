@@ -38,7 +38,10 @@ Condition = Callable[[StoredRecord], bool]
 
 @dataclass(frozen=True)
 class Query:
-    """A query checked against its entity. ``columns`` is empty for ``COUNT()``; ``order`` is (column, descending)."""
+    """A query checked against its entity. ``columns`` is empty for ``COUNT()``; ``order`` is (column, descending).
+
+    ``compared`` are the columns that the conditions look at.
+    """
 
     entity: Entity
     columns: tuple[str, ...]
@@ -46,10 +49,15 @@ class Query:
     order: tuple[tuple[str, bool], ...]
     limit: int | None
     offset: int
+    compared: frozenset[str] = frozenset()
+
+    def matches(self, record: StoredRecord) -> bool:
+        """Return whether a record meets all conditions."""
+        return all(condition(record) for condition in self.conditions)
 
     def select(self, records: Iterable[StoredRecord]) -> list[StoredRecord]:
         """Return the records that the query asks for, in its order, nulls first."""
-        found = [record for record in records if all(condition(record) for condition in self.conditions)]
+        found = [record for record in records if self.matches(record)]
         for column, descending in reversed(self.order):
             found.sort(key=lambda record: _sort_key(stored_value(self.entity, record, column)), reverse=descending)
         end = None if self.limit is None else self.offset + self.limit
@@ -64,28 +72,44 @@ def parse(text: str, entities: Entities) -> Query:
     return _Parser(text, entities).query()
 
 
+def parse_conditions(text: str, entity: Entity) -> tuple[tuple[Condition, ...], frozenset[str]]:
+    """Return the conditions in ``text``, which is what may stand behind ``WHERE``, and the columns they look at.
+
+    :raises ApiError: ``MALFORMED_QUERY`` or ``INVALID_FIELD``.
+    """
+    parser = _Parser(f"WHERE {text}")
+    conditions = parser.conditions(entity)
+    parser.end()
+    return conditions, frozenset(parser.compared)
+
+
 class _Parser:
-    def __init__(self, text: str, entities: Entities) -> None:
+    def __init__(self, text: str, entities: Entities | None = None) -> None:
         self._tokens = _tokens(text)
         self._entities = entities
         self._at = 0
+        self.compared: set[str] = set()
 
     def query(self) -> Query:
         self._expect("SELECT")
         names = self._names()
         self._expect("FROM")
         name = self._take("word")
-        entity = self._entities.get(name)
+        entity = self._entities.get(name) if self._entities else None
         if entity is None:
             raise ApiError("INVALID_TYPE", f"sObject type '{name}' is not supported.")
         columns = () if names == ["COUNT()"] else _columns(entity, names)
-        conditions = self._conditions(entity)
+        conditions = self.conditions(entity)
         order = self._order(entity)
         limit = int(self._take("number")) if self._accept("LIMIT") else None
         offset = int(self._take("number")) if self._accept("OFFSET") else 0
+        self.end()
+        return Query(entity, columns, conditions, order, limit, offset, frozenset(self.compared))
+
+    def end(self) -> None:
+        """:raises ApiError: ``MALFORMED_QUERY`` if something is left."""
         if self._at != len(self._tokens):
             raise _malformed(f"unexpected token: '{self._tokens[self._at][1]}'")
-        return Query(entity, columns, conditions, order, limit, offset)
 
     def _names(self) -> list[str]:
         names = []
@@ -100,7 +124,7 @@ class _Parser:
             if not self._accept(","):
                 return names
 
-    def _conditions(self, entity: Entity) -> tuple[Condition, ...]:
+    def conditions(self, entity: Entity) -> tuple[Condition, ...]:
         conditions: list[Condition] = []
         if self._accept("WHERE"):
             conditions.append(self._condition(entity))
@@ -110,6 +134,7 @@ class _Parser:
 
     def _condition(self, entity: Entity) -> Condition:
         (column,) = _columns(entity, [self._take("word")])
+        self.compared.add(column)
         kind = readable(entity)[column]
         if kind in COMPOUND_TYPES:
             raise ApiError("INVALID_FIELD", f"field '{column}' can not be filtered in a query call")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +57,7 @@ class CometdSessions:
         self._clock = clock
         self._sessions: dict[str, CometdSession] = {}
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[CometdSession]:
         self._sweep()
         return iter(list(self._sessions.values()))
 
@@ -94,6 +94,10 @@ class CometdSessions:
         session.killed = True
         self._sessions.pop(session.client_id, None)
         session.wake.set()
+
+    def listeners(self, channel: str) -> int:
+        """Return how many sessions subscribe to a channel."""
+        return sum(any(s.channel == channel for s in session.subscriptions.values()) for session in self)
 
     def wake(self) -> None:
         """Have every held ``/meta/connect`` look around."""

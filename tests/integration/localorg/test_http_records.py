@@ -343,7 +343,7 @@ def test_describe_names_every_column(client: SObjectClient) -> None:
     contact = client.create("Contact", LastName="Lee")
     assert set(client.call("GET", f"/sobjects/Contact/{contact}").json()) == {"attributes", *fields}
     listed = [one["name"] for one in client.call("GET", "/sobjects/").json()["sobjects"]]
-    assert listed == ["Account", "Contact", "Opportunity", "Shipment__c"]
+    assert listed == ["Account", "Contact", "Opportunity", "Shipment__c", "PushTopic", "StreamingChannel"]
 
 
 def test_records_and_events_survive_kill_9(tmp_path: Path) -> None:
