@@ -60,10 +60,16 @@ class EventSchemas:
         if asked is None:
             asked = self._asked[schema_id] = asyncio.create_task(self._load(schema_id))
             asked.add_done_callback(partial(self._forget_failure, schema_id))
-        return await asyncio.shield(asked)
+        try:
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if asked.cancelled() and task is not None and not task.cancelling():
+                raise RuntimeError("The Streaming API client is closed.") from None
+            raise
 
     async def aclose(self) -> None:
-        """End the requests that are under way; who waits for one is told by a cancellation."""
+        """End the requests that are under way; who waits for one gets a ``RuntimeError``."""
         asked, self._asked = list(self._asked.values()), {}
         for task in asked:
             task.cancel()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
+from airflow_provider_sfstream.clients.async_streaming import AsyncStreamingClient
 from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
 from airflow_provider_sfstream.clients.credentials import credentials_from
 from airflow_provider_sfstream.clients.pubsub import PubSubClient
+from airflow_provider_sfstream.clients.streaming import StreamingClient
 from tests.support.localorg import LocalOrg
 
 
@@ -31,3 +33,13 @@ def async_pubsub_client(org: LocalOrg, **options: Any) -> AsyncPubSubClient:
     """Return an asyncio client of the org's plaintext port."""
     provider = options.pop("provider", None) or token_provider(org)
     return AsyncPubSubClient(provider, endpoint=f"http://{org.grpc_target}", **options)
+
+
+def streaming_client(org: LocalOrg, **options: Any) -> StreamingClient:
+    """Return a client of the org's Streaming API, over plain HTTP."""
+    return StreamingClient(options.pop("provider", None) or token_provider(org), **options)
+
+
+def async_streaming_client(org: LocalOrg, **options: Any) -> AsyncStreamingClient:
+    """Return an asyncio client of the org's Streaming API, over plain HTTP."""
+    return AsyncStreamingClient(options.pop("provider", None) or token_provider(org), **options)
