@@ -153,12 +153,11 @@ class _Steps:
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic()) if self._subscribed else None
-            if self._task is None:
-                self._task = asyncio.ensure_future(_anext(self._responses))
-            await asyncio.wait({self._task}, timeout=left)
-            if not self._task.done():
+            task = self._task = self._task or self._begin()
+            await asyncio.wait({task}, timeout=left)
+            if not task.done():
                 return None
-            task, self._task = self._task, None
+            self._task = None
             batch = task.result()
             if batch is None:
                 self._subscribed = True
@@ -167,24 +166,33 @@ class _Steps:
                 return batch
 
     async def aclose(self) -> None:
+        """End the subscription."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
-            if not task.cancelled():
-                task.exception()
         await self._responses.aclose()
 
+    def _begin(self) -> asyncio.Task[EventBatch | None]:
+        task = asyncio.create_task(self._read())
+        task.add_done_callback(_look_at)
+        return task
 
-async def _anext(responses: AsyncGenerator[T, None]) -> T:
-    return await anext(responses)
+    async def _read(self) -> EventBatch | None:
+        return await anext(self._responses)
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """Mark the task's error as seen: asyncio would log it if nobody waits for the task any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 class _PrivateLoop:
     """An event loop that runs only while somebody waits for it.
 
-    What a signal handler raises while it runs reaches the caller, wherever in the loop it struck: asyncio itself would
-    only log it if that was within a callback, and a task's time limit would be lost.
+    What a signal handler raises meanwhile (Ctrl-C, a task's time limit) reaches the caller wherever in the loop it
+    struck: asyncio itself only logs what is raised in a callback.
     """
 
     def __init__(self) -> None:
@@ -193,37 +201,43 @@ class _PrivateLoop:
         self.closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return the result of ``coroutine``."""
+        """Return the result of ``coroutine``. Interrupted, it is cancelled with the next run.
+
+        :raises RuntimeError: if the loop is closed, or another one runs in this thread.
+        """
         try:
-            runner = self._ready_runner()
+            loop = self._ready()
         except BaseException:
             coroutine.close()
             raise
+        task = loop.create_task(coroutine)
         try:
-            return runner.run(coroutine)
-        except RuntimeError:
-            if self._raised is None:
-                raise
-            raised, self._raised = self._raised, None
-            raise raised from None
+            result = loop.run_until_complete(task)
+        except BaseException:
+            task.cancel()
+            self._raise_what_was_raised()
+            raise
+        self._raise_what_was_raised()
+        return result
 
     def close(self) -> None:
+        """Cancel what is left, and free the loop."""
         self.closed = True
         if self._runner is not None:
             self._runner.close()
 
-    def _ready_runner(self) -> asyncio.Runner:
+    def _ready(self) -> asyncio.AbstractEventLoop:
         if self.closed:
             raise RuntimeError("The Streaming API client is closed.")
         if asyncio._get_running_loop() is not None:
             raise RuntimeError(
-                "StreamingClient blocks, and an event loop runs in this thread. Use AsyncStreamingClient there, in "
-                "Airflow `async with SalesforceStreamingHook(...).async_client() as client`."
+                "StreamingClient blocks, and an event loop runs in this thread. Use AsyncStreamingClient there; in "
+                "Airflow, `async with SalesforceStreamingHook(...).async_client() as client`."
             )
         if self._runner is None:
             self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
             self._runner.get_loop().set_exception_handler(self._on_fault)
-        return self._runner
+        return self._runner.get_loop()
 
     def _on_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
@@ -232,3 +246,8 @@ class _PrivateLoop:
             loop.stop()
         else:
             loop.default_exception_handler(context)
+
+    def _raise_what_was_raised(self) -> None:
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised from None
