@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -11,6 +13,7 @@ from airflow_provider_sfstream.localorg.faults import CallFailure, StreamDrop
 from airflow_provider_sfstream.localorg.org import Org
 
 Body = dict[str, Any]
+_ENDINGS = ("handshake", "no_advice", "disconnect")
 
 
 class FaultControls:
@@ -18,7 +21,7 @@ class FaultControls:
 
     def __init__(self, org: Org) -> None:
         self._org = org
-        self._faults = {
+        self._faults: dict[str, Callable[[Body], None]] = {
             "drop_every": self._drop_every,
             "drop_now": self._drop_now,
             "fail_calls": self._fail_calls,
@@ -26,6 +29,9 @@ class FaultControls:
             "expire": self._expire,
             "expire_before": self._expire_before,
             "reset_stream": self._reset_stream,
+            "cometd_kill_sessions": self._kill_cometd_sessions,
+            "cometd_drop_held": self._drop_held_connects,
+            **{name: partial(self._cometd, name) for name in org.faults.cometd.names()},
         }
 
     async def show(self, request: web.Request, body: Body) -> Any:
@@ -76,6 +82,23 @@ class FaultControls:
         """Reset the stream of a topic; its open subscriptions end, as when an org moves to another instance."""
         self._org.bus.reset(self._required(body))
         self._drop_now(body)
+        self._kill_cometd_sessions({"topic": body["topic"]})
+
+    def _cometd(self, name: str, body: Body) -> None:
+        self._known(body.get("topic"))
+        self._org.faults.cometd.add(name, body)
+
+    def _kill_cometd_sessions(self, body: Body) -> None:
+        """End CometD sessions; their clients are told as ``how`` says."""
+        topic, how = self._known(body.get("topic")), body.get("how", "handshake")
+        if how not in _ENDINGS:
+            raise ValueError(f"how={how!r} must be one of {', '.join(_ENDINGS)}")
+        for session in self._org.cometd:
+            if session.listens_to(topic):
+                self._org.cometd.end(session, how)
+
+    def _drop_held_connects(self, body: Body) -> None:
+        self._org.cometd.drop_held(self._known(body.get("topic")))
 
     def _required(self, body: Body) -> str:
         return self._known(body["topic"]) or ""

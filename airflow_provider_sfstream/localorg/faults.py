@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from airflow_provider_sfstream.localorg.endings import CallEnded
+from airflow_provider_sfstream.localorg.streaming.faults import CometdFaults
 
 RPCS = ("GetTopic", "GetSchema", "Publish", "PublishStream", "Subscribe")
 
@@ -36,6 +37,7 @@ class Faults:
     drops: list[StreamDrop] = field(default_factory=list)
     failures: list[CallFailure] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)
+    cometd: CometdFaults = field(default_factory=CometdFaults)
 
     def add_drop(self, drop: StreamDrop) -> None:
         """Drop streams from now on.
@@ -87,6 +89,7 @@ class Faults:
         self.drops.clear()
         self.failures.clear()
         self.silent.clear()
+        self.cometd.clear()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the faults in force, JSON-able."""
@@ -94,4 +97,5 @@ class Faults:
             "drops": [asdict(drop) for drop in self.drops],
             "failures": [asdict(failure) for failure in self.failures],
             "silent": sorted(self.silent),
+            "cometd": self.cometd.as_list(),
         }

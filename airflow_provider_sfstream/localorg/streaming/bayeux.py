@@ -10,12 +10,11 @@ from airflow_provider_sfstream.localorg.bus import ReplayIdCorruptedError
 from airflow_provider_sfstream.localorg.streaming import replies
 from airflow_provider_sfstream.localorg.streaming.channels import find_channel
 from airflow_provider_sfstream.localorg.streaming.replies import BayeuxError, Message
+from airflow_provider_sfstream.localorg.streaming.responses import COOKIE
 from airflow_provider_sfstream.localorg.streaming.sessions import CometdSession, Subscribed
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.localorg.org import Org
-
-COOKIE = "BAYEUX_BROWSER"
 
 
 @dataclass
@@ -58,7 +57,7 @@ class Bayeux:
         self.check_token(caller)
         session = self._org.cometd.get(message.get("clientId"))
         if session is None:
-            raise replies.unknown_client()
+            raise replies.session_ended(self._org.cometd.ending(message.get("clientId")))
         if caller.cookie != session.cookie:
             raise BayeuxError(
                 f"400::Client {session.client_id} has established a session, but no {COOKIE} cookie present"
@@ -135,5 +134,5 @@ class Bayeux:
         return replies.reply(message, subscription=names)
 
     def _disconnect(self, message: Message, caller: Caller) -> Message:
-        self._org.cometd.end(self.session(message, caller))
+        self._org.cometd.end(self.session(message, caller), "disconnected")
         return replies.reply(message)

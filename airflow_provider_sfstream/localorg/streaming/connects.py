@@ -17,9 +17,12 @@ from airflow_provider_sfstream.localorg.streaming.sessions import CometdSession
 if TYPE_CHECKING:
     from airflow_provider_sfstream.localorg.org import Org
 
+_LOOK_SECONDS = 1.0
+"""How soon it is noticed that a waiting client has gone: nothing else tells of that."""
+
 
 class ConnectionGoneError(Exception):
-    """The client has closed the connection: nothing was taken from its session."""
+    """The client has closed the connection, or shall lose it: nothing was taken from its session."""
 
 
 @dataclass
@@ -31,6 +34,7 @@ class ConnectAnswer:
 
     reply: Message
     chunks: Iterator[list[bytes]]
+    has_events: bool
     done: Callable[[], None]
 
 
@@ -60,35 +64,36 @@ class Connects:
         except BaseException:
             self._org.cometd.release(session, number)
             raise
-        return ConnectAnswer(self._reply(message), chunks, lambda: self._org.cometd.release(session, number))
+        reply = self._reply(message, session)
+        return ConnectAnswer(
+            reply, chunks or iter(()), chunks is not None, lambda: self._org.cometd.release(session, number)
+        )
 
     async def _hold(
         self, session: CometdSession, number: int, caller: Caller, ends_at: float, is_gone: Callable[[], bool]
-    ) -> Iterator[list[bytes]]:
+    ) -> Iterator[list[bytes]] | None:
+        """Return the events to answer with, ``None`` if there are none and it is time to answer."""
         while True:
             session.wake.clear()
-            self._check(session, caller)
-            if is_gone():
+            if is_gone() or (session.drop_held and session.connects == number):
                 raise ConnectionGoneError
-            if session.connects != number:  # the client has sent another one: that one is served
-                return iter(())
+            if session.ended == "disconnected" or session.connects != number:
+                return None  # the client wants no more, or has sent another one: that one is served
+            if session.ended is not None:
+                raise replies.session_ended(session.ended)
+            self._bayeux.check_token(caller)
             chunks = Delivery(self._org, session, self._most()).chunks()
             first = next(chunks, None)
             if first is not None:
                 return _joined(first, chunks)
             left = ends_at - time.monotonic()
             if left <= 0:
-                return iter(())
+                return None
             try:
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(min(left, _LOOK_SECONDS)):
                     await wait_for_events(self._org, session)
             except TimeoutError:
                 continue
-
-    def _check(self, session: CometdSession, caller: Caller) -> None:
-        if session.killed:
-            raise replies.unknown_client()
-        self._bayeux.check_token(caller)
 
     def _most(self) -> int | None:
         quota = self._org.deliveries.left()
@@ -97,7 +102,9 @@ class Connects:
         bounds = [bound for bound in (quota, self._org.knobs.cometd_batch_events) if bound is not None]
         return min(bounds) if bounds else None
 
-    def _reply(self, message: Message) -> Message:
+    def _reply(self, message: Message, session: CometdSession) -> Message:
+        if session.ended is not None:
+            return replies.reply(message, advice=replies.ADVICE_NONE)
         timeout = int(self._org.knobs.cometd_connect_seconds * 1000)
         return replies.reply(message, advice={"interval": 0, "timeout": timeout, "reconnect": "retry"})
 

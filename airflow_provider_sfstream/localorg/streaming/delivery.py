@@ -38,7 +38,8 @@ class Delivery:
                 found = found[: self._left]
                 horizon = found[-1][1].position
             for subscription in self._session.subscriptions.values():
-                subscription.position = max(subscription.position, horizon)
+                if not self._org.faults.is_silent(subscription.channel):
+                    subscription.position = max(subscription.position, horizon)
             if found:
                 self._count(len(found))
                 yield [self._message(subscription, event, data) for subscription, event, data in found]
@@ -57,6 +58,8 @@ class Delivery:
         horizon = self._through
         found: list[tuple[Subscribed, StoredEvent]] = []
         for subscription in self._session.subscriptions.values():
+            if self._org.faults.is_silent(subscription.channel):
+                continue
             events = self._org.bus.retained(subscription.channel, subscription.position, _CHUNK)
             found += [(subscription, event) for event in events]
             if len(events) == _CHUNK:
@@ -77,11 +80,6 @@ async def wait_for_events(org: Org, session: CometdSession) -> None:
         for subscription in session.subscriptions.values():
             listening.enter_context(org.bus.listen(subscription.channel, session.wake))
         await session.wake.wait()
-
-
-def has_events(org: Org, session: CometdSession) -> bool:
-    """Return whether there may be events for a session: filters are not asked yet."""
-    return any(org.bus.retained(s.channel, s.position, 1) for s in session.subscriptions.values())
 
 
 def _matches(subscription: Subscribed, data: bytes) -> bool:

@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import re
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
 from airflow_provider_sfstream.localorg.sessions import bearer_token
-from airflow_provider_sfstream.localorg.streaming import replies
-from airflow_provider_sfstream.localorg.streaming.bayeux import COOKIE, Bayeux, Caller
-from airflow_provider_sfstream.localorg.streaming.connects import ConnectAnswer, ConnectionGoneError, Connects
+from airflow_provider_sfstream.localorg.streaming import faults, replies
+from airflow_provider_sfstream.localorg.streaming.bayeux import Bayeux, Caller
+from airflow_provider_sfstream.localorg.streaming.connects import ConnectionGoneError, Connects
+from airflow_provider_sfstream.localorg.streaming.delivery import Delivery
 from airflow_provider_sfstream.localorg.streaming.payloads import to_json
 from airflow_provider_sfstream.localorg.streaming.replies import BayeuxError, Message
+from airflow_provider_sfstream.localorg.streaming.requests import RefusedError, read_messages
+from airflow_provider_sfstream.localorg.streaming.responses import COOKIE, HEADERS, Answer, close, write, write_damaged
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.localorg.org import Org
+    from airflow_provider_sfstream.localorg.request_log import Request
 
-FIRST_VERSION = 37
-LARGEST_BODY = 32_768
-"""Bytes of one request."""
-_URI_FORMAT = "URI format: '/cometd/66.0'"
-_JSON = {"Content-Type": "application/json;charset=UTF-8"}
-
-
-class RefusedError(Exception):
-    """The request is refused as a whole, with an HTTP status and Salesforce's text."""
-
-    def __init__(self, status: int, error: str) -> None:
-        super().__init__(error)
-        self.status = status
-        self.error = error
+_DAMAGES = (faults.LOSE, faults.TRUNCATE, faults.BROKEN_MESSAGE)
+_HTML = "<html><head><title>Service Unavailable</title></head><body><h1>{status}</h1></body></html>"
+_LOOK_SECONDS = 0.05
 
 
 def routes(org: Org) -> list[web.RouteDef]:
@@ -45,119 +37,143 @@ class Endpoint:
 
     def __init__(self, org: Org) -> None:
         self._org = org
+        self._faults = org.faults.cometd
         self._bayeux = Bayeux(org)
         self._connects = Connects(org, self._bayeux)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer all messages of a request; ``/meta/connect`` last, since it may be held."""
         try:
-            messages = await _messages(request)
+            messages = await read_messages(request)
         except RefusedError as error:
-            return web.Response(status=error.status, body=to_json([_refused(error)]).encode(), headers=_JSON)
+            return web.Response(status=error.status, body=to_json([error.as_message()]).encode(), headers=HEADERS)
+        log = [self._begin(message) for message in messages]
+        broken = await self._break(request, messages, log)
+        if broken is not None:
+            return broken
         caller = Caller(bearer_token(request.headers.get("Authorization")), request.cookies.get(COOKIE))
-        answers = [self._answer(message, caller) for message in messages if message.get("channel") != replies.CONNECT]
-        connects = [message for message in messages if message.get("channel") == replies.CONNECT]
-        if not connects:
-            return _response(answers, caller)
-        return await self._serve_connect(request, connects[-1], caller, answers)
+        noted = sorted(zip(messages, log, strict=True), key=lambda pair: pair[0].get("channel") == replies.CONNECT)
+        answer = Answer([])
+        connect: tuple[Message, Request] | None = None
+        for message, entry in noted:
+            if message.get("channel") == replies.CONNECT:
+                connect = (message, entry)
+            else:
+                self._answer(message, caller, entry, answer)
+        answer.set_cookie = caller.set_cookie
+        if connect is not None:
+            return await self._serve_connect(request, *connect, caller, answer)
+        return await self._respond(request, answer, messages[-1], has_events=True)
 
-    def _answer(self, message: Message, caller: Caller) -> Message:
-        entry = self._org.request_log.begin("cometd", str(message.get("channel")), **_detail(message))
+    def _begin(self, message: Message) -> Request:
+        detail = {"client_id": message.get("clientId"), "subscription": message.get("subscription")}
+        if message.get("channel") == replies.SUBSCRIBE:
+            detail["replay"] = (message.get("ext") or {}).get("replay")
+        kept = {name: value for name, value in detail.items() if value is not None}
+        return self._org.request_log.begin("cometd", str(message.get("channel")), **kept)
+
+    async def _break(
+        self, request: web.Request, messages: list[Message], log: list[Request]
+    ) -> web.StreamResponse | None:
+        """Carry out the faults that keep a request from being served at all; ``None`` if there are none."""
+        for message, entry in zip(messages, log, strict=True):
+            if self._take(faults.REVOKE, message) is not None:
+                self._org.sessions.revoke(bearer_token(request.headers.get("Authorization")) or "")
+            if self._take(faults.DROP, message) is not None:
+                entry.outcome = "dropped"
+                return close(request)
+            if self._take(faults.BLACK_HOLE, message) is not None:
+                entry.outcome = "black hole"
+                while not _is_gone(request):  # noqa: ASYNC110 - aiohttp tells of no event for it
+                    await asyncio.sleep(_LOOK_SECONDS)
+                return web.Response()
+            http = self._take(faults.HTTP, message)
+            if http is not None:
+                entry.outcome = str(http["status"])
+                return _http_error(http)
+        return None
+
+    def _answer(self, message: Message, caller: Caller, entry: Request, answer: Answer) -> None:
+        """Add the reply to a message, and after a subscribe the first events where a fault wants them there."""
         try:
-            answer = self._bayeux.answer(message, caller)
+            self._refuse(message)
+            reply = self._advised(message, self._bayeux.answer(message, caller))
         except BayeuxError as error:
             entry.outcome = error.failure_reason or error.error
-            return replies.refusal(message, error)
+            answer.replies += [*error.before, replies.refusal(message, error)]
+            return
         entry.outcome = "OK"
-        entry.detail["client_id"] = answer.get("clientId")
-        return answer
+        entry.detail["client_id"] = reply.get("clientId")
+        answer.replies.append(reply)
+        if self._take(faults.EVENTS_IN_SUBSCRIBE, message) is not None:
+            session = self._bayeux.session(message, caller)
+            delivery = Delivery(self._org, session, self._org.deliveries.left())
+            answer.chunks = delivery.chunks()
 
     async def _serve_connect(
-        self, request: web.Request, message: Message, caller: Caller, answers: list[Message]
+        self, request: web.Request, message: Message, entry: Request, caller: Caller, answer: Answer
     ) -> web.StreamResponse:
-        entry = self._org.request_log.begin("cometd", replies.CONNECT, events=0, **_detail(message))
-
-        def is_gone() -> bool:
-            return request.transport is None or request.transport.is_closing()
-
+        entry.detail["events"] = 0
         try:
-            answer = await self._connects.answer(message, caller, is_gone)
+            self._refuse(message)
+            served = await self._connects.answer(message, caller, lambda: _is_gone(request))
         except BayeuxError as error:
-            entry.outcome = error.error
-            return _response([*answers, replies.refusal(message, error)], caller)
+            entry.outcome = error.failure_reason or error.error
+            answer.replies += [*error.before, replies.refusal(message, error)]
+            return await self._respond(request, answer, message, has_events=False)
         except ConnectionGoneError:
-            entry.outcome = "CANCELLED"
-            return web.Response()
+            entry.outcome = "CANCELLED" if _is_gone(request) else "dropped"
+            return close(request)
+        answer.chunks, answer.last = served.chunks, self._advised(message, served.reply)
         try:
-            response = await _stream(request, answers, answer, entry.detail)
             entry.outcome = "OK"
+            return await self._respond(request, answer, message, has_events=served.has_events)
         except ConnectionError:
             entry.outcome = "CANCELLED"
             raise
         finally:
-            answer.done()
-        return response
+            entry.detail["events"] = answer.sent
+            served.done()
+
+    async def _respond(
+        self, request: web.Request, answer: Answer, message: Message, *, has_events: bool
+    ) -> web.StreamResponse:
+        if has_events or message.get("channel") != replies.CONNECT:
+            for damage in _DAMAGES:
+                parameters = self._take(damage, message)
+                if parameters is not None:
+                    return await write_damaged(request, answer, damage, parameters)
+        return await write(request, answer)
+
+    def _refuse(self, message: Message) -> None:
+        """:raises BayeuxError: if a fault wants this message refused."""
+        fault = self._take(faults.FAIL, message)
+        if fault is not None:
+            reason = fault["failure_reason"] or (None if fault["error"] else replies.TOO_BUSY)
+            error = fault["error"] or replies.OVERLOADED.get(str(message.get("channel")), "503::Service unavailable")
+            raise BayeuxError(error, advice=fault["advice"], failure_reason=reason)
+
+    def _advised(self, message: Message, reply: Message) -> Message:
+        fault = self._take(faults.ADVICE, message)
+        return reply if fault is None else {**reply, "advice": {**reply.get("advice", {}), **fault["advice"]}}
+
+    def _take(self, name: str, message: Message) -> dict[str, Any] | None:
+        """Return the parameters of a fault that strikes a message now, ``None`` if there is none."""
+        subscription = message.get("subscription")
+        names = [subscription] if isinstance(subscription, str) else []
+        session = self._org.cometd.get(message.get("clientId"))
+        if not names and session is not None:
+            names = list(session.subscriptions)
+        return self._faults.take(name, str(message.get("channel")), {one.partition("?")[0] for one in names})
 
 
-async def _stream(
-    request: web.Request, answers: list[Message], answer: ConnectAnswer, detail: dict[str, Any]
-) -> web.StreamResponse:
-    """Write an answer as it is read from the bus: however many events there are, a few hundred are in memory."""
-    response = web.StreamResponse(headers=_JSON)
-    await response.prepare(request)
-    before = "[" + "".join(to_json(one) + "," for one in answers)
-    pending = before.encode()
-    for chunk in answer.chunks:
-        detail["events"] += len(chunk)
-        await response.write(pending + b",".join(chunk))
-        pending = b","
-    await response.write_eof(pending + to_json(answer.reply).encode() + b"]")
-    return response
+def _is_gone(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
 
 
-async def _messages(request: web.Request) -> list[Message]:
-    _check_version(request.match_info["rest"])
-    if request.method != "POST":
-        raise RefusedError(405, "405::Method not allowed")
-    if (request.content_length or 0) > LARGEST_BODY:
-        raise RefusedError(413, "413::Maximum Request Size Exceeded")
-    body = await request.content.read(LARGEST_BODY + 1)
-    while len(body) <= LARGEST_BODY and (more := await request.content.read(LARGEST_BODY + 1 - len(body))):
-        body += more
-    if len(body) > LARGEST_BODY:
-        raise RefusedError(413, "413::Maximum Request Size Exceeded")
-    try:
-        document = json.loads(body)
-    except ValueError:
-        raise RefusedError(400, "400::The request is not JSON") from None
-    messages = document if isinstance(document, list) else [document]
-    if not messages or not all(isinstance(message, dict) for message in messages):
-        raise RefusedError(400, "400::The request is not a list of Bayeux messages")
-    return messages
-
-
-def _check_version(path: str) -> None:
-    version = path.strip("/").partition("/")[0]
-    match = re.fullmatch(r"([0-9]{1,3})\.0", version)
-    if not version:
-        raise RefusedError(400, f"400::API version in the URI is mandatory. {_URI_FORMAT}")
-    if match is None or int(match[1]) < FIRST_VERSION:
-        supported = f"Only API versions '{FIRST_VERSION}.0' and later are supported."
-        raise RefusedError(400, f"400::Unsupported API version. {supported} {_URI_FORMAT}")
-
-
-def _refused(error: RefusedError) -> Message:
-    return {"channel": replies.HANDSHAKE, "error": error.error, "successful": False, "advice": replies.ADVICE_NONE}
-
-
-def _response(answers: list[Message], caller: Caller) -> web.Response:
-    response = web.Response(body=to_json(answers).encode(), headers=_JSON)
-    if caller.set_cookie is not None:
-        response.set_cookie(COOKIE, caller.set_cookie, httponly=True, path="/")
-    return response
-
-
-def _detail(message: Message) -> dict[str, Any]:
-    replay = (message.get("ext") or {}).get("replay") if message.get("channel") == replies.SUBSCRIBE else None
-    detail = {"client_id": message.get("clientId"), "subscription": message.get("subscription"), "replay": replay}
-    return {name: value for name, value in detail.items() if value is not None}
+def _http_error(parameters: dict[str, Any]) -> web.Response:
+    """Return what a web server or a proxy would say: a page for 503, a line for anything else."""
+    status, text = parameters["status"], parameters["text"]
+    if text is None and status == 503:
+        return web.Response(status=status, text=_HTML.format(status=status), content_type="text/html")
+    return web.Response(status=status, text="Internal Server Error" if text is None else str(text))

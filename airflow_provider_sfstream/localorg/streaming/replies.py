@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from airflow_provider_sfstream.localorg.streaming.sessions import Ending
 
 Message = dict[str, Any]
 
@@ -25,19 +27,30 @@ NO_TOKEN = "401::Request requires authentication"  # noqa: S105 - Salesforce's w
 TOO_BUSY = "503::Server is too busy. Please try your request again later."
 
 
+OVERLOADED = {HANDSHAKE: "403::Handshake denied"}
+"""The ``error`` beside which the real one (:data:`TOO_BUSY`) is in ``ext``."""
+
+
 class BayeuxError(Exception):
     """A message is refused: with Salesforce's ``error``, and an ``advice`` where it gives one.
 
     :param failure_reason: the real cause, where ``error`` hides it (``ext.sfdc.failureReason``).
+    :param before: messages that go before the reply.
     """
 
     def __init__(
-        self, error: str, *, advice: Mapping[str, Any] | None = None, failure_reason: str | None = None
+        self,
+        error: str,
+        *,
+        advice: Mapping[str, Any] | None = None,
+        failure_reason: str | None = None,
+        before: Sequence[Message] = (),
     ) -> None:
         super().__init__(error)
         self.error = error
         self.advice = advice
         self.failure_reason = failure_reason
+        self.before = before
 
 
 def reply(message: Mapping[str, Any], **fields: Any) -> Message:
@@ -63,8 +76,12 @@ def handshake_denied(reason: str) -> BayeuxError:
     return BayeuxError("403::Handshake denied", advice={"reconnect": "none"}, failure_reason=reason)
 
 
-def unknown_client() -> BayeuxError:
+def session_ended(ending: Ending) -> BayeuxError:
     """Return the error for a session that there is not, or no more."""
+    if ending == "no_advice":
+        return BayeuxError(UNKNOWN_CLIENT)
+    if ending == "disconnect":
+        return BayeuxError(UNKNOWN_CLIENT, advice=ADVICE_NONE, before=[{"channel": DISCONNECT}])
     return BayeuxError(UNKNOWN_CLIENT, advice=ADVICE_HANDSHAKE)
 
 
