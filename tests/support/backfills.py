@@ -61,6 +61,31 @@ class PastTopic:
         }
 
 
+class PastPushTopic(PastTopic):
+    """A PushTopic on which events happened in past hours."""
+
+    def __init__(self, airflow: AirflowStack, org: LocalOrg, name: str) -> None:
+        self.org = org
+        self.topic = f"/topic/{name}"
+        self._last_tick = last_tick(airflow)
+        org.push_topic(name, "SELECT Id, Name FROM Account")
+
+    def publish(self, times: Sequence[datetime]) -> list[bytes]:
+        """Publish an event for each time, in the given order; return their replay IDs."""
+        events = [{"sobject": {"Name": str(time)}, "createdDate": time.isoformat()} for time in times]
+        return self.org.publish(self.topic, events)
+
+    def stream(self, subscription: str) -> Stream:
+        """Return the place of a consumer on the topic."""
+        return Stream(self.org.org_id, "streaming", self.topic, subscription)
+
+    def _times(self) -> dict[bytes, datetime]:
+        return {
+            event["replay_id"]: datetime.fromisoformat(json.loads(event["payload"])["event"]["createdDate"])
+            for event in self.org.record(self.topic)
+        }
+
+
 def last_tick(airflow: AirflowStack) -> datetime:
     """Return when the last interval of the hourly DAGs ended."""
     now = datetime.now(UTC)

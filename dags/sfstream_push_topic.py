@@ -1,0 +1,39 @@
+"""Every 15 minutes: drain what a PushTopic has told since, over the Streaming API, then let Spark add it to a table.
+
+Salesforce keeps the events of PushTopics and generic channels for 24 hours, not 72: a DAG that does not run for a day
+loses some. Let somebody know well before that. A topic that is quiet for longer than a day is no problem, as long as
+the DAG runs.
+
+Needs the PushTopic ``OrderUpdates`` in the org, the connections ``salesforce_default`` and ``spark_default``, and
+SFSTREAM_LAKE in the environment: the URL below which windows and tables are written, for example s3://lake.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+
+LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+
+with DAG(
+    "sfstream_push_topic",
+    schedule="*/15 * * * *",
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,  # a position in an Airflow Variable has one writer, and a table one job
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    tags=["salesforce"],
+    doc_md=__doc__,
+):
+    drain = DrainReplayWindowOperator(
+        task_id="drain",
+        topic="/topic/OrderUpdates",  # a PushTopic: read over the Streaming API, as /u/... is
+        landing_url=f"{LAKE}/landing",
+        skip_if_empty=True,
+    )
+    SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/push_topics")
