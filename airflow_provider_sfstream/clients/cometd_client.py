@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import aiosfstream
 from aiocometd.constants import ConnectionType
+from aiocometd.exceptions import ServerError
 from aiosfstream import ReplayMarkerStorage, ReplayMarkerStoragePolicy, ReplayOption
 from aiosfstream.auth import AuthenticatorBase
-from aiosfstream.exceptions import ClientError, ClientInvalidOperation, ServerError, translate_errors
+from aiosfstream.exceptions import ClientError, ClientInvalidOperation, translate_errors
 
 from airflow_provider_sfstream.clients.cometd_http import HttpOptions, cometd_url
 from airflow_provider_sfstream.clients.cometd_messages import (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
+from aiocometd.exceptions import ServerError
 from aiosfstream import ReplayMarker, ReplayMarkerStorage
-from aiosfstream.exceptions import ReplayError, ServerError
+from aiosfstream.exceptions import ReplayError
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.protocol.streaming_errors import error_from_reply

@@ -182,7 +182,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
             failure = error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             failure = transport_error(error)
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or ended by a signal handler
             self._fail(TransportError("A request was cancelled: events that came with its response may be missing."))
             raise
         self._fail(failure)

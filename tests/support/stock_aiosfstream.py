@@ -1,0 +1,65 @@
+"""aiosfstream as it is published, made to run on this Python, to show what the hazard tests are there for.
+
+aiocometd passes ``loop=`` to four functions of asyncio that no longer take it. Its three modules get a view of asyncio
+that drops it, and nothing else is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import aiocometd.client
+import aiocometd.transports.long_polling
+import aiocometd.utils
+import aiosfstream
+
+_MODULES = (aiocometd.client, aiocometd.utils, aiocometd.transports.long_polling)
+
+
+class _AsyncioView(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+
+def _without_loop(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, loop: object = None, **options: Any) -> Any:
+        return function(*args, **options)
+
+    return call
+
+
+@contextlib.contextmanager
+def stock_asyncio() -> Iterator[None]:
+    """Let the stock client run inside the block."""
+    view = _AsyncioView("asyncio")
+    for name in ("wait", "wait_for", "sleep", "Semaphore"):
+        setattr(view, name, _without_loop(getattr(asyncio, name)))
+    for module in _MODULES:
+        module.asyncio = view
+    try:
+        yield
+    finally:
+        for module in _MODULES:
+            module.asyncio = asyncio
+
+
+class StockClient(aiosfstream.Client):  # type: ignore[misc]
+    """The stock client, on an API version that Salesforce still has after 45.0."""
+
+    @staticmethod
+    def get_cometd_url(instance_url: str) -> str:
+        return f"{instance_url}/cometd/62.0"
+
+    async def abandon(self) -> None:
+        """Release what it leaves behind."""
+        if self._transport is not None:
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(self._transport.disconnect(), 1)
+            if self._transport._connect_task is not None:
+                self._transport._connect_task.cancel()
+            if self._transport.http_session is not None:
+                await self._transport.http_session.close()
