@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
-from airflow_provider_sfstream.spark.event_log_job import EventLogMetrics, EventLogOptions, run
-from tests.support.landing_files import LandedEvent, encode, land_window
+from tests.support.event_log import DAY, Lake, as_utc
+from tests.support.landing_files import LandedEvent, encode
 
-DAY = datetime(2026, 1, 10, tzinfo=UTC)
-SPAN = (DAY, DAY + timedelta(days=3))
 ORDER = {
     "type": "record",
     "name": "Order__e",
@@ -46,36 +44,9 @@ def order(number: int, schema_id: str = "one", **fields: Any) -> LandedEvent:
     return LandedEvent(number, schema_id, record | fields)
 
 
-class Lake:
-    """A landing and tables in a temporary folder."""
-
-    def __init__(self, spark: Any, folder: Path, writer: Any = "auto") -> None:
-        self.writer = writer
-        self.spark, self.landing, self.output = spark, folder / "landing", folder / "tables"
-
-    def land(self, window_id: str, events: list[LandedEvent], schemas: dict[str, Any], **given: Any) -> str:
-        return land_window(self.landing, window_id, events, schemas, **{"event_times": SPAN} | given)
-
-    def run(self, *manifests: str, **given: Any) -> EventLogMetrics:
-        return run(self.spark, EventLogOptions(manifests, self.output.as_uri(), **{"writer": self.writer} | given))
-
-    def rows(self, table: str = "Order__e") -> list[dict[str, Any]]:
-        frame = self.spark.read.option("mergeSchema", True).parquet(str(self.output / table))
-        rows = [row.asDict(recursive=True) for row in frame.collect()]
-        return sorted(rows, key=lambda row: (row.get("_replay_id") or row.get("replay_id"), row["window_id"]))
-
-    def files(self) -> dict[str, bytes]:
-        return {str(p.relative_to(self.output)): p.read_bytes() for p in self.output.rglob("*.parquet")}
-
-
 @pytest.fixture(params=["arrow", "spark"])
 def lake(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
     return Lake(spark, tmp_path, request.param)
-
-
-def as_utc(local: datetime) -> datetime:
-    """Spark hands timestamps over in the local time zone, without naming it."""
-    return local.astimezone(UTC)
 
 
 def without_place(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
