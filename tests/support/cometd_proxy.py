@@ -169,17 +169,22 @@ def answer(status: int, body: str | bytes, content_type: str = "text/html") -> A
     return act
 
 
-def reply(*, before: Callable[[], Any] | None = None, status: int = 200, **fields: Any) -> Action:
-    """Answer a Bayeux message with these fields, without asking the org.
-
-    :param before: called in another thread before the answer is sent.
-    """
+def reply(*, status: int = 200, **fields: Any) -> Action:
+    """Answer a Bayeux message with these fields, without asking the org."""
 
     async def act(proxy: CometdProxy, request: web.Request, messages: list[Message]) -> web.StreamResponse:
-        if before is not None:
-            await asyncio.to_thread(before)
         given = {key: messages[0][key] for key in ("channel", "id", "subscription") if key in messages[0]}
         return web.json_response([{**given, "successful": True, **fields}], status=status)
+
+    return act
+
+
+def meanwhile(happens: Callable[[], Any]) -> Action:
+    """Let something happen, in another thread, before the org is asked."""
+
+    async def act(proxy: CometdProxy, request: web.Request, messages: list[Message]) -> web.StreamResponse:
+        await asyncio.to_thread(happens)
+        return await proxy.pass_on(request, messages)
 
     return act
 

@@ -22,7 +22,7 @@ from aiosfstream.auth import PasswordAuthenticator
 from aiosfstream.exceptions import AuthenticationError, ReplayError, ServerError, TransportError
 
 from tests.support.cometd_clients import TokenAuthenticator, cometd_client
-from tests.support.cometd_proxy import FIRST_CONNECT, CometdProxy, answer, drop, hang, lose, reply, rewrite
+from tests.support.cometd_proxy import FIRST_CONNECT, CometdProxy, answer, drop, hang, lose, meanwhile, reply, rewrite
 from tests.support.localorg import LocalOrg
 
 DEADLINE = 2.0
@@ -32,11 +32,6 @@ hazard = pytest.mark.parametrize(
     "kind",
     [pytest.param("stock", marks=pytest.mark.xfail(strict=True, reason="this is what the stock client does")), "ours"],
 )
-UNKNOWN_CLIENT: dict[str, Any] = {
-    "successful": False,
-    "error": "403::Unknown client",
-    "advice": {"reconnect": "handshake", "interval": 0},
-}
 REPLAY_ID_REFUSED = (
     "400::The replayId {7} you provided was invalid.  Please provide a valid ID, -2 to replay all events, or -1 to "
     "replay only new events."
@@ -147,7 +142,8 @@ async def test_a_response_lost_while_the_application_is_busy_is_no_gap(scene: Sc
 async def test_an_event_after_the_session_was_lost_is_not_skipped_silently(scene: Scene, kind: str) -> None:
     async with scene.client(kind) as client:  # new events only: there is no marker yet
         await opened(client, scene.topic)
-        scene.proxy.next("/meta/connect", reply(before=lambda: scene.publish(1), **UNKNOWN_CLIENT))
+        scene.proxy.next("/meta/handshake", meanwhile(lambda: scene.publish(1)))
+        scene.org.fault("cometd_kill_sessions")
         with pytest.raises(ServerError, match="Unknown client"):
             await amounts(client, 1)
 
@@ -158,19 +154,19 @@ async def test_nothing_is_replayed_again_behind_the_applications_back(scene: Sce
     async with scene.client(kind, replay=ReplayOption.ALL_EVENTS) as client:
         await opened(client, scene.topic)
         assert await amounts(client, 2) == [1, 2]
-        scene.proxy.next("/meta/connect", reply(**UNKNOWN_CLIENT))
+        scene.org.fault("cometd_kill_sessions")
         with pytest.raises(ServerError):
             await amounts(client, 1)
 
 
 @hazard
 async def test_a_subscription_that_cannot_be_resumed_is_an_error(scene: Scene, kind: str) -> None:
+    scene.publish(1)
     async with scene.client(kind, replay=markers_from_the_start()) as client:
         await opened(client, scene.topic)
-        scene.proxy.next("/meta/connect", reply(**UNKNOWN_CLIENT))
-        refusal = {"channel": "/meta/subscribe", "subscription": scene.topic, "successful": False}
-        refused = {**refusal, "error": REPLAY_ID_REFUSED}
-        scene.proxy.next(FIRST_CONNECT, rewrite(lambda messages: [*messages[:1], refused]), times=5)
+        assert await amounts(client, 1) == [1]
+        scene.org.fault("cometd_fail", channel="/meta/subscribe", error=REPLAY_ID_REFUSED, times=None)
+        scene.org.fault("cometd_kill_sessions")
         with pytest.raises(ServerError):
             await amounts(client, 1)
 
@@ -216,11 +212,19 @@ async def test_a_token_that_is_refused_again_and_again_is_an_error_and_no_hot_lo
 async def test_a_refused_connect_without_advice_is_an_error_and_no_hot_loop(scene: Scene, kind: str) -> None:
     async with scene.client(kind) as client:
         await opened(client, scene.topic)
-        refused = {"successful": False, "error": "403::Unknown client"}
-        scene.proxy.next("/meta/connect", reply(**refused), times=1000)
+        before = len(scene.proxy.requests)
+        scene.org.fault("cometd_kill_sessions", how="no_advice")
         with pytest.raises(ServerError, match="Unknown client"):
             await amounts(client, 1)
-        assert scene.proxy.acted == 1
+        assert len(scene.proxy.requests) <= before + 1
+
+
+async def test_a_session_that_the_server_ends_is_told(scene: Scene) -> None:
+    async with scene.client("ours") as client:
+        await opened(client, scene.topic)
+        scene.org.fault("cometd_kill_sessions", how="disconnect")
+        with pytest.raises(ServerError, match=r"Unknown client|ended the session"):
+            await amounts(client, 1)
 
 
 @hazard
@@ -308,8 +312,8 @@ async def test_a_session_that_a_slow_application_lost_is_told_and_nothing_comes_
         with contextlib.suppress(ServerError, TimeoutError):
             while len(received) < 20:
                 received += await amounts(client, 1)
+        assert received == list(range(1, 1 + len(received)))
         assert client.closed
-    assert received == list(range(1, 1 + len(received)))
 
 
 async def until_forgotten(org: LocalOrg, client: aiosfstream.Client) -> None:
