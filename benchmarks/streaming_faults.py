@@ -1,8 +1,8 @@
-"""Random faults on the Streaming API: seeds of 1,500 events each, drained under dropped polls, answers lost on the wire,
-500 and 503, killed sessions, revoked tokens and killed servers, then compared row by row with the org's own record.
+"""Random faults on the Streaming API: what a drain loop landed under them, compared with the org's own record.
 
-Prints one line for each seed, then a JSON line with the totals. ``--spark`` also runs the ``event_log`` job over all
-windows and compares its rows with the record.
+Seeds of 1,500 events each, under dropped polls, answers lost on the wire, 500 and 503, killed sessions, revoked tokens
+and killed servers. Prints one line for each seed, then a JSON line with the totals. ``--spark`` also runs the
+``event_log`` job over all windows and compares its rows with the record.
 """
 
 from __future__ import annotations
