@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Self
@@ -22,6 +23,7 @@ from airflow_provider_sfstream.clients.streaming_subscription import (
     MOST_EVENTS_OF_A_BATCH,
     StreamingSubscription,
     check_arguments,
+    event_batch,
 )
 from airflow_provider_sfstream.clients.tls import load_ca, ssl_context
 from airflow_provider_sfstream.clients.tokens import TokenProvider
@@ -135,8 +137,9 @@ class AsyncStreamingClient:
     ) -> AsyncGenerator[EventBatch, None]:
         """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
 
-        A batch is what has come, up to 1,000 events. A poll that Salesforce answers without events, after 110 seconds
-        at most, is an empty batch. While its consumer is busy no more than ``max_pending_count`` messages are read
+        A batch is what has come, up to 1,000 events. The first one is empty: the subscription stands. A poll that
+        Salesforce answers without events, after 110 seconds at most, is an empty batch too. While its consumer is
+        busy no more than ``max_pending_count`` messages are read
         ahead; Salesforce ends a session that has not polled for 40 seconds, and that end is retriable like any other
         (Streaming API guide, "Clients and Timeouts"). Closing the generator, or cancelling the task that waits for it,
         ends the session at Salesforce too.
@@ -158,8 +161,7 @@ class AsyncStreamingClient:
     ) -> AsyncGenerator[EventBatch, None]:
         async with aclosing(self.responses(topic, start, limit=limit, silence_timeout=silence_timeout)) as responses:
             async for batch in responses:
-                if batch is not None:
-                    yield batch
+                yield event_batch(topic, (), time.time_ns()) if batch is None else batch
 
     async def responses(
         self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float

@@ -56,11 +56,14 @@ async def arrivals(
     while left is None or left > 0:
         try:
             async with _subscription(source, topic, resume, left, silence_timeout) as responses:
+                stands = source.confirms_positions  # else the first response says that, and no more
                 async for response in responses:
                     arrived = _without_known(response, resume, source.confirms_positions)
                     if arrived is None:
                         continue
-                    recovery.progressed()
+                    if stands or len(arrived):
+                        recovery.progressed()
+                    stands = True
                     resume = (arrived.replay_ids[-1] if len(arrived) else arrived.latest_replay_id) or resume
                     left = None if left is None else left - len(arrived)
                     yield arrived

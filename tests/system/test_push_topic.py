@@ -23,7 +23,8 @@ def record(org: LocalOrg, topic: str) -> list[bytes]:
 
 def subscribed(org: LocalOrg, topic: str) -> int:
     """Return how many CometD sessions are subscribed to a topic."""
-    return sum(topic in session["subscriptions"] for session in org.cometd_sessions())
+    sessions = org.admin("GET", "/org")["cometd_sessions"]
+    return sum(topic in session["subscriptions"] for session in sessions)
 
 
 def table_rows(lake: Path) -> list[tuple[bytes, Any, Any]]:

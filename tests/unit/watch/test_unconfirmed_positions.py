@@ -79,6 +79,19 @@ def test_after_a_loss_all_that_is_retained_is_told() -> None:
     assert source.starts == [stream[0].replay_id, EARLIEST]
 
 
+def test_a_subscription_that_only_ever_stands_is_no_progress() -> None:
+    stream = events(1)
+    script = [step for _ in range(6) for step in (Keepalive(), RESET)]
+    source = StreamingSource(stream, [*script, Deliver(1)], latest_from=0)
+
+    async def main() -> tuple[WakeUp, float]:
+        wake_up = await first_wake_up(source, TOPIC, LATEST, WakeUpConditions(), **TIME)
+        return wake_up, virtual_clock()
+
+    wake_up, seconds = run_in_virtual_time(main())
+    assert (wake_up, seconds) == (of(stream, 0, 1), 0.25 + 0.5 + 1 + 2 + 4 + 8)
+
+
 def test_whoever_waits_once_from_now_on_is_not_woken_by_what_was_there() -> None:
     stream = events(3)
     source = StreamingSource(stream, [Keepalive(), RESET, Keepalive(), Pass(3), Deliver(1)], latest_from=2)
