@@ -35,6 +35,10 @@ class InvalidReplayIdError(ConfigurationError):
     """A replay ID given by a user is not valid text for one."""
 
 
+class AlreadyExistsError(ConfigurationError):
+    """What was to be created exists already under this name; nothing was changed."""
+
+
 class AuthenticationError(SalesforceStreamError):
     """Logging in failed: wrong credentials, a refused flow, or an unusable login host."""
 

@@ -41,7 +41,7 @@ class SalesforcePubSubHook(SalesforceLoginHook):
         """
         from airflow_provider_sfstream.clients.pubsub import PubSubClient
 
-        return PubSubClient(self.token_provider(), **_way_there(self.settings()))
+        return PubSubClient(self.token_provider(), **way_to_pubsub(self.settings()))
 
     @asynccontextmanager
     async def async_client(self) -> AsyncIterator[AsyncPubSubClient]:
@@ -61,7 +61,7 @@ class SalesforcePubSubHook(SalesforceLoginHook):
         # Imported in a thread: gRPC takes longer than an event loop should be blocked for.
         from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
 
-        return AsyncPubSubClient(self._provider(settings), **_way_there(settings))
+        return AsyncPubSubClient(self._provider(settings), **way_to_pubsub(settings))
 
     def test_connection(self, topic: str | None = None) -> tuple[bool, str]:
         """Log in and ask the Pub/Sub API about a topic. Return whether all went well, and which part did not.
@@ -91,7 +91,7 @@ class SalesforcePubSubHook(SalesforceLoginHook):
             return True, f"{logged_in}{f', {topic} can be subscribed to' if topic else ''}."
 
 
-def _way_there(settings: SalesforceSettings) -> dict[str, Any]:
+def way_to_pubsub(settings: SalesforceSettings) -> dict[str, Any]:
     """Return the arguments of a client, whichever, that say how to reach the Pub/Sub API."""
     from airflow_provider_sfstream.clients.channel import DEFAULT_ENDPOINT
 
