@@ -8,8 +8,10 @@ event of a PushTopic or generic channel is on the bus as JSON already, but for i
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import Any
 
 from airflow_provider_sfstream.localorg.bus import StoredEvent
@@ -42,21 +44,42 @@ def json_event(created_date: str, *, type: str | None = None, **body: Any) -> by
 def iso_moment(milliseconds: int) -> str:
     """Return a moment as event messages write it: ``2026-11-21T09:30:00.250Z``."""
     seconds, thousandths = divmod(milliseconds, 1000)
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{thousandths:03d}Z"
+    return f"{_iso_second(seconds)}.{thousandths:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _iso_second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 class EventData:
-    """Makes the ``data`` of event messages."""
+    """Makes the ``data`` of event messages, and keeps the newest of it for the next one who asks.
 
-    def __init__(self, schemas: SchemaRegistry) -> None:
+    :param memory: bytes of JSON to keep.
+    """
+
+    def __init__(self, schemas: SchemaRegistry, *, memory: int = 64 * 1024 * 1024) -> None:
         self._schemas = schemas
+        self._memory = memory
         self._dates: dict[str, dict[str, Convert]] = {}
+        self._made: OrderedDict[int, bytes] = OrderedDict()
+        self._size = 0
 
     def __call__(self, event: StoredEvent) -> bytes:
         """Return the JSON of an event's ``data``: always the same bytes for the same event."""
         if not event.schema_id:
             # Our own words come first in these events: nothing that a user wrote stands before the replay ID.
             return event.payload.replace(_REPLAY_ID, b'"replayId":%d' % event.position, 1)
+        position = event.position
+        data = self._made.get(position)
+        if data is None:
+            data = self._made[position] = self._make(event)
+            self._size += len(data)
+            while self._size > self._memory:
+                self._size -= len(self._made.popitem(last=False)[1])
+        return data
+
+    def _make(self, event: StoredEvent) -> bytes:
         schema = self._schemas.parsed(event.schema_id)
         record = decode(schema, event.payload)
         header = record.get("ChangeEventHeader")

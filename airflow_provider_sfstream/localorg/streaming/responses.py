@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,6 +49,7 @@ async def write(request: web.Request, answer: Answer) -> web.StreamResponse:
     await response.prepare(request)
     for part in answer.parts():
         await response.write(part)
+        await asyncio.sleep(0)  # a reader that keeps up must not keep others waiting
     await response.write_eof()
     return response
 
