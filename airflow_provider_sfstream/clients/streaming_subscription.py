@@ -14,7 +14,7 @@ from aiosfstream.exceptions import ServerError
 
 from airflow_provider_sfstream.clients.cometd_auth import SessionAuthenticator
 from airflow_provider_sfstream.clients.cometd_client import CometdClient
-from airflow_provider_sfstream.clients.cometd_messages import EventMessage
+from airflow_provider_sfstream.clients.cometd_messages import EventMessage, UnreadableMessageError
 from airflow_provider_sfstream.clients.session import Session
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
@@ -31,6 +31,7 @@ from airflow_provider_sfstream.protocol.topics import Topic, channel_of
 
 MOST_EVENTS_OF_A_BATCH = 1_000
 
+_NOT_SKIPPED = "It is not skipped: nothing behind it was read, and the position was not moved past it."
 _REPLAY_OPTIONS = {StartFrom.LATEST: -1, StartFrom.EARLIEST: -2}
 
 
@@ -87,10 +88,9 @@ def event_batch(topic: str, messages: Sequence[EventMessage], received_at: int) 
 def _without_replay_id(topic: str, message: Mapping[str, Any], before: Sequence[bytes]) -> SchemaError:
     after = f"after replay ID {before[-1].hex()}" if before else "first of its batch"
     return SchemaError(
-        f"{topic}: an event message on channel {message.get('channel')!r} ({after}) has no data.event.replayId. It "
-        "cannot be stored or resumed from, and nothing behind it was read; it is not skipped, and the position was not "
-        "moved past it. The replay extension needs API version 37.0 or above: check `version` of the connection, and "
-        "report it if that is right."
+        f"{topic}: an event message on channel {message.get('channel')!r} ({after}) has no data.event.replayId, and "
+        f"cannot be resumed from. {_NOT_SKIPPED} The replay extension needs API version 37.0 or above: check "
+        "`version` of the connection, and report it if that is right."
     )
 
 
@@ -171,6 +171,10 @@ class StreamingSubscription:
         if isinstance(fault.__cause__, SalesforceStreamError):  # a login's error behind aiosfstream's
             return fault.__cause__
         text = self._without_secrets(str(fault) or type(fault).__name__)
+        if isinstance(fault, UnreadableMessageError):  # it would be no other the next time
+            return SchemaError(
+                f"{self._topic}: {text} {_NOT_SKIPPED} Look for a proxy on the way that changes answers."
+            )
         if isinstance(fault, ServerError):
             reply = fault.response or {}
             reason = ((reply.get("ext") or {}).get("sfdc") or {}).get("failureReason")
