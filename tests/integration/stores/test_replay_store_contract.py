@@ -479,3 +479,66 @@ def test_names_at_their_longest_fit(under_test: StoreUnderTest) -> None:
 
     assert under_test.store.read(stream).replay_id == b"\xff" * 64
     assert under_test.store.windows_of_run(stream, run) == [window]
+
+
+def test_marks_move_the_position_without_a_window(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+
+    first = under_test.store.mark(stream, Position(), b"\x07", updated_by="a consumer")
+    second = under_test.store.mark(stream, first, b"\x09", updated_by="a consumer")
+
+    assert under_test.open().read(stream) == second
+    assert (second.replay_id, second.fence, second.window_id) == (b"\x09", 2, None)
+    assert second.updated_by == "a consumer"
+    assert under_test.store.windows_of_run(stream, run_at(0)) == []
+    assert under_test.store.resets(stream) == []
+
+
+def test_the_loser_of_a_race_of_marks_is_told_who_won(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+    start = under_test.store.mark(stream, Position(), b"\x07", updated_by="the first")
+    won = under_test.open().mark(stream, start, b"\x09", updated_by="the winner")
+
+    with pytest.raises(PositionConflictError, match="the winner moved the position first"):
+        under_test.store.mark(stream, start, b"\x08", updated_by="the loser")
+
+    assert under_test.store.read(stream) == won
+
+
+def test_a_stream_of_windows_is_not_marked(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+    window = under_test.advance(stream, b"\x07", run_at(1))
+
+    with pytest.raises(ConfigurationError, match=window.window_id):
+        under_test.store.mark(stream, under_test.store.read(stream), b"\x09", updated_by="a consumer")
+
+    assert under_test.store.read(stream).replay_id == b"\x07"
+
+
+def test_a_marked_stream_can_be_drained(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+    under_test.store.mark(stream, Position(), b"\x07", updated_by="a consumer")
+
+    window = under_test.advance(stream, b"\x09", run_at(1))
+
+    assert (window.after, under_test.store.read(stream).window_id) == (b"\x07", window.window_id)
+
+
+def test_windows_of_before_a_reset_stay_recorded_when_the_stream_is_marked(under_test: StoreUnderTest) -> None:
+    stream = new_stream()
+    window = under_test.advance(stream, b"\x07", run_at(1))
+    position = under_test.store.reset(stream, b"\x07", reason="marked from now on", updated_by="test")
+
+    under_test.store.mark(stream, position, b"\x09", updated_by="a consumer")
+
+    assert under_test.store.windows_of_run(stream, run_at(1)) == [window]
+
+
+@pytest.mark.parametrize(("replay_id", "by"), [(b"", "somebody"), (b"x" * 65, "somebody"), (b"\x01", " ")])
+def test_a_mark_that_says_nothing_is_refused(under_test: StoreUnderTest, replay_id: bytes, by: str) -> None:
+    stream = new_stream()
+
+    with pytest.raises(ConfigurationError):
+        under_test.store.mark(stream, Position(), replay_id, updated_by=by)
+
+    assert under_test.store.read(stream) == Position()
