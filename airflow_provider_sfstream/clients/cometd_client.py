@@ -253,7 +253,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         if self.replay_storage_policy is not ReplayMarkerStoragePolicy.AUTOMATIC:
             return
         try:
-            for message in messages:
+            for message in {message["channel"]: message for message in messages}.values():
                 await self.replay_storage.extract_replay_id(message)
         except BaseException:
             queue.put_back(messages)

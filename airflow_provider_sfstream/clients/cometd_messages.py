@@ -42,14 +42,16 @@ class UnreadableMessageError(TransportError):  # type: ignore[misc]
 class EventMessage(dict[str, Any]):
     """An event message, as aiosfstream's users know it.
 
-    ``data``: the raw bytes of the value of its ``data`` member, UTF-8 JSON exactly as received.
+    ``data``: the raw bytes of the value of its ``data`` member, UTF-8 JSON exactly as received. ``arrival`` grows from
+    message to message, where a replay marker storage counts them.
     """
 
-    __slots__ = ("data",)
+    __slots__ = ("arrival", "data")
 
     def __init__(self, message: dict[str, Any], data: bytes) -> None:
         super().__init__(message)
         self.data = data
+        self.arrival = 0
 
 
 class RawMessage(NamedTuple):

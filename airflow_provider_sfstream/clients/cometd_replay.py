@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from aiocometd.exceptions import ServerError
 from aiosfstream import ReplayMarker, ReplayMarkerStorage
 from aiosfstream.exceptions import ReplayError
 
+from airflow_provider_sfstream.clients.cometd_messages import EventMessage
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.protocol.streaming_errors import error_from_reply
 from airflow_provider_sfstream.protocol.topics import channel_of
@@ -37,10 +39,20 @@ class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
         super().__init__()
         self._subscribed: dict[str, str] = {}
         self._fallbacks: dict[str, int] = {}
+        self._arrivals = 0
+        self._marked: dict[str, int] = {}
+        self._marking = asyncio.Lock()
 
     def fall_back(self, subscription: str, replay_id: int) -> None:
         """Send ``replay_id`` with the next attempt to subscribe to ``subscription``, whatever is stored."""
         self._fallbacks[subscription] = replay_id
+
+    async def incoming(self, payload: list[dict[str, Any]], headers: dict[str, str] | None = None) -> None:
+        """Count the event messages that arrive."""
+        for message in payload:
+            if isinstance(message, EventMessage):
+                self._arrivals += 1
+                message.arrival = self._arrivals
 
     async def insert_replay_id(self, message: dict[str, Any]) -> None:
         """Insert the replay ID to start after into an outgoing ``/meta/subscribe`` message."""
@@ -63,7 +75,11 @@ class ArrivalOrderStorage(ReplayMarkerStorage):  # type: ignore[misc]
         replay_id = replay_id_of(message)
         channel = message["channel"]
         subscription = self._subscribed.get(channel_of(channel), channel)
-        await self.set_replay_marker(subscription, ReplayMarker(date=_date_of(message), replay_id=replay_id))
+        arrival = message.arrival if isinstance(message, EventMessage) else self._arrivals
+        async with self._marking:
+            if arrival >= self._marked.get(subscription, 0):
+                await self.set_replay_marker(subscription, ReplayMarker(date=_date_of(message), replay_id=replay_id))
+                self._marked[subscription] = arrival
 
 
 class ReplayFrom(ArrivalOrderStorage):
@@ -126,7 +142,8 @@ class AdaptedStorage(ArrivalOrderStorage):
         return f"{type(self).__name__}({self.storage!r})"
 
     async def incoming(self, payload: list[dict[str, Any]], headers: dict[str, str] | None = None) -> None:
-        """Let the storage see what arrived."""
+        """Let the storage see what arrived, too."""
+        await super().incoming(payload, headers)
         await self.storage.incoming(payload, headers)
 
     async def get_replay_id(self, subscription: str) -> int | None:

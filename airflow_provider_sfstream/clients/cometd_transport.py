@@ -53,6 +53,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         self._last_reply: Message | None = None
         self._renewing = asyncio.Lock()
         self._renewed = False
+        self._is_gone = False
         self._http_session: aiohttp.ClientSession | None = None
         self._reconnect_advice: Message = {}
         self._connect_task: asyncio.Task[None] | None = None
@@ -83,16 +84,16 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         return reply
 
     async def disconnect(self) -> None:
-        """Stop polling and, if the session still lasts, say goodbye. Quietly, and within a short time."""
-        lasts = self.state == TransportState.CONNECTED
+        """Stop polling and, if the server may still know the session, say goodbye. Quietly, and within a short time."""
         self._state = TransportState.DISCONNECTING
         try:
             await self._stop_connect_task()
-            if lasts:
+            if self.client_id and not self._is_gone:
                 with contextlib.suppress(Exception):
                     async with asyncio.timeout(DISCONNECT_SECONDS):
                         await self._send_payload([DISCONNECT_MESSAGE.copy()])
         finally:
+            self._is_gone = True
             self._state = TransportState.DISCONNECTED
 
     async def _poll(self, reply: Message) -> None:
@@ -123,6 +124,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
     def _fail(self, error: BaseException) -> None:
         """End the session: nothing that arrives from now on is delivered."""
         self._queue.end(error)
+        self._is_gone = self._is_gone or isinstance(error, ServerError)
         if self.state in (TransportState.CONNECTING, TransportState.CONNECTED):
             self._state = TransportState.SERVER_DISCONNECTED
         if self._connect_task is not None and self._connect_task is not asyncio.current_task():
@@ -181,9 +183,13 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         except (TransportError, ServerError) as error:
             failure = error
         except (aiohttp.ClientError, OSError, ValueError) as error:
+            self._is_gone = isinstance(error, TimeoutError)
             failure = transport_error(error)
-        except BaseException:  # cancelled, or ended by a signal handler
+        except asyncio.CancelledError:
             self._fail(TransportError("A request was cancelled: events that came with its response may be missing."))
+            raise
+        except BaseException as error:  # what a signal handler raised just here
+            self._fail(error)
             raise
         self._fail(failure)
         raise failure
