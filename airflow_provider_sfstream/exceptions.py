@@ -86,6 +86,28 @@ class ThrottledError(ServiceUnavailableError):
     """The service asks for fewer or slower requests; resume after a longer pause."""
 
 
+class SubscriptionBusyError(ServiceUnavailableError):
+    """Another stream holds the managed subscription, which has room for one; it was not read."""
+
+
+class SubscriptionStoppedError(SalesforceStreamError):
+    """The managed subscription is in state STOP, and its stored position is gone; start it again in Salesforce."""
+
+
+class SubscriptionMovedError(SalesforceStreamError):
+    """The position of a managed subscription moved while it was read, not by this reader; nothing of it was stored."""
+
+
+class CommitError(SalesforceStreamError):
+    """Salesforce refused to commit a replay ID; the committed position stays where it was and no event is lost."""
+
+
+class CommitFailedError(CommitError):
+    """Salesforce could not commit a replay ID this time; the committed position stays where it was."""
+
+    retriable = True
+
+
 class ReplayIdLostError(SalesforceStreamError):
     """The replay ID is malformed, unknown, aged out, or the stream was reset: Salesforce does not say which."""
 

@@ -53,6 +53,10 @@ def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **s
     :raises ConfigurationError: naming the first unusable one.
     """
     check_topic(topic)
+    if start is StartFrom.COMMITTED:
+        raise ConfigurationError(
+            f"{topic}: only a managed subscription begins where it was committed. Nothing was read."
+        )
     if isinstance(start, bytes) and not 0 < len(start) <= LONGEST:
         raise InvalidReplayIdError(f"{topic}: a replay ID of {len(start)} bytes is none. Nothing was read.")
     if limit is not None and limit < 1:

@@ -21,6 +21,8 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
     ServiceUnavailableError,
     SessionExpiredError,
+    SubscriptionBusyError,
+    SubscriptionStoppedError,
     ThrottledError,
     TopicNotFoundError,
 )
@@ -81,7 +83,32 @@ _UNKNOWN_TOPIC = _Rule(
 _UNKNOWN_MANAGED = _Rule(
     TopicNotFoundError,
     "Salesforce does not know the managed subscription",
-    "Check its name; one that was just created is visible after about two minutes.",
+    "Check its name, and that it was not deleted (its stored position is gone then). One that was just created or "
+    "changed is visible after about two minutes.",
+)
+_DELETED_MANAGED = _Rule(
+    TopicNotFoundError,
+    "the managed subscription was deleted in Salesforce, and its stored position with it",
+    "Events that were not read are still on the bus while it retains them: create the subscription again with "
+    "defaultReplay EARLIEST, or read the topic from a recorded replay ID.",
+)
+_BUSY_MANAGED = _Rule(
+    SubscriptionBusyError,
+    "another stream holds the managed subscription, which has room for one",
+    "Look for another run, trigger or program that uses it: each consumer needs a managed subscription of its own. "
+    "Salesforce frees the place within 15 seconds after a clean end, and about 15 minutes after a connection was lost. "
+    "Nothing is lost; try again then.",
+)
+_STOPPED_MANAGED = _Rule(
+    SubscriptionStoppedError,
+    "the managed subscription is stopped, and its stored position is gone",
+    "Set its state to RUN in Salesforce: it then begins at its defaultReplay. Events that were not read are still on "
+    "the bus while it retains them.",
+)
+_UNCOMMITTED_MANAGED = _Rule(
+    ServiceUnavailableError,
+    "Salesforce ended the stream, since nothing was committed on it for too long (1800 seconds)",
+    "Nothing is lost: events after the committed position are delivered again.",
 )
 _SCHEMA_DENIED = _Rule(AccessDeniedError, "the schema is unknown or hidden from this user", _PERMISSION)
 
@@ -134,15 +161,9 @@ _BY_CODE: dict[str, _Rule] = {
     "publish.stream.sweeper.timeout": _Rule(
         ServiceUnavailableError, "the publish stream was idle for too long", "Open it again and go on publishing."
     ),
-    "managed.subscription.already.active": _Rule(
-        ThrottledError,
-        "another client uses the managed subscription",
-        "Stop that client, or wait: after a network loss Salesforce frees the place within about 15 minutes.",
-    ),
-    "managed.subscription.config.stopped": _Rule(
-        RequestRejectedError, "the managed subscription is stopped", "Set its state to RUN in Salesforce."
-    ),
-    "managed.subscription.config.deleted": _UNKNOWN_MANAGED,
+    "managed.subscription.already.active": _BUSY_MANAGED,
+    "managed.subscription.config.stopped": _STOPPED_MANAGED,
+    "managed.subscription.config.deleted": _DELETED_MANAGED,
     "managed.subscription.developer.name.not.found": _UNKNOWN_MANAGED,
     "managed.subscription.subscription.id.not.found": _UNKNOWN_MANAGED,
     "managed.subscription.subscription.id.invalid": _REJECTED,
@@ -164,7 +185,7 @@ _BY_STATUS: dict[str, _Rule] = {
     "OUT_OF_RANGE": _REJECTED,
     "UNIMPLEMENTED": _WRONG_SERVICE,
     "NOT_FOUND": _UNKNOWN_TOPIC,
-    "ALREADY_EXISTS": _BY_CODE["managed.subscription.already.active"],
+    "ALREADY_EXISTS": _BUSY_MANAGED,
     "PERMISSION_DENIED": _DENIED,
     "UNAUTHENTICATED": _SESSION,
     "RESOURCE_EXHAUSTED": _THROTTLED,
@@ -190,6 +211,7 @@ _BY_DETAILS: tuple[tuple[str, str, _Rule], ...] = (
     ("UNAVAILABLE", "http1.x server", _WRONG_SERVICE),
     ("RESOURCE_EXHAUSTED", "larger than max", _TOO_LARGE),
     ("INVALID_ARGUMENT", "replay id", _REPLAY_LOST),
+    ("DEADLINE_EXCEEDED", "commitreplayrequest", _UNCOMMITTED_MANAGED),
 )
 """A status whose text says more than the status: (status, part of the lower-case text, rule)."""
 

@@ -11,10 +11,15 @@ PayloadEncoding = Literal["avro", "json"]
 
 
 class StartFrom(Enum):
-    """Where a subscription begins when it has no replay ID."""
+    """Where a subscription begins when it has no replay ID.
+
+    ``COMMITTED`` is where a managed subscription itself goes on. Only the sources of managed subscriptions take it; no
+    ``start_from`` argument does.
+    """
 
     EARLIEST = "earliest"
     LATEST = "latest"
+    COMMITTED = "committed"
 
 
 @dataclass(frozen=True, slots=True)

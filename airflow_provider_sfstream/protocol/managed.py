@@ -1,0 +1,156 @@
+"""Managed event subscriptions: how one is named, and what became of the commits that were sent on its stream. Pure.
+
+Source of the protocol facts: the Pub/Sub API guide, "ManagedSubscribe RPC Method", and the proto's comments.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass, field
+
+from airflow_provider_sfstream.exceptions import CommitError, CommitFailedError, ConfigurationError
+
+_ID = re.compile(r"18x[A-Za-z0-9]{12}(?:[A-Za-z0-9]{3})?")
+_DEVELOPER_NAME = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*")
+_LONGEST_NAME = 80
+_COMMITS_KEPT = 1_000
+
+
+@dataclass(frozen=True)
+class ManagedSubscription:
+    """A ``ManagedEventSubscription`` of an org, named by exactly one of developer name and record ID."""
+
+    developer_name: str | None = None
+    subscription_id: str | None = None
+
+    def __post_init__(self) -> None:
+        named = [text for text in (self.developer_name, self.subscription_id) if text is not None]
+        valid = len(named) == 1 and (
+            _ID.fullmatch(named[0]) if self.developer_name is None else _is_developer_name(named[0])
+        )
+        if not valid:
+            raise _not_a_name(named[0] if len(named) == 1 else None)
+
+    @classmethod
+    def parse(cls, text: str) -> ManagedSubscription:
+        """Return the managed subscription that ``text`` names.
+
+        :param text: 15 or 18 characters that begin with ``18x``: the ID of the record. Else its developer name: at
+            most 80 letters, digits and underscores, beginning with a letter, no underscore at the end or after another.
+        :raises ConfigurationError: if it is neither. Nothing was contacted.
+        """
+        if not isinstance(text, str):
+            raise _not_a_name(text)
+        return cls(subscription_id=text) if text.startswith("18") else cls(developer_name=text)
+
+    @property
+    def text(self) -> str:
+        """The developer name or the ID, as :meth:`parse` takes it."""
+        return self.developer_name or self.subscription_id or ""
+
+    def __str__(self) -> str:
+        return f"managed subscription {self.text}"
+
+
+def _is_developer_name(text: str) -> bool:
+    return len(text) <= _LONGEST_NAME and _DEVELOPER_NAME.fullmatch(text) is not None
+
+
+def _not_a_name(text: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{text!r} does not name a managed event subscription. Give its developer name (at most 80 letters, digits and "
+        "single underscores, beginning with a letter) or its ID (15 or 18 characters beginning with 18x). "
+        "Nothing was contacted."
+    )
+
+
+_REFUSED = ("invalid", "missing", "empty", "required", "not delivered", "not been delivered", "not yet", "older")
+"""Words of a commit error that blame the replay ID; the guide gives the cases, but neither codes nor exact texts."""
+
+
+def commit_error_from(message: str, *, subscription: ManagedSubscription, replay_id: bytes) -> CommitError:
+    """Return the error for a commit that Salesforce answered with an error, ready to raise.
+
+    A replay ID that is missing, invalid, out of retention, not delivered yet or older than the committed one stays so:
+    :class:`CommitError`. Any other failure may pass: :class:`CommitFailedError`.
+
+    :param message: the text of the ``Error`` in the ``CommitReplayResponse``.
+    """
+    text = " ".join(message.split())[:500]
+    refused = any(part in text.lower() for part in (*_REFUSED, "retention", "expired"))
+    error = CommitError if refused else CommitFailedError
+    remedy = (
+        "Look for another consumer that commits to it, or a change of it in Salesforce."
+        if refused
+        else "Commit again; the events are delivered again until then."
+    )
+    return error(
+        f"{subscription}: Salesforce did not commit replay ID {replay_id.hex()} ({text!r}). The committed position "
+        f"stays where it was, and nothing is lost. {remedy}"
+    )
+
+
+@dataclass
+class _Commit:
+    number: int
+    replay_id: bytes
+    error: CommitError | None = None
+
+
+@dataclass
+class Commits:
+    """Which commits were sent on one stream, and which were answered. Not safe for concurrent use.
+
+    One answer acknowledges its own commit and all that were sent before it (proto, ``CommitReplayResponse``). An error
+    concerns its own commit only. The last 1,000 commits are remembered.
+    """
+
+    subscription: ManagedSubscription
+    acknowledged: bytes | None = field(default=None, init=False)
+    """The replay ID that was acknowledged last."""
+    _sent: dict[str, _Commit] = field(default_factory=dict, init=False)
+    _number: int = field(default=0, init=False)
+    _through: int = field(default=0, init=False)
+
+    def sent(self, replay_id: bytes) -> str:
+        """Note that a commit of ``replay_id`` goes out, and return its commit request ID."""
+        request_id = str(uuid.uuid4())
+        self._number += 1
+        self._sent[request_id] = _Commit(self._number, replay_id)
+        if len(self._sent) > _COMMITS_KEPT:
+            del self._sent[next(iter(self._sent))]
+        return request_id
+
+    def answered(self, request_id: str, error: str | None) -> CommitError | None:
+        """Note the answer to a commit; return its error, if it has one. An answer to an unknown commit says nothing.
+
+        :param error: the text of the error, ``None`` for an acknowledgement.
+        """
+        commit = self._sent.get(request_id)
+        if commit is None:
+            return None
+        if error is not None:
+            commit.error = commit_error_from(error, subscription=self.subscription, replay_id=commit.replay_id)
+        elif commit.number > self._through:
+            self._through, self.acknowledged = commit.number, commit.replay_id
+        return commit.error
+
+    def outcome(self, replay_id: bytes) -> bool:
+        """Return whether the last commit of ``replay_id`` is acknowledged; ``False``: not answered yet.
+
+        :raises CommitError: if it was answered with an error, or no commit of ``replay_id`` was sent.
+        """
+        commit = next((each for each in reversed(self._sent.values()) if each.replay_id == replay_id), None)
+        if commit is None:
+            raise CommitError(
+                f"{self.subscription}: replay ID {replay_id.hex()} was not committed on this stream. Nothing moved."
+            )
+        if commit.error is not None:
+            raise commit.error
+        return commit.number <= self._through
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether an answer is still to come."""
+        return any(commit.number > self._through and commit.error is None for commit in self._sent.values())
