@@ -49,7 +49,7 @@ def iso_moment(milliseconds: int) -> str:
 
 @lru_cache(maxsize=4096)
 def _iso_second(seconds: int) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
 
 
 class EventData:

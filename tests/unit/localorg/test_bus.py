@@ -181,3 +181,33 @@ async def test_listeners_of_a_topic_and_of_its_channels_are_woken(bus: EventBus)
     own.clear()
     publish(bus)
     assert not own.is_set()
+
+
+def test_topics_of_the_streaming_api_have_a_retention_of_their_own(database: sqlite3.Connection, clock: Clock) -> None:
+    bus = EventBus(
+        database,
+        clock=clock,
+        retention=lambda: 72 * HOUR,
+        streaming_retention=lambda: 24 * HOUR,
+        channels_of=lambda topic: (),
+    )
+    names = (TOPIC, "/topic/T", "/u/a")
+    ids = {name: publish(bus, 2, topic=name) for name in names}
+    clock.now += 25 * HOUR
+    assert [len(bus.retained(name, 0, 10)) for name in names] == [2, 0, 0]
+    assert bus.position_of(TOPIC, ids[TOPIC][0])
+    for name in names[1:]:
+        with pytest.raises(ReplayIdCorruptedError):
+            bus.position_of(name, ids[name][1])
+    assert [[event.expired for event in bus.record(name, 0, 10)] for name in names] == [[False] * 2, *[[True] * 2] * 2]
+    clock.now += 48 * HOUR
+    assert bus.retained(TOPIC, 0, 10) == []
+
+
+def test_publishing_nothing_writes_what_goes_with_it(bus: EventBus, database: sqlite3.Connection, clock: Clock) -> None:
+    publish(bus)
+    before, done = bus.last(), []
+    clock.now += HOUR
+    assert bus.publish([], together_with=lambda: done.append(1)) == []
+    assert (done, bus.last()) == ([1], before)
+    assert bus.tip() > before  # the newest event is an hour old: its position would age out before long
