@@ -17,6 +17,7 @@ from airflow_provider_sfstream.localorg import admin_faults
 from airflow_provider_sfstream.localorg.admin_events import EventControls
 from airflow_provider_sfstream.localorg.bus import ReplayIdCorruptedError
 from airflow_provider_sfstream.localorg.knobs import Knobs
+from airflow_provider_sfstream.localorg.managed_admin import ManagedControls
 from airflow_provider_sfstream.localorg.org import Org
 from airflow_provider_sfstream.localorg.topics import TopicDefinition
 
@@ -30,6 +31,7 @@ def routes(org: Org) -> list[web.RouteDef]:
     admin = _Admin(org)
     events = EventControls(org)
     faults = admin_faults.FaultControls(org)
+    managed = ManagedControls(org)
     table: list[tuple[str, str, Callable[[web.Request, Body], Awaitable[Any]]]] = [
         ("GET", "/org", admin.describe),
         ("GET", "/topics", admin.list_topics),
@@ -38,6 +40,8 @@ def routes(org: Org) -> list[web.RouteDef]:
         ("PUT", "/channels/{name}", admin.put_channel),
         ("PUT", "/push_topics/{name}", admin.put_push_topic),
         ("PUT", "/generic_channels", admin.put_generic_channel),
+        ("GET", "/managed_subscriptions", managed.show),
+        ("PUT", "/managed_subscriptions/{name}", managed.put),
         ("POST", "/events", events.publish),
         ("GET", "/events", events.record),
         ("GET", "/knobs", admin.get_knobs),

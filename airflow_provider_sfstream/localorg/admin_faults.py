@@ -10,6 +10,7 @@ from aiohttp import web
 
 from airflow_provider_sfstream.localorg.endings import CallEnded
 from airflow_provider_sfstream.localorg.faults import CallFailure, StreamDrop
+from airflow_provider_sfstream.localorg.managed_admin import ManagedControls
 from airflow_provider_sfstream.localorg.org import Org
 
 Body = dict[str, Any]
@@ -32,6 +33,8 @@ class FaultControls:
             "cometd_kill_sessions": self._kill_cometd_sessions,
             "cometd_drop_held": self._drop_held_connects,
             **{name: partial(self._cometd, name) for name in org.faults.cometd.names()},
+            "managed_half_open": ManagedControls(org).half_open,
+            **{name: partial(org.faults.managed.add, name) for name in org.faults.managed.names()},
         }
 
     async def show(self, request: web.Request, body: Body) -> Any:

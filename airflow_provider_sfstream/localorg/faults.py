@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from airflow_provider_sfstream.localorg.endings import CallEnded
+from airflow_provider_sfstream.localorg.managed_faults import ManagedFaults
 from airflow_provider_sfstream.localorg.streaming.faults import CometdFaults
 
-RPCS = ("GetTopic", "GetSchema", "Publish", "PublishStream", "Subscribe")
+RPCS = ("GetTopic", "GetSchema", "Publish", "PublishStream", "Subscribe", "ManagedSubscribe")
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Faults:
     failures: list[CallFailure] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)
     cometd: CometdFaults = field(default_factory=CometdFaults)
+    managed: ManagedFaults = field(default_factory=ManagedFaults)
 
     def add_drop(self, drop: StreamDrop) -> None:
         """Drop streams from now on.
@@ -90,6 +92,7 @@ class Faults:
         self.failures.clear()
         self.silent.clear()
         self.cometd.clear()
+        self.managed.clear()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the faults in force, JSON-able."""
@@ -98,4 +101,5 @@ class Faults:
             "failures": [asdict(failure) for failure in self.failures],
             "silent": sorted(self.silent),
             "cometd": self.cometd.as_list(),
+            "managed": self.managed.as_list(),
         }

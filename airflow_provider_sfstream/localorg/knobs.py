@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+_MAY_BE_ZERO = ("managed_release_seconds", "managed_visibility_seconds")
+
 
 @dataclass
 class Knobs:
@@ -35,6 +37,15 @@ class Knobs:
         The most CometD clients at a time; ``null`` for no limit.
     ``streaming_retention_seconds``
         ``retention_seconds`` for PushTopics and generic channels.
+    ``managed_commit_seconds``
+        A managed stream without a commit request for this long ends.
+    ``managed_release_seconds``, ``managed_half_open_seconds``
+        How long a managed subscription stays taken after its stream ended (15 at most at Salesforce), and after its
+        client vanished without closing the connection (about 900 there).
+    ``managed_visibility_seconds``
+        How long the Pub/Sub API takes to see a change of a managed subscription (about 120 at Salesforce).
+    ``managed_ack_every``, ``managed_ack_seconds``
+        One answer acknowledges this many commits, or those that came within this time.
     """
 
     keepalive_seconds: float = 120.0
@@ -55,6 +66,12 @@ class Knobs:
     cometd_batch_events: int | None = None
     cometd_clients: int | None = None
     streaming_retention_seconds: float = 24 * 3600.0
+    managed_commit_seconds: float = 1800.0
+    managed_release_seconds: float = 0.0
+    managed_half_open_seconds: float = 900.0
+    managed_visibility_seconds: float = 0.0
+    managed_ack_every: int = 1
+    managed_ack_seconds: float = 0.2
 
     def as_dict(self) -> dict[str, Any]:
         """Return every knob by name."""
@@ -84,7 +101,9 @@ def _check(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name}={value!r} must be a number")
     if name.endswith("_seconds"):
-        if value <= 0 and name != "clock_offset_seconds":
+        if value < 0 and name in _MAY_BE_ZERO:
+            raise ValueError(f"{name}={value!r} must not be negative")
+        if value <= 0 and name not in ("clock_offset_seconds", *_MAY_BE_ZERO):
             raise ValueError(f"{name}={value!r} must be above zero")
     elif not isinstance(value, int) or value < (0 if name.endswith("_quota") else 1):
         raise ValueError(f"{name}={value!r} must be a positive whole number")

@@ -18,6 +18,8 @@ from airflow_provider_sfstream.localorg.entities import Entities
 from airflow_provider_sfstream.localorg.errors import ApiError
 from airflow_provider_sfstream.localorg.faults import Faults
 from airflow_provider_sfstream.localorg.knobs import Knobs
+from airflow_provider_sfstream.localorg.managed import ManagedSubscriptions
+from airflow_provider_sfstream.localorg.managed_slots import Slots
 from airflow_provider_sfstream.localorg.payloads import encode
 from airflow_provider_sfstream.localorg.request_log import RequestLog
 from airflow_provider_sfstream.localorg.schemas import SchemaRegistry
@@ -87,6 +89,16 @@ class Org:
         self.deliveries = Allocation(24 * 3600, lambda: self.knobs.delivery_quota, time.monotonic)
         self.publications = Allocation(3600, lambda: self.knobs.publish_quota, time.monotonic)
         self.subscriptions: set[Subscription] = set()
+        self.managed = ManagedSubscriptions(
+            self._database,
+            visibility=lambda: self.knobs.managed_visibility_seconds,
+            clock=time.time,
+            slots=Slots(
+                release_seconds=lambda: self.knobs.managed_release_seconds,
+                half_open_seconds=lambda: self.knobs.managed_half_open_seconds,
+                clock=time.monotonic,
+            ),
+        )
         self.cometd = CometdSessions(lambda: self.knobs.cometd_reconnect_seconds)
         self.event_data = EventData(self.schemas)
         self.instance_url = ""

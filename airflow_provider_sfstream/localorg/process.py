@@ -167,6 +167,41 @@ class LocalOrg:
         """Create a generic channel (``/u/notifications/Orders``), if it is not there. Return ``name`` and ``id``."""
         return self.admin("PUT", "/generic_channels", {"Name": name})
 
+    def managed_subscription(
+        self,
+        name: str,
+        topic: str,
+        /,
+        *,
+        default_replay: str = "EARLIEST",
+        error_recovery_replay: str = "LATEST",
+        state: str = "RUN",
+        **metadata: str,
+    ) -> Any:
+        """Create or change a managed event subscription: ``managed_subscription("Orders", "/event/Order__e")``.
+
+        :param default_replay: where it starts when nothing has been committed; Salesforce's own default is ``LATEST``.
+        :param metadata: further elements of its Metadata: ``label``, ``version``.
+        :returns: what :meth:`managed_subscriptions` shows of it, with its ``id``.
+        """
+        given = {"topicName": topic, "defaultReplay": default_replay, "errorRecoveryReplay": error_recovery_replay}
+        body = {**given, "state": state, **metadata}
+        return self._shown(self.admin("PUT", f"/managed_subscriptions/{name}", body))
+
+    def managed_subscriptions(self) -> dict[str, dict[str, Any]]:
+        """Return the managed event subscriptions by developer name.
+
+        Of each: ``id``, ``metadata``, ``committed`` (the replay ID committed last, or ``None``), ``visible`` (whether
+        the Pub/Sub API has seen the last change) and ``slot`` (``free``, ``active``, ``held`` or ``half_open``).
+        """
+        answered = self.admin("GET", "/managed_subscriptions")["managed_subscriptions"]
+        return {one["developer_name"]: self._shown(one) for one in answered}
+
+    @staticmethod
+    def _shown(managed: dict[str, Any]) -> dict[str, Any]:
+        committed = managed["committed"]
+        return {**managed, "committed": None if committed is None else bytes.fromhex(committed)}
+
     def publish(self, topic: str, events: Sequence[Mapping[str, Any]], *, schema_id: str | None = None) -> list[bytes]:
         """Publish events; return their replay IDs, 8 bytes for ``/topic/...`` and ``/u/...``, else 10.
 

@@ -1,4 +1,4 @@
-"""The Pub/Sub API over gRPC: every RPC of ``eventbus.v1.PubSub`` but ManagedSubscribe."""
+"""The Pub/Sub API over gRPC: every RPC of ``eventbus.v1.PubSub``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from airflow_provider_sfstream.localorg.bus import BusEvent
 from airflow_provider_sfstream.localorg.endings import CallEnded, end_call, refused
+from airflow_provider_sfstream.localorg.managed_stream import ManagedStream
 from airflow_provider_sfstream.localorg.org import Org
 from airflow_provider_sfstream.localorg.payloads import decode
 from airflow_provider_sfstream.localorg.subscription import Subscription, tenant_guid, topic_not_found
@@ -55,6 +56,9 @@ class PubSubService:
                 "PublishStream": stream(self._guarded("PublishStream", self._publish_stream), None, published),
                 # Responses are put together from events that are already serialised.
                 "Subscribe": stream(self._guarded("Subscribe", self._subscribe), pb.FetchRequest.FromString, None),
+                "ManagedSubscribe": stream(
+                    self._guarded("ManagedSubscribe", self._managed_subscribe), pb.ManagedFetchRequest.FromString, None
+                ),
             },
         )
 
@@ -104,6 +108,16 @@ class PubSubService:
             await subscription.serve()
         finally:
             call.entry.detail.update(topic=subscription.topic, events=subscription.delivered)
+
+    async def _managed_subscribe(self, request: Any, context: Any, call: _Call) -> None:
+        stream = ManagedStream(self._org, context, call.rpc_id, call.token)
+        try:
+            await stream.serve()
+        finally:
+            name = None if stream.record is None else stream.record.developer_name
+            call.entry.detail.update(
+                topic=stream.topic, developer_name=name, events=stream.delivered, commits=stream.commits
+            )
 
     async def _publish(self, body: bytes, context: Any, call: _Call) -> pb.PublishResponse:
         request = self._publish_request(body)

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from airflow_provider_sfstream.localorg import entity_admin, rest_collections, rest_events, rest_query, rest_records
+from airflow_provider_sfstream.localorg import (
+    entity_admin,
+    rest_collections,
+    rest_events,
+    rest_query,
+    rest_records,
+    tooling,
+)
 from airflow_provider_sfstream.localorg.errors import not_found
 from airflow_provider_sfstream.localorg.rest_calls import FIRST_VERSION, LAST_VERSION, Answer, Call, route
 from airflow_provider_sfstream.localorg.streaming import rest_push
@@ -26,6 +33,7 @@ def routes(org: Org) -> list[web.RouteDef]:
         *rest_records.routes(org),
         *rest_collections.routes(org),
         *rest_query.routes(org),
+        *tooling.routes(org),
         *entity_admin.routes(org),
         web.route("*", "/services/data/{rest:.*}", _nothing),
     ]
@@ -41,7 +49,9 @@ async def _versions(request: web.Request) -> web.Response:
 
 
 async def _resources(call: Call) -> Answer:
-    return 200, {name: f"{call.base}/{name}" for name in ("sobjects", "query", "queryAll", "composite", "event")}
+    return 200, {
+        name: f"{call.base}/{name}" for name in ("sobjects", "query", "queryAll", "composite", "event", "tooling")
+    }
 
 
 async def _nothing(request: web.Request) -> web.Response:

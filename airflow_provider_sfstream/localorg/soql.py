@@ -10,9 +10,8 @@ import operator
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from airflow_provider_sfstream.localorg.entities import Entities
 from airflow_provider_sfstream.localorg.entity import Entity
 from airflow_provider_sfstream.localorg.errors import ApiError
 from airflow_provider_sfstream.localorg.fields import COMPOUND_TYPES
@@ -34,6 +33,13 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 Condition = Callable[[StoredRecord], bool]
+
+
+class EntityLookup(Protocol):
+    """Where a query finds the entity that it is about."""
+
+    def get(self, name: str) -> Entity | None:
+        """Return the entity called ``name`` in any letter case, ``None`` if there is none."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class Query:
         return found[self.offset : end]
 
 
-def parse(text: str, entities: Entities) -> Query:
+def parse(text: str, entities: EntityLookup) -> Query:
     """Return the query in ``text``.
 
     :raises ApiError: ``MALFORMED_QUERY``, ``INVALID_TYPE`` or ``INVALID_FIELD``.
@@ -84,7 +90,7 @@ def parse_conditions(text: str, entity: Entity) -> tuple[tuple[Condition, ...], 
 
 
 class _Parser:
-    def __init__(self, text: str, entities: Entities | None = None) -> None:
+    def __init__(self, text: str, entities: EntityLookup | None = None) -> None:
         self._tokens = _tokens(text)
         self._entities = entities
         self._at = 0
@@ -95,7 +101,7 @@ class _Parser:
         names = self._names()
         self._expect("FROM")
         name = self._take("word")
-        entity = self._entities.get(name) if self._entities else None
+        entity = self._entities.get(name) if self._entities is not None else None
         if entity is None:
             raise ApiError("INVALID_TYPE", f"sObject type '{name}' is not supported.")
         columns = () if names == ["COUNT()"] else _columns(entity, names)

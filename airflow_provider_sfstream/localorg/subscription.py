@@ -65,7 +65,7 @@ class Subscription:
             with contextlib.suppress(asyncio.CancelledError):
                 await reader
 
-    def _start(self, request: pb.FetchRequest) -> None:
+    def _start(self, request: Any) -> None:
         topic = self._org.topics.get(request.topic_name)
         if not request.topic_name.strip():
             raise refused("topic.validation.empty", "INVALID_ARGUMENT", "The topic name is empty.")
@@ -101,39 +101,60 @@ class Subscription:
     async def _read_requests(self) -> None:
         try:
             while (request := await self._context.read()) is not grpc.aio.EOF:
-                if request.topic_name and request.topic_name != self.topic:
-                    raise refused(
-                        "subscription.fetch.topic.mismatch",
-                        "INVALID_ARGUMENT",
-                        f"The topic name must stay {self.topic} for the whole stream.",
-                    )
-                self._add_credit(request)
+                self._accept(request)
                 self.wake.set()
             self._half_closed = True
             self.wake.set()
         except CallEnded as ending:
             self.end(ending)
 
-    def _add_credit(self, request: pb.FetchRequest) -> None:
+    def _accept(self, request: Any) -> None:
+        """Take a request that came after the first.
+
+        :raises CallEnded: if the stream ends because of it.
+        """
+        if request.topic_name and request.topic_name != self.topic:
+            raise refused(
+                "subscription.fetch.topic.mismatch",
+                "INVALID_ARGUMENT",
+                f"The topic name must stay {self.topic} for the whole stream.",
+            )
+        self._add_credit(request)
+
+    def _add_credit(self, request: Any) -> None:
         if request.num_requested <= 0:
             raise refused(
                 "subscription.fetch.requested.events.invalid",
                 "INVALID_ARGUMENT",
                 "The number of requested events must be greater than zero.",
             )
-        self._pending = min(self._org.knobs.credit_cap, self._pending + request.num_requested)
+        self._owe(request.num_requested)
+
+    def _owe(self, events: int) -> None:
+        self._pending = min(self._org.knobs.credit_cap, self._pending + events)
 
     async def _write_responses(self) -> None:
         while True:
             self.wake.clear()
             self._check_ending()
             frames = self._next_frames()
-            if frames:
+            if frames or self._has_answer():
                 await self._respond(frames)
-            elif self._half_closed and not self._pending:
+            elif self._is_done():
                 return
             else:
                 await self._wait()
+
+    def _is_done(self) -> bool:
+        return self._half_closed and not self._pending
+
+    def _has_answer(self) -> bool:
+        """Return whether a response is owed even if there are no events."""
+        return False
+
+    def _answer(self) -> bytes:
+        """Return what a response has besides events, serialised."""
+        return b""
 
     def _check_ending(self) -> None:
         if self._ending is not None:
@@ -165,28 +186,32 @@ class Subscription:
             rpc_id=self._rpc_id,
             pending_num_requested=self._pending,
         )
-        await self._context.write(b"".join((*frames, rest.SerializeToString())))
+        await self._context.write(b"".join((*frames, rest.SerializeToString(), self._answer())))
         self._last_response = time.monotonic()
 
     async def _wait(self) -> None:
         """Wait until something changes; say that the stream lives, or end it, when it is time to."""
-        knobs = self._org.knobs
-        allowed = knobs.keepalive_seconds if self._pending else knobs.client_idle_seconds
-        left = self._last_response + allowed - time.monotonic()
         try:
             # Not wait_for, which on Python 3.11 swallows a client's cancellation that comes together with a wake.
-            async with asyncio.timeout(max(0.0, left)):
+            async with asyncio.timeout(max(0.0, self._deadline() - time.monotonic())):
                 await self.wake.wait()
         except TimeoutError:
-            if self.wake.is_set():  # in the same instant: there may be events, which a keepalive would skip
-                return
-            if not self._pending:
-                raise CallEnded("reset" if knobs.client_idle_end == "reset" else "end") from None
-            if self._org.faults.is_silent(self.topic):
-                self._last_response = time.monotonic()
-            else:
-                self._position = max(self._position, self._org.bus.tip())
-                await self._respond([])
+            if not self.wake.is_set():  # else in the same instant: there may be events, which a keepalive would skip
+                await self._time_out()
+
+    def _deadline(self) -> float:
+        """Return until when the stream may wait for something to change, on the monotonic clock."""
+        knobs = self._org.knobs
+        return self._last_response + (knobs.keepalive_seconds if self._pending else knobs.client_idle_seconds)
+
+    async def _time_out(self) -> None:
+        if not self._pending:
+            raise CallEnded("reset" if self._org.knobs.client_idle_end == "reset" else "end")
+        if self._org.faults.is_silent(self.topic):
+            self._last_response = time.monotonic()
+        else:
+            self._position = max(self._position, self._org.bus.tip())
+            await self._respond([])
 
 
 def topic_not_found(org: Org, name: str) -> CallEnded:

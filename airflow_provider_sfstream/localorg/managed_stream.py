@@ -1,0 +1,260 @@
+"""One ManagedSubscribe call: a subscription whose position the org keeps, moved by the client's commits."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.localorg.bus import ReplayIdCorruptedError
+from airflow_provider_sfstream.localorg.endings import CallEnded, refused
+from airflow_provider_sfstream.localorg.identifiers import to_18
+from airflow_provider_sfstream.localorg.managed import KEY_PREFIX, ManagedRecord
+from airflow_provider_sfstream.localorg.managed_commits import (
+    INVALID,
+    MISSING,
+    NOT_DELIVERED,
+    OLDER,
+    Acknowledgements,
+    CommitResult,
+)
+from airflow_provider_sfstream.localorg.managed_faults import (
+    LOSE_ACKNOWLEDGEMENT,
+    LOSE_COMMIT,
+    REFUSE_COMMIT,
+    CommitFault,
+)
+from airflow_provider_sfstream.localorg.managed_settings import EARLIEST, STOP, ManagedSettings
+from airflow_provider_sfstream.localorg.subscription import LIMIT_EXCEEDED, Subscription, tenant_guid
+from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.localorg.org import Org
+
+
+class ManagedStream(Subscription):
+    """Serves one managed stream. ``record`` is its subscription once the first request has come."""
+
+    def __init__(self, org: Org, context: Any, rpc_id: str, token: str) -> None:
+        super().__init__(org, context, rpc_id, token)
+        self.record: ManagedRecord | None = None
+        self.commits = 0
+        self._start_position = 0
+        self._confirmed: set[int] = set()
+        self._acknowledgements = Acknowledgements()
+        self._last_commit = time.monotonic()
+        self._vanished = False
+
+    async def serve(self) -> None:
+        """Serve until the client is done.
+
+        :raises CallEnded: when the stream ends otherwise.
+        """
+        try:
+            await super().serve()
+        finally:
+            if self.record is not None:
+                self._org.managed.slots.leave(self.record.id, self)
+
+    def _start(self, request: pb.ManagedFetchRequest) -> None:
+        _check_first(request)
+        record = self._find(request)
+        settings = self._org.managed.visible(record)
+        if settings is None or settings.state == STOP:
+            raise _stopped(record)
+        self._add_credit(request)
+        if not self._org.managed.slots.take(record.id, self):
+            raise refused(
+                "managed.subscription.already.active",
+                "ALREADY_EXISTS",
+                f"The managed subscription {record.developer_name} is already active on another stream.",
+            )
+        self.record = record
+        self.topic = settings.topic_name
+        self._position = self._start_position = self._resume(record, settings)
+        if self._org.deliveries.left() == 0:
+            raise refused(*LIMIT_EXCEEDED)
+
+    def _find(self, request: pb.ManagedFetchRequest) -> ManagedRecord:
+        name, record_id = request.developer_name, request.subscription_id
+        if name:
+            record = self._org.managed.find(developer_name=name)
+            missing = ("developer.name.not.found", f"developer name {name}")
+        else:
+            record = self._org.managed.find(record_id=_checked_id(record_id))
+            missing = ("subscription.id.not.found", f"ID {record_id}")
+        if record is None:
+            message = f"The managed subscription with the {missing[1]} was not found in {tenant_guid(self._org)}."
+            raise refused(f"managed.subscription.{missing[0]}", "NOT_FOUND", message)
+        return record
+
+    def _resume(self, record: ManagedRecord, settings: ManagedSettings) -> int:
+        """Return where the stream starts: after what was committed, else as the record's settings say."""
+        preset = settings.default_replay
+        if record.committed is not None:
+            try:
+                return self._org.bus.position_of(self.topic, self._org.bus.replay_id(record.committed))
+            except ReplayIdCorruptedError:
+                preset = settings.error_recovery_replay
+        return self._org.bus.earliest(self.topic) if preset == EARLIEST else self._org.bus.tip()
+
+    def _accept(self, request: pb.ManagedFetchRequest) -> None:
+        record = self._served()
+        same = (request.developer_name or record.developer_name, _checked_id(request.subscription_id or record.id))
+        if same != (record.developer_name, record.id) or request.auth_refresh:
+            raise _invalid("fetch.request.invalid", "The request names another managed subscription.")
+        self._add_credit(request)
+        if request.HasField("commit_replay_id_request"):
+            self._take_commit(record, request.commit_replay_id_request)
+
+    def _add_credit(self, request: pb.ManagedFetchRequest) -> None:
+        least = 0 if request.HasField("commit_replay_id_request") else 1
+        if request.num_requested < least:
+            message = "The number of requested events must be greater than zero, or zero with a commit request."
+            raise _invalid("fetch.request.events.invalid", message)
+        self._owe(request.num_requested)
+
+    def _take_commit(self, record: ManagedRecord, request: pb.CommitReplayRequest) -> None:
+        self.commits += 1
+        self._last_commit = time.monotonic()
+        fault = self._org.faults.managed.take(record.developer_name)
+        if fault is not None and fault.name == LOSE_COMMIT:
+            self._end_by(fault)
+            return
+        error = fault.error if fault is not None and fault.name == REFUSE_COMMIT else self._commit(record, request)
+        if fault is not None and fault.name == LOSE_ACKNOWLEDGEMENT:
+            self._end_by(fault)
+            return
+        result = CommitResult(request.commit_request_id, request.replay_id, int(time.time() * 1000), error)
+        self._acknowledgements.add(result, self._last_commit)
+
+    def _end_by(self, fault: CommitFault) -> None:
+        if fault.ending is not None:
+            self.end(fault.ending)
+
+    def _commit(self, record: ManagedRecord, request: pb.CommitReplayRequest) -> str | None:
+        """Store the position of a commit request, and return ``None``; or return what is wrong with it."""
+        if not request.replay_id:
+            return MISSING
+        try:
+            position = self._org.bus.position_of(self.topic, request.replay_id)
+        except ReplayIdCorruptedError:
+            return INVALID
+        if record.committed is not None and position < record.committed:
+            return OLDER
+        if position != record.committed:
+            if not self._was_delivered(position):
+                return NOT_DELIVERED
+            self._org.managed.commit(record, position)
+        return None
+
+    def _was_delivered(self, position: int) -> bool:
+        if position in self._confirmed:
+            return True
+        is_past = self._start_position < position <= self._position
+        return is_past and self._org.bus.read(self.topic, position - 1, 1, 0)[0] == position
+
+    def _check_ending(self) -> None:
+        super()._check_ending()
+        record = self._served()
+        settings = self._org.managed.visible(record)
+        if settings is None:
+            message = f"The managed subscription {record.developer_name} was deleted."
+            raise refused("managed.subscription.config.deleted", "NOT_FOUND", message)
+        if settings.state == STOP:
+            raise _stopped(record)
+        if time.monotonic() >= self._commit_deadline():
+            seconds = f"{self._org.knobs.managed_commit_seconds:g}"
+            message = f"No CommitReplayRequests sent in the last {seconds} seconds. Closing managed subscription."
+            raise CallEnded(code="", status="DEADLINE_EXCEEDED", message=message)
+        if self._vanished and time.monotonic() >= self._freed_at():
+            raise CallEnded(code="", status="UNAVAILABLE", message="keepalive watchdog timeout")
+
+    def serves(self, developer_name: str) -> bool:
+        """Return whether this is a stream of the subscription with a developer name."""
+        return self.record is not None and self.record.developer_name == developer_name
+
+    def vanish(self) -> None:
+        """Cut the network to the client without anybody noticing: nothing more is sent, and the slot stays taken."""
+        self._vanished = self._org.managed.slots.vanish(self._served().id)
+        self.wake.set()
+
+    def _freed_at(self) -> float:
+        return self._org.managed.slots.freed_at(self._served().id, self) or 0.0
+
+    def _commit_deadline(self) -> float:
+        return self._last_commit + self._org.knobs.managed_commit_seconds
+
+    def _is_mute(self) -> bool:
+        return self._vanished or self._org.faults.is_silent(self.topic)
+
+    def _next_frames(self) -> list[bytes]:
+        return [] if self._vanished else super()._next_frames()
+
+    def _acknowledge_at(self) -> float:
+        """Return when the next acknowledgement is due, on the monotonic clock; infinite if none is owed."""
+        knobs = self._org.knobs
+        due_at = self._acknowledgements.due_at(knobs.managed_ack_every, knobs.managed_ack_seconds)
+        if due_at is None or self._is_mute():
+            return math.inf
+        return 0.0 if self._half_closed else due_at
+
+    def _has_answer(self) -> bool:
+        return self._acknowledge_at() <= time.monotonic()
+
+    def _answer(self) -> bytes:
+        if not self._has_answer():
+            return b""
+        response = self._acknowledgements.take().as_response()
+        return pb.ManagedFetchResponse(commit_response=response).SerializeToString()
+
+    def _is_done(self) -> bool:
+        return self._half_closed
+
+    async def _respond(self, frames: list[bytes]) -> None:
+        if not frames:
+            self._confirmed.add(self._position)
+        await super()._respond(frames)
+
+    def _deadline(self) -> float:
+        if self._vanished:
+            return min(self._freed_at(), self._commit_deadline())
+        return min(super()._deadline(), self._commit_deadline(), self._acknowledge_at())
+
+    async def _time_out(self) -> None:
+        if not self._vanished and time.monotonic() >= super()._deadline():
+            await super()._time_out()
+
+    def _served(self) -> ManagedRecord:
+        if self.record is None:
+            raise RuntimeError("the first request has not come")
+        return self.record
+
+
+def _check_first(request: pb.ManagedFetchRequest) -> None:
+    if bool(request.subscription_id) == bool(request.developer_name):
+        message = "Provide either the subscription ID or the developer name of the managed subscription."
+        raise _invalid("id.or.developer.name.empty", message)
+    if request.HasField("commit_replay_id_request"):
+        raise _invalid("fetch.request.commit.request.restricted", "The first request can't have a commit request.")
+    if request.auth_refresh:
+        raise _invalid("fetch.request.auth.request.restricted", "The first request can't have an auth refresh.")
+
+
+def _checked_id(text: str) -> str:
+    try:
+        record_id = to_18(text)
+    except ValueError:
+        record_id = ""
+    if not record_id.startswith(KEY_PREFIX):
+        raise _invalid("subscription.id.invalid", "The ID is not one of a managed event subscription.")
+    return record_id
+
+
+def _stopped(record: ManagedRecord) -> CallEnded:
+    message = f"The managed subscription {record.developer_name} is stopped."
+    return refused("managed.subscription.config.stopped", "FAILED_PRECONDITION", message)
+
+
+def _invalid(code: str, message: str) -> CallEnded:
+    return refused(f"managed.subscription.{code}", "INVALID_ARGUMENT", message)

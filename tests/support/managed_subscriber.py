@@ -1,0 +1,90 @@
+"""A bare managed subscriber for tests: sends what it is told to and shows what comes back."""
+
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+import grpc
+
+from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from tests.support.localorg import LocalOrg
+
+
+class ManagedSubscriber:
+    """One ManagedSubscribe call; ``seconds`` is the deadline of the whole call."""
+
+    def __init__(self, org: LocalOrg, *, token: str | None = None, stub: Any = None, seconds: float = 30.0) -> None:
+        self._requests: queue.SimpleQueue[pb.ManagedFetchRequest | None] = queue.SimpleQueue()
+        self._commits = 0
+        self.call: Any = (stub or org.stub()).ManagedSubscribe(
+            iter(self._requests.get, None), metadata=org.metadata(token), timeout=seconds
+        )
+
+    def send(self, **fields: Any) -> ManagedSubscriber:
+        """Send a request with these fields."""
+        self._requests.put(pb.ManagedFetchRequest(**fields))
+        return self
+
+    def fetch(self, count: int, name: str = "") -> ManagedSubscriber:
+        """Ask for ``count`` events; the first time by the developer name of the subscription."""
+        return self.send(developer_name=name, num_requested=count)
+
+    def commit(self, replay_id: bytes, *, fetch: int = 0) -> str:
+        """Send a commit, and return its request id."""
+        self._commits += 1
+        request_id = f"commit-{self._commits}"
+        request = pb.CommitReplayRequest(commit_request_id=request_id, replay_id=replay_id)
+        self.send(num_requested=fetch, commit_replay_id_request=request)
+        return request_id
+
+    def next(self) -> pb.ManagedFetchResponse:
+        """Return the next response."""
+        response: pb.ManagedFetchResponse = next(self.call)
+        return response
+
+    def events(self, count: int) -> list[pb.ConsumerEvent]:
+        """Return the next ``count`` events."""
+        events: list[pb.ConsumerEvent] = []
+        while len(events) < count:
+            events += self.next().events
+        return events
+
+    def answer(self, request_id: str) -> pb.CommitReplayResponse:
+        """Return the answer to a commit; responses without it are skipped."""
+        for response in self.call:
+            if response.HasField("commit_response") and response.commit_response.commit_request_id == request_id:
+                answer: pb.CommitReplayResponse = response.commit_response
+                return answer
+        raise AssertionError(f"the stream ended without an answer to {request_id}")
+
+    def committed(self, replay_id: bytes) -> pb.CommitReplayResponse:
+        """Commit, and return the acknowledgement."""
+        response = self.answer(self.commit(replay_id))
+        assert not response.HasField("error"), response
+        return response
+
+    def error(self) -> grpc.RpcError:
+        """Return the error that ends the stream; responses before it are skipped."""
+        try:
+            for _ in self.call:
+                pass
+        except grpc.RpcError as error:
+            return error
+        raise AssertionError("the stream ended without an error")
+
+    def half_close(self) -> ManagedSubscriber:
+        """Say that no more requests come."""
+        self._requests.put(None)
+        return self
+
+    def cancel(self) -> None:
+        """Give the call up."""
+        self.half_close()
+        self.call.cancel()
+
+    def __enter__(self) -> ManagedSubscriber:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
