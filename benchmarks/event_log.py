@@ -1,8 +1,10 @@
-"""Benchmarks ``event_log`` and ``event_log_rewrite``: the Spark job beside itself decoding with fastavro, and beside
-Spark merely rewriting the table that the job made, which is the least the job could cost.
+"""Benchmarks ``event_log``, ``event_log_rewrite`` and ``event_log_json``: the Spark job beside itself decoding with
+fastavro, beside Spark merely rewriting the table that the job made, which is the least the job could cost, and beside
+itself reading the same events as the Streaming API sends them, as JSON, with their Avro schema and without.
 
-One Spark session, one landed window of change events (about 430 bytes, 100 columns), every side in turn, several
-rounds; the medians count. Prints one JSON line for each; ``ratio`` is our events per second divided by the other's.
+One Spark session, one landed window of change events (about 430 bytes in Avro, 820 in JSON; 100 columns) in each
+encoding, every side in turn, several rounds; the medians count.
+Prints one JSON line for each; ``ratio`` is our events per second divided by the other's.
 """
 
 from __future__ import annotations
@@ -26,11 +28,14 @@ import fastavro
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from airflow_provider_sfstream.spark.event_log_job import EventLogOptions, run
+from tests.support.json_windows import JsonEvent, land_json_window
 from tests.support.landing_files import LandedEvent, land_window
 from tests.support.spark import start_session
 
 TOPIC, TABLE = "/data/AccountChangeEvent", "AccountChangeEvent"
 START = datetime(2026, 1, 10, tzinfo=UTC)
+_KINDS: dict[str, str] = {}
+_TIMES = {"Data:DateTime": "%Y-%m-%dT%H:%M:%S.%fZ", "Data:DateOnly": "%Y-%m-%d"}
 WORDS = ("order", "customer", "shipped", "pending", "address", "street", "city", "country", "phone", "invoice", "note")
 
 
@@ -67,6 +72,7 @@ def schema() -> dict[str, Any]:
     ]
     for number in range(95):
         kind, doc = kinds[number % 10]
+        _KINDS[f"Field{number}__c"] = doc
         fields.append(
             {"name": f"Field{number}__c", "type": ["null", kind], "doc": f"{doc}:00N{number}", "default": None}
         )
@@ -77,20 +83,40 @@ def _record(name: str, fields: list[tuple[str, Any]]) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": key, "type": type_} for key, type_ in fields]}
 
 
-def land(folder: Path, count: int) -> str:
-    """Land ``count`` events of three days and return the manifest's URL."""
+def land(folder: Path, count: int) -> dict[str, str]:
+    """Land ``count`` events of three days in each encoding and return the manifests' URLs by side."""
     shape = random.Random(1)
     avro = schema()
     parsed = fastavro.parse_schema(json.loads(json.dumps(avro)))
-    events = []
+    events, in_json = [], []
     for number in range(count):
-        stream = io.BytesIO()
-        fastavro.schemaless_writer(stream, parsed, _event(number, count, shape))
+        record, stream = _event(number, count, shape), io.BytesIO()
+        fastavro.schemaless_writer(stream, parsed, record)
         events.append(LandedEvent(number, "account", stream.getvalue()))
-    times = (START, START + timedelta(days=3))
-    return land_window(
-        folder, "20260113T000000Z-bench", events, {"account": avro}, event_times=times, topic=TOPIC, parts=4
-    )
+        in_json.append(JsonEvent(number, _json_payload(number, record), "account"))
+    times, name = (START, START + timedelta(days=3)), "20260113T000000Z-bench"
+    schemas = {"account": avro}
+    return {
+        "avro": land_window(folder / "avro", name, events, schemas, event_times=times, topic=TOPIC, parts=4),
+        "json": land_json_window(folder / "json", name, TOPIC, in_json, schemas),
+        "json_without_schema": land_json_window(folder / "bare", name, TOPIC, in_json),
+    }
+
+
+def _json_payload(number: int, record: dict[str, Any]) -> bytes:
+    """Return an event's ``data`` as CometD has it: times as text, and no hex bitmaps in the header."""
+    bitmaps = ("nulledFields", "diffFields")
+    header = {key: value for key, value in record["ChangeEventHeader"].items() if key not in bitmaps}
+    body = {"ChangeEventHeader": header}
+    for name, value in record.items():
+        if name != "ChangeEventHeader":
+            body[name] = _as_text(value, _KINDS[name]) if _KINDS.get(name) in _TIMES else value
+    data = {"schema": "account", "payload": body, "event": {"replayId": number, "EventUuid": f"{number:032x}"}}
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+def _as_text(milliseconds: int, kind: str) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)).strftime(_TIMES[kind])
 
 
 def _event(number: int, count: int, shape: random.Random) -> dict[str, Any]:
@@ -126,13 +152,19 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        manifest = land(folder / "landing", given.events)
+        manifests = land(folder / "landing", given.events)
         spark = start_session(folder)
-        measured = measure(spark, manifest, folder, given.rounds)
+        measured = measure(spark, manifests, folder, given.rounds)
         spark.stop()
     seconds = {side: statistics.median(times) for side, times in measured.items()}
     ours = {"events": given.events, "events_per_second": round(given.events / seconds["ours"])}
-    for benchmark, other in (("event_log", "fastavro"), ("event_log_rewrite", "rewrite")):
+    others = (
+        ("event_log", "fastavro"),
+        ("event_log_rewrite", "rewrite"),
+        ("event_log_json", "json"),
+        ("event_log_json_without_schema", "json_without_schema"),
+    )
+    for benchmark, other in others:
         figures = {
             "benchmark": benchmark,
             "ratio": round(seconds[other] / seconds["ours"], 3),
@@ -143,12 +175,12 @@ def main() -> None:
         print(json.dumps(figures), flush=True)
 
 
-def measure(spark: Any, manifest: str, folder: Path, rounds: int) -> dict[str, list[float]]:
+def measure(spark: Any, manifests: dict[str, str], folder: Path, rounds: int) -> dict[str, list[float]]:
     """Return the seconds of each round, by side. The first round warms up and does not count."""
     table, copy = folder / "ours" / TABLE, folder / "copy"
 
-    def job(output: str, **options: Any) -> Callable[[], Any]:
-        return lambda: run(spark, EventLogOptions((manifest,), (folder / output).as_uri(), **options))
+    def job(output: str, side: str = "avro", **options: Any) -> Callable[[], Any]:
+        return lambda: run(spark, EventLogOptions((manifests[side],), (folder / output).as_uri(), **options))
 
     def rewrite() -> None:
         rows = spark.read.option("basePath", str(table)).parquet(str(table))
@@ -156,6 +188,7 @@ def measure(spark: Any, manifest: str, folder: Path, rounds: int) -> dict[str, l
         writer.partitionBy("event_date", "window_id").parquet(str(copy))
 
     sides = {"ours": job("ours"), "rewrite": rewrite, "fastavro": job("fastavro", decoder="fastavro")}
+    sides |= {side: job(side, side) for side in ("json", "json_without_schema")}
     measured: dict[str, list[float]] = {side: [] for side in sides}
     for number in range(rounds + 1):
         for side, act in sides.items():

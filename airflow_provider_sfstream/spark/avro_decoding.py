@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import fastavro
@@ -24,7 +24,6 @@ from airflow_provider_sfstream.spark.decoded_events import (
     DecodedEvents,
     Undecodable,
     event_times,
-    isolate,
     joined,
     let_through,
 )
@@ -66,7 +65,7 @@ class AvroDecoder:
         """Return the events of all decodable payloads, in order, and the payloads that are none."""
         if not self._probed and payloads:
             self._probe(payloads[:_PROBED_PAYLOADS])
-        parts, failures = isolate(self._decode, payloads)
+        parts, failures = _isolate(self._decode, payloads)
         return joined(parts), failures
 
     def _decode(self, payloads: Sequence[bytes]) -> DecodedEvents:
@@ -99,7 +98,7 @@ class AvroDecoder:
         if not self._pyruhvro:
             return
         library, self._pyruhvro = self._pyruhvro, None
-        good = [payload for payload in payloads if not isolate(self._decode, [payload])[1]]
+        good = [payload for payload in payloads if not _isolate(self._decode, [payload])[1]]
         expected = self._with_fastavro(good)
         self._pyruhvro = library
         try:
@@ -113,6 +112,24 @@ class AvroDecoder:
             self._pyruhvro = library if not good else None
             if good:
                 log.warning("pyruhvro cannot decode events of %s as fastavro does; using fastavro.", self._name)
+
+
+def _isolate(
+    decode: Callable[[Sequence[bytes]], DecodedEvents], payloads: Sequence[bytes], first: int = 0
+) -> tuple[list[DecodedEvents], list[Undecodable]]:
+    """Decode in as few calls as possible, halving what fails until each bad payload stands alone."""
+    if not payloads:
+        return [], []
+    try:
+        return [decode(payloads)], []
+    except BaseException as error:  # a Rust panic is no Exception
+        let_through(error)
+        if len(payloads) == 1:
+            return [], [Undecodable.because(first, error)]
+    middle = len(payloads) // 2
+    parts, failures = _isolate(decode, payloads[:middle], first)
+    more_parts, more_failures = _isolate(decode, payloads[middle:], first + middle)
+    return parts + more_parts, failures + more_failures
 
 
 def _same(one: pa.Array, other: pa.Array) -> bool:

@@ -1,10 +1,10 @@
-"""What decoding gives, whatever the payloads are, and how what cannot be decoded is told apart from its neighbours."""
+"""What decoding gives, whatever the payloads are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -12,7 +12,6 @@ from airflow_provider_sfstream.spark.arrow_columns import times_of_milliseconds
 from airflow_provider_sfstream.spark.avro_columns import Member
 
 TIME = pa.timestamp("us", tz="UTC")
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,9 @@ class Undecodable:
     reason: str
 
     @classmethod
-    def because(cls, row: int, error: BaseException) -> Undecodable:
-        reason = f"{type(error).__name__}: {error}"[:500]
-        return cls(row, reason.encode(errors="backslashreplace").decode())
+    def because(cls, row: int, reason: BaseException | str) -> Undecodable:
+        text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
+        return cls(row, text[:500].encode(errors="backslashreplace").decode())
 
 
 class EventDecoder(Protocol):
@@ -47,24 +46,6 @@ class EventDecoder(Protocol):
     def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
         """Return the events of all decodable payloads, in order, and the payloads that are none."""
         ...
-
-
-def isolate(
-    decode: Callable[[Sequence[_Item]], DecodedEvents], items: Sequence[_Item], first: int = 0
-) -> tuple[list[DecodedEvents], list[Undecodable]]:
-    """Decode in as few calls as possible, halving what fails until each bad item stands alone."""
-    if not items:
-        return [], []
-    try:
-        return [decode(items)], []
-    except BaseException as error:  # a Rust panic is no Exception
-        let_through(error)
-        if len(items) == 1:
-            return [], [Undecodable.because(first, error)]
-    middle = len(items) // 2
-    parts, failures = isolate(decode, items[:middle], first)
-    more_parts, more_failures = isolate(decode, items[middle:], first + middle)
-    return parts + more_parts, failures + more_failures
 
 
 def joined(parts: Sequence[DecodedEvents]) -> DecodedEvents | None:

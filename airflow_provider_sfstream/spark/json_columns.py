@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.spark.arrow_columns import arrow_type
 from airflow_provider_sfstream.spark.avro_columns import Member, Value
+from airflow_provider_sfstream.spark.decoded_events import let_through
 from airflow_provider_sfstream.spark.json_times import milliseconds_of_day, read_dates, read_times
 from airflow_provider_sfstream.spark.json_values import as_double, digits_survive, json_text, kind_name
 
@@ -38,6 +39,14 @@ _KINDS: dict[str, tuple[type, ...]] = {
 """The kinds of JSON value that a column type takes, the usual one first. None for bytes: JSON has none."""
 
 
+class MisfitError(ValueError):
+    """Values that do not fit: why, by their place in the list. All the others do."""
+
+    def __init__(self, reasons: dict[int, str]) -> None:
+        super().__init__(next(iter(reasons.values())))
+        self.reasons = reasons
+
+
 class RecordReader:
     """Turns JSON objects into the columns of a record's members."""
 
@@ -54,32 +63,68 @@ class RecordReader:
     def read(self, records: Sequence[dict[str, Any] | None]) -> list[pa.Array]:
         """Return one array for each member; ``None`` among the records gives nulls.
 
-        :raises ValueError: if a record has a key that is no field, or a value that does not fit its field.
+        :raises MisfitError: if records have a key that is no field, or a value that does not fit its field.
         """
         columns: dict[int, list[Any]] = {}
+        misfits: dict[int, str] = {}
         for row, record in enumerate(records):
             for key, value in record.items() if record else ():
                 kinds = self._places.get(key)
                 if kinds is None:
-                    raise ValueError(f"the schema has no field {key!r}")
+                    misfits[row] = f"the schema has no field {key!r}"
+                    break
                 if value is None:
                     continue
                 number = kinds.get(type(value))
                 if number is None:
-                    raise ValueError(f"{key}: {kind_name(value)} does not fit the field's type")
+                    misfits[row] = f"{key}: {kind_name(value)} does not fit the field's type"
+                    break
                 if number not in columns:
                     columns[number] = [None] * len(records)
                 columns[number][row] = value
-        return [self._array(number, columns.get(number), len(records)) for number in range(len(self._members))]
+        arrays = [
+            self._array(number, columns.get(number), len(records), misfits) for number in range(len(self._members))
+        ]
+        if misfits:
+            raise MisfitError(misfits)
+        return arrays
 
-    def _array(self, number: int, values: list[Any] | None, size: int) -> pa.Array:
+    def _array(self, number: int, values: list[Any] | None, size: int, misfits: dict[int, str]) -> pa.Array | None:
         member = self._members[number]
         if values is None:
             return pa.nulls(size, arrow_type(member.value.type))
         try:
-            return self._readers[number](values)
-        except (ValueError, TypeError, ArithmeticError) as error:
-            raise ValueError(f"{member.field}: {error}") from error
+            return convert(self._readers[number], values)
+        except MisfitError as found:
+            for row, reason in found.reasons.items():
+                misfits.setdefault(row, f"{member.field}: {reason}")
+        return None
+
+
+def convert(reader: Reader, values: list[Any]) -> pa.Array:
+    """Return the array that a reader makes of values.
+
+    :raises MisfitError: naming each value that it cannot take.
+    """
+    try:
+        return reader(values)
+    except MisfitError:
+        raise
+    except Exception as error:
+        let_through(error)
+        reasons = {row: reason for row, value in enumerate(values) if (reason := _refusal(reader, value)) is not None}
+        if not reasons:
+            raise
+        raise MisfitError(reasons) from error
+
+
+def _refusal(reader: Reader, value: Any) -> str | None:
+    try:
+        reader([value])
+    except Exception as error:
+        let_through(error)
+        return str(error)
+    return None
 
 
 def kinds_of(value: Value) -> tuple[type, ...]:
@@ -183,7 +228,10 @@ def _item_reader(item: Value) -> Reader:
         for value in values:
             if type(value) not in kinds:
                 raise ValueError(f"{kind_name(value)} does not fit the type of the items")
-        return reader(values)
+        try:
+            return reader(values)
+        except MisfitError as misfits:  # of items, whose places are not those of the arrays that hold them
+            raise ValueError(str(misfits)) from misfits
 
     return read
 

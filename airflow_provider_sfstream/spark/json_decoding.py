@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from airflow_provider_sfstream.spark.arrow_columns import arrow_type
 from airflow_provider_sfstream.spark.avro_columns import members_of, tells_time
-from airflow_provider_sfstream.spark.decoded_events import DecodedEvents, Undecodable, event_times, isolate, joined
-from airflow_provider_sfstream.spark.json_columns import RecordReader
+from airflow_provider_sfstream.spark.decoded_events import DecodedEvents, Undecodable, event_times, joined
+from airflow_provider_sfstream.spark.json_columns import MisfitError, RecordReader, convert
 from airflow_provider_sfstream.spark.json_times import read_times
 from airflow_provider_sfstream.spark.json_values import kind_name, parse_object
 from airflow_provider_sfstream.spark.payload_formats import Format
-from airflow_provider_sfstream.spark.self_described import Body, Field, column_value, field_type, read_body
+from airflow_provider_sfstream.spark.self_described import Field, column_value, field_type, read_body
 
 _Parsed = TypeVar("_Parsed")
+_Row: TypeAlias = tuple[list[tuple[int, Any]], Any]
+"""The numbers of an event's columns with their values, and its time."""
 _AT_A_TIME = 1_024
 """Payloads whose parsed values are in memory together. With ten times as many, Python's search for cycles among them
 takes longer than the parsing."""
@@ -44,10 +46,22 @@ class JsonDecoder:
 
     def _columns(self, records: Sequence[dict[str, Any]]) -> DecodedEvents:
         columns = self._reader.read(records)
-        times = event_times(self._members, columns, len(records))
+        return DecodedEvents(columns, self._times(columns, len(records)))
+
+    def _times(self, columns: Sequence[pa.Array], size: int) -> pa.Array:
+        def read(rows: list[int]) -> pa.Array:
+            return event_times(
+                self._members, [column.take(pa.array(rows, pa.int64())) for column in columns], len(rows)
+            )
+
+        try:
+            times = event_times(self._members, columns, size)
+        except ValueError:
+            times = convert(read, list(range(size)))  # to find out which
         if self._tells_time and times.null_count:
-            raise ValueError("the event does not tell its time")
-        return DecodedEvents(columns, times)
+            timeless = [row for row, missing in enumerate(times.is_null().to_pylist()) if missing]
+            raise MisfitError(dict.fromkeys(timeless, "the event does not tell its time"))
+        return times
 
 
 class SelfDescribedDecoder:
@@ -65,16 +79,23 @@ class SelfDescribedDecoder:
 
     def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
         """Return the events of all decodable payloads, in order, and the payloads that are none."""
-        return _decode_parsed(payloads, lambda payload: read_body(self._format, payload), self._columns)
+        return _decode_parsed(payloads, self._parse, self._columns)
 
-    def _columns(self, bodies: Sequence[Body]) -> DecodedEvents:
-        columns: list[list[Any]] = [[None] * len(bodies) for _ in self._fields]
-        for row, body in enumerate(bodies):
-            for name, value in body.fields.items():
-                type_ = field_type(value)
-                columns[self._numbers[Field(name.lower(), type_)]][row] = column_value(value, type_)
+    def _parse(self, payload: bytes) -> _Row:
+        body = read_body(self._format, payload)
+        values: list[tuple[int, Any]] = []
+        for name, value in body.fields.items():
+            type_ = field_type(value)
+            values.append((self._numbers[Field(name.lower(), type_)], column_value(value, type_)))
+        return values, body.time
+
+    def _columns(self, rows: Sequence[_Row]) -> DecodedEvents:
+        columns: list[list[Any]] = [[None] * len(rows) for _ in self._fields]
+        for place, (values, _) in enumerate(rows):
+            for number, value in values:
+                columns[number][place] = value
         arrays = [pa.array(values, arrow_type(field.type)) for values, field in zip(columns, self._fields, strict=True)]
-        return DecodedEvents(arrays, read_times([body.time for body in bodies]))
+        return DecodedEvents(arrays, convert(read_times, [time for _, time in rows]))
 
 
 def _decode_parsed(
@@ -92,9 +113,14 @@ def _decode_parsed(
                 rows.append(row)
             except (ValueError, ArithmeticError, RecursionError) as error:
                 failures.append(Undecodable.because(row, error))
-        decoded, misfits = isolate(columns, parsed)
-        parts += decoded
-        failures += [Undecodable(rows[misfit.row], misfit.reason) for misfit in misfits]
+        while parsed:
+            try:
+                parts.append(columns(parsed))
+                break
+            except MisfitError as misfits:
+                failures += [Undecodable.because(rows[place], reason) for place, reason in misfits.reasons.items()]
+                parsed = [one for place, one in enumerate(parsed) if place not in misfits.reasons]
+                rows = [row for place, row in enumerate(rows) if place not in misfits.reasons]
     return joined(parts), sorted(failures, key=lambda failure: failure.row)
 
 

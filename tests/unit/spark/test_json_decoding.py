@@ -222,6 +222,8 @@ def test_a_value_becomes_its_real_type(field: str, text: str, expected: Any) -> 
         ("Points", '{"a": 1}', "Points: an object"),
         ("Labels", '{"a": 1}', "Labels: a number"),
         ("Raw", '"AAAA"', "Raw: text does not fit"),
+        ("Persons", '[{"A": "x"}, {"A": 1}]', "Persons: A: a number"),
+        ("Persons", '[{"Z": "x"}]', "Persons: .*no field 'Z'"),
         ("Name", '"\\ud800"', "surrogates"),
     ],
 )
@@ -251,12 +253,17 @@ def test_what_does_not_fit_is_told_and_its_neighbours_are_kept(field: str, text:
         payload({}),
         payload({"ChangeEventHeader": None}),
         payload({"ChangeEventHeader": {key: value for key, value in CHANGE.items() if key != "commitTimestamp"}}),
+        payload({"ChangeEventHeader": CHANGE | {"commitTimestamp": 2**62}}),
         payload({"ChangeEventHeader": CHANGE})[:-1],
         b'{"a":' * 100_000,
     ],
 )
 def test_what_is_no_event_or_has_no_time_that_its_schema_promises(broken: bytes) -> None:
-    decoded, failures = JsonDecoder(json.dumps(SCHEMA)).decode_all([broken])
+    decoder, good = JsonDecoder(json.dumps(SCHEMA)), payload({"ChangeEventHeader": CHANGE})
+    decoded, failures = decoder.decode_all([broken, good, broken])
+    assert decoded is not None
+    assert (len(decoded.event_times), [failure.row for failure in failures]) == (1, [0, 2])
+    decoded, failures = decoder.decode_all([broken])
     assert decoded is None
     assert [failure.row for failure in failures] == [0]
 
