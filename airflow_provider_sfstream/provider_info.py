@@ -26,6 +26,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Salesforce Pub/Sub API",
                 "python-modules": [
                     f"{_PACKAGE}.operators.drain_replay_window",
+                    f"{_PACKAGE}.operators.managed_event_subscription",
                     f"{_PACKAGE}.operators.replay_position",
                     f"{_PACKAGE}.operators.spark_submit_replay_windows",
                 ],
@@ -46,7 +47,11 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": [
             {
                 "integration-name": "Salesforce Pub/Sub API",
-                "python-modules": [f"{_PACKAGE}.hooks.salesforce_pubsub", f"{_PACKAGE}.hooks.replay_store"],
+                "python-modules": [
+                    f"{_PACKAGE}.hooks.managed_event_subscription",
+                    f"{_PACKAGE}.hooks.replay_store",
+                    f"{_PACKAGE}.hooks.salesforce_pubsub",
+                ],
             }
         ],
         "asset-uris": [
