@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.localorg.streaming import replies
 from airflow_provider_sfstream.localorg.streaming.bayeux import Bayeux, Caller
-from airflow_provider_sfstream.localorg.streaming.delivery import Delivery, wait_for_events
+from airflow_provider_sfstream.localorg.streaming.delivery import Delivery, listening
 from airflow_provider_sfstream.localorg.streaming.replies import BayeuxError, Message
 from airflow_provider_sfstream.localorg.streaming.sessions import CometdSession
 
@@ -82,18 +84,18 @@ class Connects:
             if session.ended is not None:
                 raise replies.session_ended(session.ended)
             self._bayeux.check_token(caller)
-            chunks = Delivery(self._org, session, self._most()).chunks()
-            first = next(chunks, None)
-            if first is not None:
-                return _joined(first, chunks)
-            left = ends_at - time.monotonic()
-            if left <= 0:
-                return None
-            try:
-                async with asyncio.timeout(min(left, _LOOK_SECONDS)):
-                    await wait_for_events(self._org, session)
-            except TimeoutError:
-                continue
+            with listening(self._org, session):
+                chunks = Delivery(self._org, session, self._most()).chunks()
+                for chunk in chunks:
+                    if chunk:
+                        return itertools.chain([chunk], chunks)
+                    await asyncio.sleep(0)  # a filter may pass over very many events
+                left = ends_at - time.monotonic()
+                if left <= 0:
+                    return None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, _LOOK_SECONDS)):
+                        await session.wake.wait()
 
     def _most(self) -> int | None:
         quota = self._org.deliveries.left()
@@ -107,8 +109,3 @@ class Connects:
             return replies.reply(message, advice=replies.ADVICE_NONE)
         timeout = int(self._org.knobs.cometd_connect_seconds * 1000)
         return replies.reply(message, advice={"interval": 0, "timeout": timeout, "reconnect": "retry"})
-
-
-def _joined(first: list[bytes], rest: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-    yield first
-    yield from rest

@@ -31,7 +31,7 @@ class Delivery:
         self.count = 0
 
     def chunks(self) -> Iterator[list[bytes]]:
-        """Yield event messages as JSON; the caller may do other things between two chunks."""
+        """Yield event messages as JSON; the caller may do other things between two chunks, of which some are empty."""
         while self._left is None or self._left > 0:
             found, horizon = self._next()
             if self._left is not None and len(found) > self._left:
@@ -40,9 +40,8 @@ class Delivery:
             for subscription in self._session.subscriptions.values():
                 if not self._org.faults.is_silent(subscription.channel):
                     subscription.position = max(subscription.position, horizon)
-            if found:
-                self._count(len(found))
-                yield [self._message(subscription, event, data) for subscription, event, data in found]
+            self._count(len(found))
+            yield [self._message(subscription, event, data) for subscription, event, data in found]
             if horizon >= self._through:
                 return
 
@@ -74,12 +73,13 @@ class Delivery:
         return b'{"data":%b,"channel":%b}' % (data, to_json(subscription.name).encode())
 
 
-async def wait_for_events(org: Org, session: CometdSession) -> None:
-    """Wait until something is published to one of a session's channels, or the session is woken."""
-    with contextlib.ExitStack() as listening:
+@contextlib.contextmanager
+def listening(org: Org, session: CometdSession) -> Iterator[None]:
+    """Have a session woken whenever something is published to one of its channels."""
+    with contextlib.ExitStack() as listeners:
         for subscription in session.subscriptions.values():
-            listening.enter_context(org.bus.listen(subscription.channel, session.wake))
-        await session.wake.wait()
+            listeners.enter_context(org.bus.listen(subscription.channel, session.wake))
+        yield
 
 
 def _matches(subscription: Subscribed, data: bytes) -> bool:

@@ -37,6 +37,8 @@ class Answer:
         separator = "," if head else ""
         yield f"[{head}".encode()
         for chunk in self.chunks:
+            if not chunk:
+                continue
             self.sent += len(chunk)
             yield separator.encode() + b",".join(chunk)
             separator = ","

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.bayeux_client import BayeuxClient, replay_ids
 from tests.support.localorg import LocalOrg, wait_until
+from tests.support.subscriber import Subscriber
 
 UNKNOWN_CLIENT = "403::Unknown client"
 INVALID_REPLAY_ID = (
@@ -125,6 +126,16 @@ def test_replay_starts_where_it_is_told_to(org: LocalOrg, topic: str) -> None:
         client.handshake()
         client.subscribe(topic)
         assert client.poll() == []
+
+
+def test_both_apis_give_an_event_the_same_place(org: LocalOrg, topic: str) -> None:
+    org.channel(f"{topic.removeprefix('/event/')[:-3]}__chn", [topic])
+    org.publish(topic, [{"Number__c": n} for n in range(3)])
+    with Subscriber(org).fetch(3, topic) as subscriber:
+        expected = integers([event.replay_id for event in subscriber.events(3)])
+    for name in (topic, topic[:-3] + "__chn"):
+        with BayeuxClient(org).opened(name, -2) as client:
+            assert replay_ids(client.poll()) == expected
 
 
 @pytest.mark.parametrize("replay", [0, 5, 2**70, -3, "7", None, 1.5])

@@ -161,6 +161,15 @@ def test_filters_in_channel_names(org: LocalOrg, name: str) -> None:
         assert f"The replayId for channel {{{topic}}} wasn't found" in mapped["error"]
 
 
+def test_a_filter_finds_one_among_very_many(org: LocalOrg, name: str) -> None:
+    topic = org.push_topic(name, "SELECT Id, Name FROM Account")["name"]
+    org.publish_many(topic, 3_000, {"sobject": {"Id": "{n}", "Name": "no {n}"}})
+    org.publish(topic, [{"sobject": {"Id": "1", "Name": "yes"}}])
+    with BayeuxClient(org).opened(f"{topic}?Name='yes'", -2) as client:
+        assert described(client.poll()) == [("created", "yes")]
+        assert client.poll() == []
+
+
 def test_generic_events_are_pushed_over_rest(org: LocalOrg, name: str) -> None:
     channel = f"/u/notifications/{name}"
     rest = SObjectClient(org)
