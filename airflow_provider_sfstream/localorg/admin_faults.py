@@ -22,6 +22,7 @@ class FaultControls:
 
     def __init__(self, org: Org) -> None:
         self._org = org
+        managed = ManagedControls(org)
         self._faults: dict[str, Callable[[Body], None]] = {
             "drop_every": self._drop_every,
             "drop_now": self._drop_now,
@@ -33,8 +34,8 @@ class FaultControls:
             "cometd_kill_sessions": self._kill_cometd_sessions,
             "cometd_drop_held": self._drop_held_connects,
             **{name: partial(self._cometd, name) for name in org.faults.cometd.names()},
-            "managed_half_open": ManagedControls(org).half_open,
-            **{name: partial(org.faults.managed.add, name) for name in org.faults.managed.names()},
+            "managed_half_open": managed.half_open,
+            **{name: partial(managed.fault_commits, name) for name in org.faults.managed.names()},
         }
 
     async def show(self, request: web.Request, body: Body) -> Any:

@@ -20,10 +20,11 @@ MOST_RECORDS = 200
 _TABLES = """
 CREATE TABLE IF NOT EXISTS managed_subscription (
     number INTEGER PRIMARY KEY AUTOINCREMENT, developer_name TEXT NOT NULL, settings TEXT NOT NULL, seen TEXT,
-    created_at REAL NOT NULL, changed_at REAL NOT NULL, is_deleted INTEGER NOT NULL DEFAULT 0, committed INTEGER);
+    created_at REAL NOT NULL, changed_at REAL NOT NULL, visible_at REAL NOT NULL,
+    is_deleted INTEGER NOT NULL DEFAULT 0, committed INTEGER);
 """
 _SELECT = (
-    "SELECT number, developer_name, settings, seen, created_at, changed_at, is_deleted, committed "
+    "SELECT number, developer_name, settings, seen, created_at, changed_at, visible_at, is_deleted, committed "
     "FROM managed_subscription ORDER BY number"
 )
 
@@ -32,7 +33,7 @@ _SELECT = (
 class ManagedRecord:
     """One ManagedEventSubscription. Times are in seconds since the epoch.
 
-    ``seen`` are the settings that the Pub/Sub API went by before the last change, ``None`` if it knew none.
+    ``seen`` are the settings that the Pub/Sub API goes by until ``visible_at``, ``None`` if it knows none.
     ``committed`` is the position of the last replay ID committed, ``None`` if there is none.
     """
 
@@ -42,6 +43,7 @@ class ManagedRecord:
     seen: ManagedSettings | None
     created_at: float
     changed_at: float
+    visible_at: float
     is_deleted: bool = False
     committed: int | None = None
 
@@ -92,13 +94,14 @@ class ManagedSubscriptions:
         if len(list(self)) >= MOST_RECORDS:
             raise ApiError("LIMIT_EXCEEDED", f"An org can have at most {MOST_RECORDS} managed event subscriptions.")
         now = self._clock()
+        visible_at = now + self._visibility()
         with self._database:
             cursor = self._database.execute(
-                "INSERT INTO managed_subscription (developer_name, settings, created_at, changed_at) "
-                "VALUES (?, ?, ?, ?)",
-                (developer_name, json.dumps(asdict(settings)), now, now),
+                "INSERT INTO managed_subscription (developer_name, settings, created_at, changed_at, visible_at) "
+                "VALUES (?, ?, ?, ?, ?)",
+                (developer_name, json.dumps(asdict(settings)), now, now, visible_at),
             )
-        record = ManagedRecord(int(cursor.lastrowid or 0), developer_name, settings, None, now, now)
+        record = ManagedRecord(int(cursor.lastrowid or 0), developer_name, settings, None, now, now, visible_at)
         self._records[record.id] = record
         return record
 
@@ -107,20 +110,21 @@ class ManagedSubscriptions:
 
         :raises ApiError: if they name another topic.
         """
-        changed = record.settings.changed_to(settings)
-        record.seen, record.settings, record.changed_at = self.visible(record), changed, self._clock()
-        self._write(record)
-        self._settled()
+        record.settings.check_change(settings)
+        record.seen, record.settings = self.visible(record), settings
+        self._changed(record)
 
     def delete(self, record: ManagedRecord) -> None:
         """Delete a record, and with it what it has committed."""
-        record.seen, record.is_deleted, record.changed_at = self.visible(record), True, self._clock()
-        self._write(record)
-        self._settled()
+        record.seen, record.is_deleted = self.visible(record), True
+        self._changed(record)
 
     def visible(self, record: ManagedRecord) -> ManagedSettings | None:
-        """Return the settings that the Pub/Sub API goes by now, ``None`` where it does not know the record."""
-        if self._clock() < record.changed_at + self._visibility():
+        """Return the settings that the Pub/Sub API goes by now, ``None`` where it does not know the record.
+
+        To shorten the delay hastens changes made before; to lengthen it does not undo what has been visible.
+        """
+        if self._clock() < min(record.visible_at, record.changed_at + self._visibility()):
             return record.seen
         return None if record.is_deleted else record.settings
 
@@ -136,6 +140,12 @@ class ManagedSubscriptions:
         """Store a position. Durable against the end of the process when it returns."""
         record.committed = position
         self._write(record)
+
+    def _changed(self, record: ManagedRecord) -> None:
+        record.changed_at = self._clock()
+        record.visible_at = record.changed_at + self._visibility()
+        self._write(record)
+        self._settled()
 
     def _settled(self) -> list[ManagedRecord]:
         """Carry out what becomes visible: a stopped subscription loses its position, a deleted one is gone."""
@@ -154,17 +164,17 @@ class ManagedSubscriptions:
         seen = None if record.seen is None else json.dumps(asdict(record.seen))
         with self._database:
             self._database.execute(
-                "UPDATE managed_subscription SET settings = ?, seen = ?, changed_at = ?, is_deleted = ?, committed = ? "
-                "WHERE number = ?",
+                "UPDATE managed_subscription SET settings = ?, seen = ?, changed_at = ?, visible_at = ?, "
+                "is_deleted = ?, committed = ? WHERE number = ?",
                 (
-                    *(json.dumps(asdict(record.settings)), seen, record.changed_at, record.is_deleted),
-                    *(record.committed, record.number),
+                    *(json.dumps(asdict(record.settings)), seen, record.changed_at, record.visible_at),
+                    *(record.is_deleted, record.committed, record.number),
                 ),
             )
 
 
 def _record(row: tuple[Any, ...]) -> ManagedRecord:
-    number, developer_name, settings, seen, created_at, changed_at, is_deleted, committed = row
+    number, developer_name, settings, seen, created_at, changed_at, visible_at, is_deleted, committed = row
     return ManagedRecord(
         number,
         developer_name,
@@ -172,6 +182,7 @@ def _record(row: tuple[Any, ...]) -> ManagedRecord:
         None if seen is None else ManagedSettings(**json.loads(seen)),
         created_at,
         changed_at,
+        visible_at,
         bool(is_deleted),
         committed,
     )

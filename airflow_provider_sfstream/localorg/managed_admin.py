@@ -42,6 +42,16 @@ class ManagedControls:
         announce(self._org)
         return self._shown(record)
 
+    def fault_commits(self, fault: str, body: Body) -> None:
+        """Cause a fault of commits.
+
+        :raises ValueError: if there is no such subscription, or the body does not describe one.
+        """
+        name = body.get("developer_name")
+        if name is not None and self._org.managed.named(str(name)) is None:
+            raise ValueError(f"there is no managed subscription {name!r}")
+        self._org.faults.managed.add(fault, body)
+
     def half_open(self, body: Body) -> None:
         """Cut the network to the client of an open managed stream, unnoticed by either side.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_sfstream.localorg.errors import ApiError
@@ -74,14 +74,10 @@ class ManagedSettings:
             _check_choice("EventSubscriptionReplayPreset", preset, (LATEST, EARLIEST))
         _check_length("Label", self.label)
 
-    def changed_to(self, settings: ManagedSettings) -> ManagedSettings:
-        """Return the settings that replace these.
-
-        :raises ApiError: if they name another topic: a subscription is on one topic for life.
-        """
+    def check_change(self, settings: ManagedSettings) -> None:
+        """:raises ApiError: if ``settings`` name another topic: a subscription is on one topic for life."""
         if settings.topic_name != self.topic_name:
             raise ApiError("INVALID_INPUT", "You can't change the topicName field of a managed event subscription")
-        return replace(settings)
 
 
 def check_full_name(name: object) -> str:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.localorg.bus import ReplayIdCorruptedError
 from airflow_provider_sfstream.localorg.endings import CallEnded, refused
-from airflow_provider_sfstream.localorg.identifiers import to_18
-from airflow_provider_sfstream.localorg.managed import KEY_PREFIX, ManagedRecord
+from airflow_provider_sfstream.localorg.managed import ManagedRecord
 from airflow_provider_sfstream.localorg.managed_commits import (
     INVALID,
     MISSING,
@@ -24,8 +23,9 @@ from airflow_provider_sfstream.localorg.managed_faults import (
     REFUSE_COMMIT,
     CommitFault,
 )
+from airflow_provider_sfstream.localorg.managed_requests import checked_id, first_request, invalid, stopped
 from airflow_provider_sfstream.localorg.managed_settings import EARLIEST, STOP, ManagedSettings
-from airflow_provider_sfstream.localorg.subscription import LIMIT_EXCEEDED, Subscription, tenant_guid
+from airflow_provider_sfstream.localorg.subscription import LIMIT_EXCEEDED, Subscription
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
 
 if TYPE_CHECKING:
@@ -57,11 +57,10 @@ class ManagedStream(Subscription):
                 self._org.managed.slots.leave(self.record.id, self)
 
     def _start(self, request: pb.ManagedFetchRequest) -> None:
-        _check_first(request)
-        record = self._find(request)
+        record = first_request(self._org, request)
         settings = self._org.managed.visible(record)
         if settings is None or settings.state == STOP:
-            raise _stopped(record)
+            raise stopped(record)
         self._add_credit(request)
         if not self._org.managed.slots.take(record.id, self):
             raise refused(
@@ -75,19 +74,6 @@ class ManagedStream(Subscription):
         if self._org.deliveries.left() == 0:
             raise refused(*LIMIT_EXCEEDED)
 
-    def _find(self, request: pb.ManagedFetchRequest) -> ManagedRecord:
-        name, record_id = request.developer_name, request.subscription_id
-        if name:
-            record = self._org.managed.find(developer_name=name)
-            missing = ("developer.name.not.found", f"developer name {name}")
-        else:
-            record = self._org.managed.find(record_id=_checked_id(record_id))
-            missing = ("subscription.id.not.found", f"ID {record_id}")
-        if record is None:
-            message = f"The managed subscription with the {missing[1]} was not found in {tenant_guid(self._org)}."
-            raise refused(f"managed.subscription.{missing[0]}", "NOT_FOUND", message)
-        return record
-
     def _resume(self, record: ManagedRecord, settings: ManagedSettings) -> int:
         """Return where the stream starts: after what was committed, else as the record's settings say."""
         preset = settings.default_replay
@@ -99,10 +85,12 @@ class ManagedStream(Subscription):
         return self._org.bus.earliest(self.topic) if preset == EARLIEST else self._org.bus.tip()
 
     def _accept(self, request: pb.ManagedFetchRequest) -> None:
+        if self._vanished:
+            return
         record = self._served()
-        same = (request.developer_name or record.developer_name, _checked_id(request.subscription_id or record.id))
+        same = (request.developer_name or record.developer_name, checked_id(request.subscription_id or record.id))
         if same != (record.developer_name, record.id) or request.auth_refresh:
-            raise _invalid("fetch.request.invalid", "The request names another managed subscription.")
+            raise invalid("fetch.request.invalid", "The request names another managed subscription.")
         self._add_credit(request)
         if request.HasField("commit_replay_id_request"):
             self._take_commit(record, request.commit_replay_id_request)
@@ -111,7 +99,7 @@ class ManagedStream(Subscription):
         least = 0 if request.HasField("commit_replay_id_request") else 1
         if request.num_requested < least:
             message = "The number of requested events must be greater than zero, or zero with a commit request."
-            raise _invalid("fetch.request.events.invalid", message)
+            raise invalid("fetch.request.events.invalid", message)
         self._owe(request.num_requested)
 
     def _take_commit(self, record: ManagedRecord, request: pb.CommitReplayRequest) -> None:
@@ -162,7 +150,7 @@ class ManagedStream(Subscription):
             message = f"The managed subscription {record.developer_name} was deleted."
             raise refused("managed.subscription.config.deleted", "NOT_FOUND", message)
         if settings.state == STOP:
-            raise _stopped(record)
+            raise stopped(record)
         if time.monotonic() >= self._commit_deadline():
             seconds = f"{self._org.knobs.managed_commit_seconds:g}"
             message = f"No CommitReplayRequests sent in the last {seconds} seconds. Closing managed subscription."
@@ -209,7 +197,7 @@ class ManagedStream(Subscription):
         return pb.ManagedFetchResponse(commit_response=response).SerializeToString()
 
     def _is_done(self) -> bool:
-        return self._half_closed
+        return self._half_closed and not self._vanished
 
     async def _respond(self, frames: list[bytes]) -> None:
         if not frames:
@@ -229,32 +217,3 @@ class ManagedStream(Subscription):
         if self.record is None:
             raise RuntimeError("the first request has not come")
         return self.record
-
-
-def _check_first(request: pb.ManagedFetchRequest) -> None:
-    if bool(request.subscription_id) == bool(request.developer_name):
-        message = "Provide either the subscription ID or the developer name of the managed subscription."
-        raise _invalid("id.or.developer.name.empty", message)
-    if request.HasField("commit_replay_id_request"):
-        raise _invalid("fetch.request.commit.request.restricted", "The first request can't have a commit request.")
-    if request.auth_refresh:
-        raise _invalid("fetch.request.auth.request.restricted", "The first request can't have an auth refresh.")
-
-
-def _checked_id(text: str) -> str:
-    try:
-        record_id = to_18(text)
-    except ValueError:
-        record_id = ""
-    if not record_id.startswith(KEY_PREFIX):
-        raise _invalid("subscription.id.invalid", "The ID is not one of a managed event subscription.")
-    return record_id
-
-
-def _stopped(record: ManagedRecord) -> CallEnded:
-    message = f"The managed subscription {record.developer_name} is stopped."
-    return refused("managed.subscription.config.stopped", "FAILED_PRECONDITION", message)
-
-
-def _invalid(code: str, message: str) -> CallEnded:
-    return refused(f"managed.subscription.{code}", "INVALID_ARGUMENT", message)
