@@ -11,26 +11,27 @@ import grpc
 import grpc.aio
 
 from airflow_provider_sfstream.clients.channel import call_metadata, error_from_call
+from airflow_provider_sfstream.clients.subscription import Request, Response
 from airflow_provider_sfstream.clients.tokens import AccessToken
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
-from airflow_provider_sfstream.protocol.pubsub_api_pb2 import FetchRequest, FetchResponse
 
 
 class AsyncSubscribeCall:
-    """An open Subscribe call. Belongs to the running event loop.
+    """An open Subscribe or ManagedSubscribe call. Belongs to the running event loop.
 
-    :param open_call: the Subscribe multi-callable of an asyncio stub.
+    :param open_call: the multi-callable of an asyncio stub.
+    :param name: the topic, or whatever names the stream in messages.
     """
 
-    def __init__(self, open_call: Callable[..., Any], topic: str, token: AccessToken) -> None:
-        self._topic, self._token = topic, token
+    def __init__(self, open_call: Callable[..., Any], name: str, token: AccessToken) -> None:
+        self._name, self._token = name, token
         self._status: grpc.aio.AioRpcError | None = None
         self._call = open_call(metadata=call_metadata(token))
         self._call.add_done_callback(self._note_status)
         # Not its read(), which forgets what has arrived once the call has ended.
-        self._responses: AsyncGenerator[FetchResponse, None] = aiter(self._call)
+        self._responses: AsyncGenerator[Response, None] = aiter(self._call)
 
-    async def exchange(self, request: FetchRequest, silence_timeout: float) -> FetchResponse:
+    async def exchange(self, request: Request, silence_timeout: float) -> Response:
         """Send ``request``, if it asks for events, and return the next response.
 
         :param silence_timeout: seconds that this may take.
@@ -43,18 +44,18 @@ class AsyncSubscribeCall:
                 return await anext(self._responses)
         except TimeoutError:
             raise ServiceUnavailableError(
-                f"{self._topic}: nothing came for {silence_timeout:g} seconds, not even a keepalive; the connection "
+                f"{self._name}: nothing came for {silence_timeout:g} seconds, not even a keepalive; the connection "
                 "counts as lost. Nothing that was received is lost: resume from the last replay ID."
             ) from None
         except (grpc.RpcError, StopAsyncIteration) as end:
-            raise error_from_call(self._status or end, self._topic, self._token) from None
+            raise error_from_call(self._status or end, self._name, self._token) from None
 
     async def aclose(self) -> None:
         """End the call at once, at Salesforce too."""
         self._call.cancel()
         await self._responses.aclose()
 
-    async def _send(self, request: FetchRequest) -> None:
+    async def _send(self, request: Request) -> None:
         # A call that the server has ended is not written to: what it sent before is still to be read, and then why.
         if request.num_requested and not self._call.done():
             with suppress(grpc.RpcError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Self
@@ -21,14 +21,22 @@ from airflow_provider_sfstream.clients.channel import (
     error_from_call,
     open_async_channel,
 )
+from airflow_provider_sfstream.clients.managed import named, opening_request
 from airflow_provider_sfstream.clients.session import Session
-from airflow_provider_sfstream.clients.subscription import check_arguments, event_batch, first_request
+from airflow_provider_sfstream.clients.subscription import (
+    Request,
+    check_amounts,
+    check_arguments,
+    event_batch,
+    first_request,
+)
 from airflow_provider_sfstream.clients.tls import load_ca
 from airflow_provider_sfstream.clients.tokens import TokenProvider
 from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.protocol.credit import Credit
 from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.protocol.schemas import parse
 
@@ -132,16 +140,41 @@ class AsyncPubSubClient:
         :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
         """
         check_arguments(topic, start, limit, silence_timeout=silence_timeout)
-        return self._batches(topic, start, limit, silence_timeout)
+        opening, following = first_request(topic, start), {"topic_name": topic}
+        return self._batches("Subscribe", topic, opening, following, Credit(limit), silence_timeout)
+
+    def managed_subscribe(
+        self, subscription: ManagedSubscription, *, limit: int | Credit | None = None, silence_timeout: float
+    ) -> AsyncGenerator[EventBatch, None]:
+        """Yield batches of a managed subscription, as :meth:`subscribe` does. Commits nothing, ever.
+
+        So the next stream begins with the same events, until somebody commits on one; and Salesforce ends this one after
+        1,800 seconds, with a retriable error. A managed subscription has room for one stream at a time.
+
+        :param limit: as for :meth:`subscribe`; or the credit itself, so that events which do not count can be allowed.
+        :param silence_timeout: as for :meth:`subscribe`.
+        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises SubscriptionBusyError: if another stream holds the managed subscription.
+        :raises SalesforceStreamError: whenever the stream ends otherwise.
+        """
+        name = named(subscription)
+        check_amounts(name, None if isinstance(limit, Credit) else limit, silence_timeout=silence_timeout)
+        credit = limit if isinstance(limit, Credit) else Credit(limit)
+        return self._batches("ManagedSubscribe", name, opening_request(subscription), {}, credit, silence_timeout)
 
     async def _batches(
-        self, topic: str, start: bytes | StartFrom, limit: int | None, silence_timeout: float
+        self,
+        rpc: str,
+        name: str,
+        request: Request,
+        following: Mapping[str, str],
+        credit: Credit,
+        silence_timeout: float,
     ) -> AsyncGenerator[EventBatch, None]:
         token = await self._session.atoken()
-        credit = Credit(limit)
-        request = first_request(topic, start)
+        request_of = type(request)
         request.num_requested = credit.request()
-        call = AsyncSubscribeCall(self._stub().Subscribe, topic, token)
+        call = AsyncSubscribeCall(getattr(self._stub(), rpc), name, token)
         try:
             with self._session.using(token), self._closing_ends_it():
                 while not credit.exhausted:
@@ -149,7 +182,7 @@ class AsyncPubSubClient:
                     batch = event_batch(response, time.time_ns())
                     credit.received(len(batch))
                     yield batch
-                    request = messages.FetchRequest(topic_name=topic, num_requested=credit.request())
+                    request = request_of(num_requested=credit.request(), **following)
         finally:
             await call.aclose()
 

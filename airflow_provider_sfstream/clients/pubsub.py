@@ -17,12 +17,15 @@ from airflow_provider_sfstream.clients.channel import (
     error_from_call,
     open_channel,
 )
+from airflow_provider_sfstream.clients.managed import COMMIT_KEEPALIVE, ManagedStream, named, sized_managed_response
 from airflow_provider_sfstream.clients.publishing import OutgoingEvent, PublishedEvent
 from airflow_provider_sfstream.clients.session import Session
 from airflow_provider_sfstream.clients.subscription import (
     Subscription,
+    check_amounts,
     check_arguments,
     check_topic,
+    first_request,
     sized_response,
 )
 from airflow_provider_sfstream.clients.tls import load_ca
@@ -34,6 +37,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.protocol.schemas import SchemaCache
 
@@ -53,8 +57,9 @@ class PubSubClient:
     """Reads and writes one org's event bus. Safe for several threads; also a context manager that closes it.
 
     An :class:`~airflow_provider_sfstream.drain.source.EventSource`. All methods raise errors of
-    :mod:`airflow_provider_sfstream.exceptions`, never one of gRPC. Calls other than ``subscribe`` log in again once
-    when the token is refused; ``subscribe`` leaves that to its caller, who knows where to resume.
+    :mod:`airflow_provider_sfstream.exceptions`, never one of gRPC. Calls other than ``subscribe`` and
+    ``managed_subscribe`` log in again once when the token is refused; those leave that to their caller, who knows where
+    to resume.
 
     :param token_provider: gives the access token, at the time of each call.
     :param endpoint: see :meth:`Endpoint.parse`.
@@ -85,6 +90,11 @@ class PubSubClient:
             "/eventbus.v1.PubSub/Subscribe",
             request_serializer=messages.FetchRequest.SerializeToString,
             response_deserializer=sized_response,
+        )
+        self._managed_subscribe = self._channel.stream_stream(
+            "/eventbus.v1.PubSub/ManagedSubscribe",
+            request_serializer=messages.ManagedFetchRequest.SerializeToString,
+            response_deserializer=sized_managed_response,
         )
         self._schemas = SchemaCache(self._load_schema)
 
@@ -175,12 +185,45 @@ class PubSubClient:
         self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float
     ) -> Iterator[EventBatch | None]:
         token = self._session.token()
-        subscription = Subscription(self._subscribe, token, topic, start, limit)
+        opening = first_request(topic, start)
+        subscription = Subscription(self._subscribe, token, topic, opening, {"topic_name": topic}, limit)
         try:
             with self._session.using(token):
                 yield from subscription.batches(idle_timeout)
         finally:
             subscription.close()
+
+    def managed_subscribe(
+        self,
+        subscription: ManagedSubscription,
+        *,
+        limit: int | None = None,
+        idle_timeout: float,
+        recommit: bytes | None = None,
+        commit_keepalive: float = COMMIT_KEEPALIVE,
+    ) -> ManagedStream:
+        """Open the stream of a managed subscription; see :class:`ManagedStream`. The caller closes it.
+
+        A managed subscription has room for one stream. Faults of the stream come with its first ``next``.
+
+        :param limit: events to ask for over the whole stream; the iteration ends when they have been returned.
+        :param idle_timeout: seconds without a response after which ``None`` is returned, each time anew.
+        :param recommit: a replay ID that is known to be committed, for the keepalive until another one is.
+        :param commit_keepalive: seconds without a commit after which the committed replay ID is committed again.
+        :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
+        :raises AuthenticationError: if the login failed.
+        """
+        check_amounts(named(subscription), limit, idle_timeout=idle_timeout, commit_keepalive=commit_keepalive)
+        return ManagedStream(
+            self._managed_subscribe,
+            self._session,
+            self._session.token(),
+            subscription,
+            limit=limit,
+            idle_timeout=idle_timeout,
+            recommit=recommit,
+            commit_keepalive=commit_keepalive,
+        )
 
     def renew_session(self) -> None:
         """Forget the access token that was refused last, so that the next call logs in again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -21,7 +21,13 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.protocol.credit import Credit
 from airflow_provider_sfstream.protocol.errors import error_from
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
-from airflow_provider_sfstream.protocol.pubsub_api_pb2 import FetchRequest, FetchResponse, ReplayPreset
+from airflow_provider_sfstream.protocol.pubsub_api_pb2 import (
+    FetchRequest,
+    FetchResponse,
+    ManagedFetchRequest,
+    ManagedFetchResponse,
+    ReplayPreset,
+)
 from airflow_provider_sfstream.protocol.replay_ids import LONGEST
 from airflow_provider_sfstream.protocol.topics import Topic
 
@@ -32,7 +38,10 @@ MOST_BYTES_WAITING = 16 * 1024 * 1024
 _PRESETS = {StartFrom.EARLIEST: ReplayPreset.EARLIEST, StartFrom.LATEST: ReplayPreset.LATEST}
 _SECONDS_TO_END = 10.0
 
-_Arrival = tuple[int, FetchResponse, int]
+Request = FetchRequest | ManagedFetchRequest
+Response = FetchResponse | ManagedFetchResponse
+
+_Arrival = tuple[int, Response, int]
 """Bytes on the wire, response, time of arrival. After the last one comes the error that ended the call, or ``None``."""
 
 
@@ -59,11 +68,20 @@ def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **s
         )
     if isinstance(start, bytes) and not 0 < len(start) <= LONGEST:
         raise InvalidReplayIdError(f"{topic}: a replay ID of {len(start)} bytes is none. Nothing was read.")
+    check_amounts(topic, limit, **seconds)
+
+
+def check_amounts(name: str, limit: int | None, **seconds: float) -> None:
+    """Refuse a limit or a time to wait that cannot be used; see :func:`check_arguments`.
+
+    :param name: what is subscribed to.
+    :raises ConfigurationError: naming the first unusable one.
+    """
     if limit is not None and limit < 1:
-        raise ConfigurationError(f"{topic}: limit={limit} must be at least 1, or None. Nothing was read.")
-    for name, value in seconds.items():
+        raise ConfigurationError(f"{name}: limit={limit} must be at least 1, or None. Nothing was read.")
+    for argument, value in seconds.items():
         if not value > 0:
-            raise ConfigurationError(f"{topic}: {name}={value} must be over 0 seconds. Nothing was read.")
+            raise ConfigurationError(f"{name}: {argument}={value} must be over 0 seconds. Nothing was read.")
 
 
 def first_request(topic: str, start: bytes | StartFrom) -> FetchRequest:
@@ -73,7 +91,7 @@ def first_request(topic: str, start: bytes | StartFrom) -> FetchRequest:
     return FetchRequest(topic_name=topic, replay_preset=ReplayPreset.CUSTOM, replay_id=start)
 
 
-def event_batch(response: FetchResponse, received_at: int) -> EventBatch:
+def event_batch(response: Response, received_at: int) -> EventBatch:
     """Return the columns of a response that arrived at ``received_at`` (nanoseconds since the epoch).
 
     The generated parser and one loop over its events cost 0.4 µs an event; walking the wire format by hand, twice that.
@@ -105,13 +123,17 @@ def sized_response(data: bytes) -> tuple[int, FetchResponse]:
 
 
 class Subscription:
-    """An open Subscribe call.
+    """An open Subscribe call, and what other calls that deliver events share with it.
 
     A reader thread asks for more events the moment a response arrives, before anybody looks at it, and hands responses
     over. While too much waits for the consumer it stops asking; the consumer's own reading starts it again. Salesforce
     closes a stream that owes nothing and is asked nothing for 60 seconds: that end is retriable like any other.
 
-    :param open_call: the Subscribe multi-callable, with :func:`sized_response` as its deserializer.
+    :param open_call: the multi-callable of the RPC; its responses come with the bytes that they took on the wire, as
+        from :func:`sized_response`.
+    :param name: the topic, or whatever names the stream in messages.
+    :param opening: the first request, without a number of events yet.
+    :param following: the fields that all later requests have.
     :param limit: events to ask for in total; ``None``: no limit.
     """
 
@@ -119,21 +141,22 @@ class Subscription:
         self,
         open_call: Callable[..., Any],
         token: AccessToken,
-        topic: str,
-        start: bytes | StartFrom,
+        name: str,
+        opening: Request,
+        following: Mapping[str, str],
         limit: int | None,
     ) -> None:
-        self._topic, self._token = topic, token
+        self._name, self._token = name, token
+        self._request_of, self._following = type(opening), following
         self._credit = Credit(limit)
         self._lock = threading.Lock()
         self._events_waiting = self._bytes_waiting = 0
-        self._requests: SimpleQueue[FetchRequest | None] = SimpleQueue()
+        self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._arrived: SimpleQueue[_Arrival | Exception | None] = SimpleQueue()
-        opening = first_request(topic, start)
         opening.num_requested = self._credit.request()
         self._requests.put(opening)
         self._call = open_call(iter(self._requests.get, None), metadata=call_metadata(token))
-        self._reader = threading.Thread(target=self._read, name=f"sfstream-subscribe {topic}", daemon=True)
+        self._reader = threading.Thread(target=self._read, name=f"sfstream-subscribe {name}", daemon=True)
         self._reader.start()
 
     def batches(self, idle_timeout: float) -> Iterator[EventBatch | None]:
@@ -165,7 +188,7 @@ class Subscription:
         self._reader.join(_SECONDS_TO_END)
 
     def _read(self) -> None:
-        end: Exception | None = error_from(None, "OK", None, topic=self._topic)
+        end: Exception | None = error_from(None, "OK", None, topic=self._name)
         try:
             for size, response in self._call:
                 received_at = time.time_ns()
@@ -174,10 +197,10 @@ class Subscription:
                     self._events_waiting += len(response.events)
                     self._bytes_waiting += size
                     self._ask()
-                    finished = self._credit.exhausted
+                    finished = self._is_finished()
                 # Let gRPC's thread send that before the consumer, once it has something to do, keeps it waiting.
                 time.sleep(0)
-                self._arrived.put((size, response, received_at))
+                self._hand_over((size, response, received_at))
                 if finished:
                     end = None
                     break
@@ -186,6 +209,16 @@ class Subscription:
         except Exception as error:  # handed to the consumer, whose loop must not wait for ever
             end = error
         self._requests.put(None)
+        self._ended(end)
+
+    def _is_finished(self) -> bool:
+        """Return whether nothing more is to be read. The lock is held."""
+        return self._credit.exhausted
+
+    def _hand_over(self, arrival: _Arrival) -> None:
+        self._arrived.put(arrival)
+
+    def _ended(self, end: Exception | None) -> None:
         self._arrived.put(end)
 
     def _ask(self) -> None:
@@ -194,7 +227,7 @@ class Subscription:
             return
         number = self._credit.request()
         if number:
-            self._requests.put(FetchRequest(topic_name=self._topic, num_requested=number))
+            self._requests.put(self._request_of(num_requested=number, **self._following))
 
     def _fault(self) -> SalesforceStreamError:
-        return error_from_call(self._call, self._topic, self._token)
+        return error_from_call(self._call, self._name, self._token)

@@ -44,6 +44,15 @@ class Credit:
         self.outstanding += number
         return number
 
+    def allow(self, count: int) -> None:
+        """Raise the limit by ``count`` events, such as have come and are not what was asked for."""
+        if self._left is not None:
+            self._left += count
+
+    def stop(self) -> None:
+        """Ask for nothing more. What was asked for may still come."""
+        self._left = 0
+
     @property
     def exhausted(self) -> bool:
         """Whether everything that the limit allows was asked for and has come."""

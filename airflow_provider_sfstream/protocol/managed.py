@@ -50,7 +50,7 @@ class ManagedSubscription:
         return self.developer_name or self.subscription_id or ""
 
     def __str__(self) -> str:
-        return f"managed subscription {self.text}"
+        return self.text
 
 
 def _is_developer_name(text: str) -> bool:
@@ -65,7 +65,11 @@ def _not_a_name(text: object) -> ConfigurationError:
     )
 
 
-_REFUSED = ("invalid", "missing", "empty", "required", "not delivered", "not been delivered", "not yet", "older")
+_REFUSED = (
+    *("no replay id", "missing", "empty", "required"),
+    *("invalid", "malformed", "retention", "expired"),
+    *("not delivered", "not been delivered", "older"),
+)
 """Words of a commit error that blame the replay ID; the guide gives the cases, but neither codes nor exact texts."""
 
 
@@ -78,7 +82,7 @@ def commit_error_from(message: str, *, subscription: ManagedSubscription, replay
     :param message: the text of the ``Error`` in the ``CommitReplayResponse``.
     """
     text = " ".join(message.split())[:500]
-    refused = any(part in text.lower() for part in (*_REFUSED, "retention", "expired"))
+    refused = any(part in text.lower() for part in _REFUSED)
     error = CommitError if refused else CommitFailedError
     remedy = (
         "Look for another consumer that commits to it, or a change of it in Salesforce."
@@ -86,7 +90,7 @@ def commit_error_from(message: str, *, subscription: ManagedSubscription, replay
         else "Commit again; the events are delivered again until then."
     )
     return error(
-        f"{subscription}: Salesforce did not commit replay ID {replay_id.hex()} ({text!r}). The committed position "
+        f"managed subscription {subscription}: Salesforce did not commit replay ID {replay_id.hex()} ({text!r}). The committed position "
         f"stays where it was, and nothing is lost. {remedy}"
     )
 
@@ -144,7 +148,8 @@ class Commits:
         commit = next((each for each in reversed(self._sent.values()) if each.replay_id == replay_id), None)
         if commit is None:
             raise CommitError(
-                f"{self.subscription}: replay ID {replay_id.hex()} was not committed on this stream. Nothing moved."
+                f"managed subscription {self.subscription}: replay ID {replay_id.hex()} was not committed on this "
+                "stream. Nothing moved."
             )
         if commit.error is not None:
             raise commit.error
