@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 import grpc
 import grpc.aio
@@ -148,8 +148,8 @@ class AsyncPubSubClient:
     ) -> AsyncGenerator[EventBatch, None]:
         """Yield batches of a managed subscription, as :meth:`subscribe` does. Commits nothing, ever.
 
-        So the next stream begins with the same events, until somebody commits on one; and Salesforce ends this one after
-        1,800 seconds, with a retriable error. A managed subscription has room for one stream at a time.
+        So the next stream begins with the same events, until somebody commits on one; and Salesforce ends this one
+        after 1,800 seconds, with a retriable error. A managed subscription has room for one stream at a time.
 
         :param limit: as for :meth:`subscribe`; or the credit itself, so that events which do not count can be allowed.
         :param silence_timeout: as for :meth:`subscribe`.
@@ -167,7 +167,7 @@ class AsyncPubSubClient:
         rpc: str,
         name: str,
         request: Request,
-        following: Mapping[str, str],
+        following: Mapping[str, Any],
         credit: Credit,
         silence_timeout: float,
     ) -> AsyncGenerator[EventBatch, None]:

@@ -48,10 +48,9 @@ def sized_managed_response(data: bytes) -> tuple[int, ManagedFetchResponse]:
 class ManagedStream(Subscription):
     """An open ManagedSubscribe call: an iterator of batches, and a context manager that closes it.
 
-    Events begin after the replay ID committed last, else where the ``defaultReplay`` of the subscription says. They come
-    as from :meth:`PubSubClient.subscribe <airflow_provider_sfstream.clients.pubsub.PubSubClient.subscribe>`: batches,
-    keepalives as empty batches, and ``None`` after each ``idle_timeout`` seconds without either. A response that only
-    answers a commit is neither. A limit ends the iteration, but not the stream, so that what was read can be committed.
+    Events begin after the replay ID committed last, else where the ``defaultReplay`` of the subscription says. They
+    come as from ``PubSubClient.subscribe``: batches, keepalives as empty batches, and ``None`` after each
+    ``idle_timeout`` seconds without either. A response that only answers a commit is neither. A limit ends the iteration, but not the stream, so that what was read can be committed.
 
     :meth:`commit` and :meth:`wait_for_commit` may be called from any thread, also while another one iterates. Events
     that arrive meanwhile stay for the next ``next``. All requests go through one queue, in order.
@@ -229,6 +228,6 @@ class ManagedStream(Subscription):
     def _ended_without(self, replay_id: bytes, what: str) -> Exception:
         """Return the error for a commit that the end of the stream has met, of the same kind as that end."""
         return type(self._end or RuntimeError())(
-            f"{self._name}: replay ID {replay_id.hex()} {what}, because the stream ended. Nothing is lost: events after "
-            f"the committed position are delivered again. The end: {self._end}"
+            f"{self._name}: replay ID {replay_id.hex()} {what}, because the stream ended. Nothing is lost: events "
+            f"after the committed position are delivered again. The end: {self._end}"
         )

@@ -143,7 +143,7 @@ class Subscription:
         token: AccessToken,
         name: str,
         opening: Request,
-        following: Mapping[str, str],
+        following: Mapping[str, Any],
         limit: int | None,
     ) -> None:
         self._name, self._token = name, token

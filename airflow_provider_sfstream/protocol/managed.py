@@ -90,8 +90,8 @@ def commit_error_from(message: str, *, subscription: ManagedSubscription, replay
         else "Commit again; the events are delivered again until then."
     )
     return error(
-        f"managed subscription {subscription}: Salesforce did not commit replay ID {replay_id.hex()} ({text!r}). The committed position "
-        f"stays where it was, and nothing is lost. {remedy}"
+        f"managed subscription {subscription}: Salesforce did not commit replay ID {replay_id.hex()} ({text!r}). The "
+        f"committed position stays where it was, and nothing is lost. {remedy}"
     )
 
 
