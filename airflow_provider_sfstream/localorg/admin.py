@@ -111,10 +111,10 @@ class _Admin:
         return self._shown(self._org.topics.define_channel(request.match_info["name"], body["members"]))
 
     async def put_push_topic(self, request: web.Request, body: Body) -> Any:
-        return self._org.define_streaming_channel({**body, "Name": request.match_info["name"], "Query": body["Query"]})
+        return self._org.define_push_topic({**body, "Name": request.match_info["name"]})
 
     async def put_generic_channel(self, request: web.Request, body: Body) -> Any:
-        return self._org.define_streaming_channel({"Name": body["Name"]})
+        return self._org.define_generic_channel(str(body["Name"]))
 
     async def get_knobs(self, request: web.Request, body: Body) -> Any:
         return self._org.knobs.as_dict()

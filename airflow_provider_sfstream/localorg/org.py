@@ -157,20 +157,29 @@ class Org:
         if self.topics.get(name) is None and name not in self.streaming_channels:
             raise ValueError(f"there is no topic {name!r}")
 
-    def define_streaming_channel(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Create or change a PushTopic (a record with a ``Query``) or a generic channel; return its name and id.
+    def define_push_topic(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Create or change a PushTopic; return its name and id.
 
         :param content: the record's fields; ``ApiVersion`` is filled in.
         :raises ValueError: if it is refused; nothing was changed.
         """
-        kind = PUSH_TOPIC if "Query" in content else STREAMING_CHANNEL
+        if not isinstance(content, Mapping):
+            raise ValueError("a PushTopic must be a mapping with the keys 'Name' and 'Query'")
+        return self._define(PUSH_TOPIC, f"/topic/{content.get('Name')}", {"ApiVersion": 66.0, **content})
+
+    def define_generic_channel(self, name: str) -> dict[str, Any]:
+        """Create a generic channel (``/u/...``), if it is not there; return its name and id.
+
+        :raises ValueError: if it is refused; nothing was changed.
+        """
+        return self._define(STREAMING_CHANNEL, name, {"Name": name})
+
+    def _define(self, kind: str, name: str, content: Mapping[str, Any]) -> dict[str, Any]:
         entity = self.sobjects.entities.get(kind)
         if entity is None:
             raise ValueError(f"there is no entity {kind}")
-        name = f"/topic/{content.get('Name')}" if kind == PUSH_TOPIC else str(content.get("Name"))
         record_id = self.streaming_channels.record_id(name)
-        initial = {"ApiVersion": 66.0} if kind == PUSH_TOPIC else {}
-        operation = Operation("UPDATE" if record_id else "CREATE", entity, record_id, {**initial, **content})
+        operation = Operation("UPDATE" if record_id else "CREATE", entity, record_id, content)
         (result,) = self.sobjects.commit([operation], user_id=self.user_id, origin="")
         if isinstance(result, ApiError):
             raise ValueError(str(result))
@@ -186,9 +195,9 @@ class Org:
         streaming = ("push_topics", "generic_channels")
         self.topics.load({key: value for key, value in document.items() if key not in streaming})
         for push_topic in document.get("push_topics") or ():
-            self.define_streaming_channel(push_topic)
+            self.define_push_topic(push_topic)
         for name in document.get("generic_channels") or ():
-            self.define_streaming_channel({"Name": str(name)})
+            self.define_generic_channel(str(name))
 
     def platform_event(
         self, topic: TopicDefinition, values: Mapping[str, Any], *, schema_id: str | None = None

@@ -119,7 +119,7 @@ class TopicRegistry:
         :raises ValueError: if the document or an entry is malformed; entries before it were defined.
         """
         if not isinstance(document, Mapping) or set(document) - {"platform_events", "channels"}:
-            raise ValueError("topics must be a mapping with the keys 'platform_events' and 'channels'")
+            raise ValueError("topics are a mapping: platform_events, channels, push_topics, generic_channels")
         for event in document.get("platform_events") or ():
             self.define_platform_event(str(event.get("name", "")), list(event.get("fields") or ()))
         for channel in document.get("channels") or ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -266,3 +267,26 @@ def test_expiry_and_reset_reach_them_too(org: LocalOrg, name: str) -> None:
         client.opened(channel, -2)
         assert client.poll() == []
         assert "was invalid" in client.subscribe(channel, numbers[3])["error"]
+
+
+def test_the_topics_file_defines_them_too(tmp_path: Path) -> None:
+    topics = {
+        "push_topics": [{"Name": "FromFile", "Query": "SELECT Id, Name FROM Account", "NotifyForFields": "All"}],
+        "generic_channels": ["/u/from/file"],
+    }
+    with LocalOrg.running(tmp_path / "org", topics=topics) as org:
+        assert org.admin("GET", "/topics")["streaming_channels"] == ["/topic/FromFile", "/u/from/file"]
+        org.restart()  # which applies the file again
+        org.rest("POST", "/sobjects/Account", {"Name": "A"})
+        assert len(org.record("/topic/FromFile")) == 1
+        org.revoke()
+        assert org.rest("GET", "/query?q=SELECT+COUNT()+FROM+PushTopic")["totalSize"] == 1
+        refused = {
+            "Required fields are missing": {"push_topics": [{"Name": "X"}]},
+            "must be a mapping with the keys 'Name' and 'Query'": {"push_topics": ["X"]},
+            "Invalid channel name: x": {"generic_channels": ["x"]},
+            "topics are a mapping": {"push_topic": []},
+        }
+        for words, document in refused.items():
+            with pytest.raises(AdminError, match=words):
+                org.admin("PUT", "/topics", document)
