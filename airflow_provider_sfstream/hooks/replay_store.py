@@ -9,11 +9,11 @@ from airflow.sdk import BaseHook
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.stores.base import ReplayStore
-    from airflow_provider_sfstream.stores.landed_windows import WindowCatalog
     from airflow_provider_sfstream.stores.table.store import TableReplayStore
 
-ReplayStoreKind = Literal["variable", "table"]
+ReplayStoreKind = Literal["variable", "table", "landing"]
 
 
 class ReplayStoreHook(BaseHook):
@@ -58,14 +58,23 @@ class ReplayStoreHook(BaseHook):
         return TableReplayStore(url)
 
 
-def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: WindowCatalog | None = None) -> ReplayStore:
+def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: LandingCatalog | None = None) -> ReplayStore:
     """Return the replay store that an argument names. Blocks: it may look up a connection and reach a database.
 
     :param conn_id: Airflow connection of the database; only for ``"table"``.
-    :param catalog: the landing, which the Variable store needs for anything but positions.
+    :param catalog: the landing, which the Variable store needs for anything but positions, ``"landing"`` for all.
+    :raises ConfigurationError: if ``kind`` is ``"landing"`` and there is no landing.
     """
     if kind == "table":
         return ReplayStoreHook(conn_id).get_conn()
     from airflow_provider_sfstream.stores.variables import VariableReplayStore
 
-    return VariableReplayStore(catalog=catalog)
+    if kind == "variable":
+        return VariableReplayStore(catalog=catalog)
+    if catalog is None:
+        raise ConfigurationError(
+            'replay_store="landing" keeps positions in the landing, which is known to a drain only. Nothing was moved.'
+        )
+    from airflow_provider_sfstream.stores.landing_files import LandingFiles
+
+    return VariableReplayStore(catalog, LandingFiles(catalog.landing))

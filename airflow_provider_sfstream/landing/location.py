@@ -2,6 +2,7 @@
 
 ``{base}/{org}/{api}/{topic}/{subscription}/schemas/{schema_id}.avsc`` and
 ``.../windows/{yyyy}/{mm}/{dd}/{window_id}/manifest.json``, and ``.../intervals/{yyyy}/{mm}/{dd}/{interval_id}.json``.
+Replay stores that keep their records here have them at ``{base}/positions/{key}.json``.
 Every segment is a slug, so that no name from outside can leave its folder.
 """
 
@@ -91,6 +92,19 @@ class Landing:
         """
         day = _day_of(interval_id, "an interval id")
         return f"{self.stream_folder(stream)}/intervals/{day:%Y/%m/%d}/{interval_id}.json"
+
+    def position_path(self, key: str) -> str:
+        """Return where the record of a stream's position is kept, for a replay store that keeps it in the landing.
+
+        :raises ConfigurationError: if ``key`` has other than safe characters.
+        """
+        if not re.fullmatch(r"[A-Za-z0-9_~][A-Za-z0-9_.~-]{0,254}", key):
+            raise ConfigurationError(f"{key!r} cannot name a file of the landing. Nothing was read or moved.")
+        return f"{self.base}/positions/{key}.json"
+
+    def position_url(self, key: str) -> str:
+        """Return the URL of that record."""
+        return self.url + self.position_path(key).removeprefix(self.base)
 
     def schema_path(self, stream: Stream, schema_id: str) -> str:
         return f"{self.stream_folder(stream)}/schemas/{_schema_file(schema_id)}"

@@ -95,6 +95,28 @@ def write_once(filesystem: Any, path: str, data: bytes) -> bool:
     return True
 
 
+def replace_file(filesystem: Any, path: str, data: bytes) -> None:
+    """Write the file ``path`` whole, in the place of what is there. Readers see all of the old or all of the new.
+
+    Local files: a temporary file, then a rename. Elsewhere: one write, which object stores make visible as a whole.
+    """
+    folder = posixpath.dirname(path)
+    make_folder(filesystem, folder)
+    if not is_local(filesystem):
+        filesystem.pipe_file(path, data)
+        return
+    temporary = Path(folder) / f".{posixpath.basename(path)}.{secrets.token_hex(8)}"
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            sync(file)
+        temporary.replace(path)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+    sync_folder(folder)
+
+
 def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)

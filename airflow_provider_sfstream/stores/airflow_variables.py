@@ -10,7 +10,11 @@ from airflow_provider_sfstream.exceptions import ReplayStoreError
 
 
 class Variables(Protocol):
-    """Where a Variable store keeps its text. A dict with these two methods does for tests."""
+    """Where a Variable store keeps its text. A dict with these methods does for tests."""
+
+    def name(self, key: str) -> str:
+        """Return what holds the text of ``key``, for messages: ``the Variable 'key'``."""
+        ...
 
     def get(self, key: str) -> str | None:
         """Return the value, ``None`` only if there certainly is no such Variable."""
@@ -27,6 +31,10 @@ class AirflowVariables:
     The SDK answers "not found" as well when the API server or a secrets backend merely failed. Believing that would
     start a stream anew, so a Variable counts as absent only if the list of keys, which does report failures, lacks it.
     """
+
+    def name(self, key: str) -> str:
+        """Return what holds the text of ``key``, for messages."""
+        return f"the Variable {key!r}"
 
     def get(self, key: str) -> str | None:
         """Return the value, ``None`` only if there certainly is no such Variable.

@@ -137,7 +137,7 @@ class VariableReplayStore:
         )
         gaps = document.gaps
         if window.gap is not None and window.gap not in gaps:
-            gaps = _bounded((*gaps, window.gap), GAPS_KEPT, "gap", self.key(stream))
+            gaps = self._bounded((*gaps, window.gap), GAPS_KEPT, "gap", self.key(stream))
         written = replace(document, position=moved, run=window.run, gaps=gaps)
         self._store(self.key(stream), written.to_json())
         after = self._load(stream).position
@@ -176,7 +176,7 @@ class VariableReplayStore:
         key = self.key(stream) + _GAPS_SUFFIX
         gaps = self._other_gaps(stream)
         if gap not in gaps:
-            self._store(key, gaps_to_json(stream, _bounded((*gaps, gap), GAPS_KEPT, "gap", key)))
+            self._store(key, gaps_to_json(stream, self._bounded((*gaps, gap), GAPS_KEPT, "gap", key)))
 
     def gaps(self, stream: Stream) -> list[Gap]:
         """Return the most recent gaps (see :data:`GAPS_KEPT`), by the time they were detected."""
@@ -208,14 +208,14 @@ class VariableReplayStore:
         try:
             document = self._load(stream)
         except ReplayStoreCorruptError as error:
-            log.warning("%s: replacing a Variable that could not be read. %s", stream, error)
+            log.warning("%s: replacing a record that could not be read. %s", stream, error)
             reason = f"{reason} (the value before was unreadable: {error.__cause__})"
             # The fence is lost with the rest: begin above any that was counted up to.
             document = PositionDocument(stream, Position(fence=int(now.timestamp())))
         before = document.position
         moved = Position(replay_id, before.fence + 1, None, now, updated_by)
         record = RecordedReset(PositionReset(now, updated_by, reason, before.replay_id, replay_id), before.window_id)
-        resets = _bounded((*document.resets, record), RESETS_KEPT, "audit record of a reset", self.key(stream))
+        resets = self._bounded((*document.resets, record), RESETS_KEPT, "audit record of a reset", self.key(stream))
         self._store(self.key(stream), replace(document, position=moved, run=None, resets=resets).to_json())
         return moved
 
@@ -235,10 +235,10 @@ class VariableReplayStore:
             return PositionDocument.from_json(text, stream)
         except ValueError as error:
             remedy = (
-                "Restore the Variable's value, or set the position with ResetReplayPositionOperator; the manifests of "
-                "landed windows show each window's replay IDs."
+                "Restore what it held, or set the position with ResetReplayPositionOperator; the manifests of landed "
+                "windows show each window's replay IDs."
             )
-            raise _corrupt(stream, key, error, remedy) from error
+            raise self._corrupt(stream, key, error, remedy) from error
 
     def _other_gaps(self, stream: Stream) -> tuple[Gap, ...]:
         key = self.key(stream) + _GAPS_SUFFIX
@@ -246,9 +246,8 @@ class VariableReplayStore:
         try:
             return () if text is None else gaps_from_json(text, stream)
         except ValueError as error:
-            raise _corrupt(
-                stream, key, error, "Restore the Variable's value, or delete it: it holds no position."
-            ) from error
+            remedy = "Restore what it held, or delete it: it holds no position."
+            raise self._corrupt(stream, key, error, remedy) from error
 
     def _store(self, key: str, text: str) -> None:
         """Write, and make sure that what was there before is not what is read from now on."""
@@ -256,9 +255,9 @@ class VariableReplayStore:
         self._variables.set(key, text, _DESCRIPTION)
         if self._variables.get(key) == before:
             raise ReplayStoreError(
-                f"The Variable {key!r} was written, but the old value is still what is read. An environment variable "
-                "or a secrets backend that comes before Airflow's database defines it too: remove it there, then try "
-                "again. No event is lost."
+                f"{self._variables.name(key)} was written, but the old value is still what is read. Where it is a "
+                "Variable, an environment variable or a secrets backend that comes before Airflow's database defines "
+                "it too: remove it there, then try again. No event is lost."
             )
 
     def _is_recorded(self, stream: Stream, document: PositionDocument, window: ReplayWindow) -> bool:
@@ -281,20 +280,18 @@ class VariableReplayStore:
     def _required_catalog(self, stream: Stream) -> WindowCatalog:
         if self._catalog is None:
             raise ConfigurationError(
-                f"{stream}: the Variable store finds windows in the landing, and was not given one. "
+                f"{stream}: this store finds windows in the landing, and was not given one. "
                 "Give it the landing that the stream is drained to. Nothing was read or moved."
             )
         return self._catalog
 
+    def _bounded(self, entries: tuple[_Entry, ...], kept: int, what: str, key: str) -> tuple[_Entry, ...]:
+        for dropped in entries[:-kept]:
+            log.warning("%s keeps %d; dropping the oldest %s: %s", self._variables.name(key), kept, what, dropped)
+        return entries[-kept:]
 
-def _bounded(entries: tuple[_Entry, ...], kept: int, what: str, key: str) -> tuple[_Entry, ...]:
-    for dropped in entries[:-kept]:
-        log.warning("Variable %s keeps %d; dropping the oldest %s: %s", key, kept, what, dropped)
-    return entries[-kept:]
-
-
-def _corrupt(stream: Stream, key: str, error: ValueError, remedy: str) -> ReplayStoreCorruptError:
-    return ReplayStoreCorruptError(
-        f"{stream}: the Variable {key!r} does not hold what this package wrote: {error}. Nothing was read from "
-        f"Salesforce and nothing was moved. {remedy}"
-    )
+    def _corrupt(self, stream: Stream, key: str, error: ValueError, remedy: str) -> ReplayStoreCorruptError:
+        return ReplayStoreCorruptError(
+            f"{stream}: {self._variables.name(key)} does not hold what this package wrote: {error}. Nothing was read "
+            f"from Salesforce and nothing was moved. {remedy}"
+        )

@@ -22,6 +22,7 @@ from airflow_provider_sfstream.protocol.streams import (
     window_id_for,
 )
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
+from airflow_provider_sfstream.stores.landing_files import LandingFiles
 from airflow_provider_sfstream.stores.table import TableReplayStore
 from airflow_provider_sfstream.stores.variables import VariableReplayStore
 
@@ -54,6 +55,9 @@ class DictVariables:
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
+
+    def name(self, key: str) -> str:
+        return f"the Variable {key!r}"
 
     def get(self, key: str) -> str | None:
         return self.values.get(key)
@@ -146,6 +150,12 @@ def variable_store(folder: Path, variables: DictVariables | None = None) -> Stor
     catalog = LandingCatalog(Landing.from_url(str(folder)))
     shared = DictVariables() if variables is None else variables
     return StoreUnderTest(lambda: VariableReplayStore(catalog, shared), catalog)
+
+
+def landing_store(folder: Path) -> StoreUnderTest:
+    """Return a store that keeps its records in a landing in ``folder``."""
+    catalog = LandingCatalog(Landing.from_url(str(folder)))
+    return StoreUnderTest(lambda: VariableReplayStore(catalog, LandingFiles(catalog.landing)), catalog)
 
 
 def table_store(folder: Path, url: Engine | URL | str) -> StoreUnderTest:

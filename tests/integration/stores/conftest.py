@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import URL
 
 from tests.support.postgres import postgres_server  # noqa: F401 (a fixture)
-from tests.support.replay_stores import StoreUnderTest, table_store, variable_store
+from tests.support.replay_stores import StoreUnderTest, landing_store, table_store, variable_store
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -21,12 +21,14 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> URL:
     return url
 
 
-@pytest.fixture(params=["variables", "table-sqlite", "table-postgres"])
+@pytest.fixture(params=["variables", "landing", "table-sqlite", "table-postgres"])
 def under_test(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreUnderTest]:
     """Each store, with nothing recorded in it."""
     landing = tmp_path / "landing"
     if request.param == "variables":
         under_test = variable_store(landing)
+    elif request.param == "landing":
+        under_test = landing_store(landing)
     elif request.param == "table-sqlite":
         under_test = table_store(landing, f"sqlite:///{tmp_path}/positions.db")
     else:

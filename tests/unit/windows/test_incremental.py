@@ -38,6 +38,9 @@ class Variables:
     def __init__(self) -> None:
         self.values: dict[str, str] = {}
 
+    def name(self, key: str) -> str:
+        return key
+
     def get(self, key: str) -> str | None:
         return self.values.get(key)
 
