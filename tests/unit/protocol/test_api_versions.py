@@ -24,3 +24,9 @@ def test_what_is_none_or_too_old(written: str) -> None:
 
 def test_the_default_is_one() -> None:
     assert api_version_from(DEFAULT_API_VERSION) == DEFAULT_API_VERSION
+
+
+def test_a_higher_first_version() -> None:
+    assert api_version_from("v60", first=60, what="has it") == "60.0"
+    with pytest.raises(ConfigurationError, match=r"'59\.0' is none that has it: give 60\.0 or above"):
+        api_version_from("59.0", first=60, what="has it")

@@ -1,0 +1,66 @@
+"""What the hook of managed event subscriptions refuses before it contacts anybody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
+from airflow_provider_sfstream.hooks.managed_event_subscription import ManagedEventSubscriptionHook
+from tests.support.tasks import set_connection
+
+EXTRA = {"login_url": "https://login.invalid", "consumer_key": "key", "consumer_secret": "s3cret"}
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def make(**changes: Any) -> ManagedEventSubscriptionHook:
+        set_connection(monkeypatch, "sf", conn_type="salesforce", extra={**EXTRA, **changes})
+        return ManagedEventSubscriptionHook("sf")
+
+    return make
+
+
+@pytest.mark.parametrize("version", ["59.0", "37.0", "v59", "latest"])
+def test_an_api_version_that_does_not_have_them(hook: Any, version: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"connection 'sf'.*managed event subscriptions: give 60\.0 or above"):
+        hook(version=version).get("Orders")
+
+
+@pytest.mark.parametrize(("version", "used"), [(None, "62.0"), ("60.0", "60.0"), ("v66.0", "66.0"), (61, "61.0")])
+def test_the_api_version_of_the_connection(hook: Any, version: Any, used: str) -> None:
+    with hook(**({} if version is None else {"version": version})).get_conn() as client:
+        assert client.api_version == used
+
+
+@pytest.mark.parametrize("method", ["stop", "delete"])
+def test_what_loses_the_position_has_to_be_confirmed(hook: Any, method: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"Orders.*confirm_position_loss=True.*Nothing was changed"):
+        getattr(hook(), method)("Orders")
+
+
+def test_names_are_checked_first(hook: Any) -> None:
+    one = hook()
+    for call in (
+        lambda: one.get("O'Brien"),
+        lambda: one.update("no name", label="x"),
+        lambda: one.start("Orders__x"),
+        lambda: one.stop("Orders_", confirm_position_loss=True),
+        lambda: one.delete("", confirm_position_loss=True),
+        lambda: one.wait_until_visible("1Orders"),
+        lambda: one.create("18x000000000001AAA", "/event/Order__e"),
+    ):
+        with pytest.raises(ConfigurationError, match="Nothing was contacted"):
+            call()
+    with pytest.raises(InvalidTopicError):
+        one.create("Orders", "/topic/Orders")
+
+
+def test_a_connection_that_cannot_be_used_is_told_by_the_test(hook: Any) -> None:
+    for changes, part in (({"version": "59.0"}, "60.0"), ({"consumer_secret": ""}, "consumer_secret")):
+        ok, message = hook(**changes).test_connection()
+        assert not ok
+        assert message.startswith("Connection fields: ")
+        assert part in message
+        assert "s3cret" not in message

@@ -1,0 +1,104 @@
+"""What the operators of managed event subscriptions refuse when the DAG is parsed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk import BaseOperator
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
+from airflow_provider_sfstream.operators.managed_event_subscription import (
+    CreateManagedEventSubscriptionOperator,
+    DeleteManagedEventSubscriptionOperator,
+    StartManagedEventSubscriptionOperator,
+    StopManagedEventSubscriptionOperator,
+    UpdateManagedEventSubscriptionOperator,
+)
+
+ARGUMENTS: dict[type[BaseOperator], dict[str, Any]] = {
+    CreateManagedEventSubscriptionOperator: {"developer_name": "Orders", "topic": "/event/Order__e"},
+    UpdateManagedEventSubscriptionOperator: {"managed_subscription": "Orders", "default_replay": "LATEST"},
+    StartManagedEventSubscriptionOperator: {"managed_subscription": "Orders"},
+    StopManagedEventSubscriptionOperator: {"managed_subscription": "Orders", "confirm_position_loss": True},
+    DeleteManagedEventSubscriptionOperator: {"managed_subscription": "Orders", "confirm_position_loss": True},
+}
+
+
+def make(operator: type[BaseOperator], **changes: Any) -> BaseOperator:
+    return operator(task_id="it", **{**ARGUMENTS[operator], **changes})
+
+
+@pytest.mark.parametrize("operator", [StopManagedEventSubscriptionOperator, DeleteManagedEventSubscriptionOperator])
+@pytest.mark.parametrize("confirmed", [False, None, "yes", 1])
+def test_what_loses_the_position_has_to_be_confirmed(operator: type[BaseOperator], confirmed: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"Orders.*committed replay ID.*confirm_position_loss=True"):
+        make(operator, confirm_position_loss=confirmed)
+    with pytest.raises(ConfigurationError, match="confirm_position_loss=True"):
+        operator(task_id="it", managed_subscription="Orders")
+
+
+@pytest.mark.parametrize("operator", list(ARGUMENTS))
+@pytest.mark.parametrize("bad", ["Not a name", "18x123", "_Orders", "Orders_", "O'Brien", "x" * 81, ""])
+def test_a_name_that_salesforce_cannot_have(operator: type[BaseOperator], bad: str) -> None:
+    name = "developer_name" if operator is CreateManagedEventSubscriptionOperator else "managed_subscription"
+    with pytest.raises(ConfigurationError, match="Nothing was contacted"):
+        make(operator, **{name: bad})
+
+
+def test_an_id_names_an_existing_one_only() -> None:
+    assert make(StartManagedEventSubscriptionOperator, managed_subscription="18x000000000001AAA")
+    with pytest.raises(ConfigurationError, match="developer_name='18x000000000001AAA' is the id"):
+        make(CreateManagedEventSubscriptionOperator, developer_name="18x000000000001AAA")
+
+
+@pytest.mark.parametrize(
+    ("operator", "changes"),
+    [
+        (CreateManagedEventSubscriptionOperator, {"default_replay": "earliest"}),
+        (CreateManagedEventSubscriptionOperator, {"error_recovery_replay": "FAIL"}),
+        (CreateManagedEventSubscriptionOperator, {"state": "PAUSE"}),
+        (CreateManagedEventSubscriptionOperator, {"visibility_timeout": 0}),
+        (UpdateManagedEventSubscriptionOperator, {"default_replay": "earliest"}),
+        (UpdateManagedEventSubscriptionOperator, {"error_recovery_replay": "FAIL"}),
+        (StartManagedEventSubscriptionOperator, {"visibility_timeout": -1}),
+        (StopManagedEventSubscriptionOperator, {"visibility_timeout": float("nan")}),
+        (DeleteManagedEventSubscriptionOperator, {"visibility_timeout": 0}),
+    ],
+)
+def test_values_that_cannot_be(operator: type[BaseOperator], changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(changes))):
+        make(operator, **changes)
+
+
+@pytest.mark.parametrize("topic", ["Order__e", "/topic/Orders", "/u/Orders", ""])
+def test_a_topic_that_the_pubsub_api_does_not_carry(topic: str) -> None:
+    with pytest.raises(InvalidTopicError):
+        make(CreateManagedEventSubscriptionOperator, topic=topic)
+
+
+def test_an_update_of_nothing() -> None:
+    with pytest.raises(ConfigurationError, match="Nothing is to be changed"):
+        make(UpdateManagedEventSubscriptionOperator, default_replay=None)
+
+
+@pytest.mark.parametrize("operator", list(ARGUMENTS))
+def test_templates_are_checked_when_they_are_rendered(operator: type[BaseOperator]) -> None:
+    template = "{{ params.name }}"
+    named = {
+        name: template for name in ("developer_name", "topic", "managed_subscription") if name in ARGUMENTS[operator]
+    }
+    made = make(operator, **named)
+    assert all(getattr(made, name) == template for name in named)
+    assert set(named) <= set(made.template_fields)
+
+
+def test_what_waits_by_default() -> None:
+    waits = {operator.__name__: getattr(make(operator), "wait_until_visible", None) for operator in ARGUMENTS}
+    assert waits == {
+        "CreateManagedEventSubscriptionOperator": True,
+        "UpdateManagedEventSubscriptionOperator": None,
+        "StartManagedEventSubscriptionOperator": True,
+        "StopManagedEventSubscriptionOperator": False,
+        "DeleteManagedEventSubscriptionOperator": False,
+    }
