@@ -27,3 +27,11 @@ def topic(org: LocalOrg, request: pytest.FixtureRequest) -> str:
     name = f"T{abs(hash(request.node.nodeid))}__e"
     org.define(name, Number__c="int")
     return f"/event/{name}"
+
+
+@pytest.fixture
+def managed(org: LocalOrg, topic: str) -> str:
+    """The developer name of a managed subscription to ``topic`` that starts with the earliest event."""
+    name = f"M{topic.removeprefix('/event/T').removesuffix('__e')}"
+    org.managed_subscription(name, topic, default_replay="EARLIEST")
+    return name
