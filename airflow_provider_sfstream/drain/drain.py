@@ -28,8 +28,10 @@ from airflow_provider_sfstream.protocol.streams import Gap
 
 log = logging.getLogger(__name__)
 
+UNPINNED = (StartFrom.LATEST, StartFrom.COMMITTED)
+"""Starts that may be somewhere else the next time, until a replay ID was seen."""
 PIN_TIMEOUT = 300.0
-"""Seconds that a ``LATEST`` start waits for its first replay ID; Salesforce names one within 270."""
+"""Seconds that such a start waits for its first replay ID; Salesforce names one within 270."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class DrainResult:
 
     ``through`` is the replay ID of the last event given to the sink, or one that an empty response confirmed;
     ``None`` when there was neither, and the position stays where it was. ``gap`` is set when a lost replay ID was
-    accepted. ``pinned`` is the first replay ID seen by a subscription to ``LATEST``. ``payload_bytes`` counts
+    accepted. ``pinned`` is the first replay ID seen by a subscription to ``LATEST`` or ``COMMITTED``. ``payload_bytes`` counts
     payloads as received, ``reconnects`` the subscriptions after the first. ``began_after`` is the replay ID of the last
     event that was left out because of ``since``.
     """
@@ -82,7 +84,8 @@ def drain(
     :param max_failures: Faults in a row, without an event between them, after which the drain gives up.
     :param clock: Monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
     :raises ReplayIdLostError: the position can no longer be read and ``on_invalid_replay`` is ``"fail"``.
-    :raises ServiceUnavailableError: the faults did not end, or a ``LATEST`` start saw no replay ID in time.
+    :raises ServiceUnavailableError: the faults did not end, or a ``LATEST`` or ``COMMITTED`` start saw no replay ID in
+        time.
     :raises LandingError: the sink failed.
     :raises SalesforceStreamError: any other fault that a repetition cannot heal.
     """
@@ -161,10 +164,10 @@ class _Drain:
                 raise
             except SalesforceStreamError as error:
                 stop = self._recover(error)
-        if self._resume is StartFrom.LATEST:
+        if self._resume in UNPINNED:
             raise ServiceUnavailableError(
                 f"{self._topic}: no replay ID to pin the start to was seen before the drain had to end ({stop}). "
-                "Nothing was recorded, because the next run would start at a later 'latest' and skip events. "
+                "Nothing was recorded, because the next run could start later and skip events. "
                 f"Raise max_seconds above {PIN_TIMEOUT:.0f}, or start from 'earliest' or a replay ID."
             )
         return DrainResult(
@@ -218,14 +221,14 @@ class _Drain:
         """Return whether a pinned stream that has had nothing to say for ``silence`` seconds may be caught up."""
         stay_until = self._limits.stay_until
         stayed = stay_until is None or self._now() >= stay_until + timedelta(seconds=silence)
-        return stayed and self._resume is not StartFrom.LATEST
+        return stayed and self._resume not in UNPINNED
 
     def _confirm(self, response: EventBatch) -> StopReason | None:
         """Take the position that an empty response confirms, if events are still owed (else it confirms nothing)."""
         if response.pending <= 0:
             return None
         if response.latest_replay_id:
-            if self._resume is StartFrom.LATEST:
+            if self._resume in UNPINNED:
                 self._pinned = response.latest_replay_id
             self._resume = self._through = response.latest_replay_id
             self._retries.progressed()
@@ -240,7 +243,7 @@ class _Drain:
         for schema_id in set(batch.schema_ids) - self._schema_ids:
             self._source.schema(schema_id)  # here, where a fault is healed; the client keeps it for the sink
             self._schema_ids.add(schema_id)
-        if self._resume is StartFrom.LATEST:
+        if self._resume in UNPINNED:
             self._pinned = batch.replay_ids[0]
         self._losses.resumed(batch.replay_ids[0])
         batch = self._since(batch)
@@ -289,7 +292,7 @@ class _Drain:
 
     def _overdue(self) -> bool:
         deadline = self._deadline
-        if self._resume is StartFrom.LATEST:
+        if self._resume in UNPINNED:
             deadline = min(deadline, self._pin_deadline)
         return self._clock() >= deadline
 

@@ -64,7 +64,7 @@ def _end(drained: Drained) -> datetime | None:
         return drained.limits.end
     if drained.result.stop_reason is not StopReason.CAUGHT_UP:
         return drained.last_event_time
-    if drained.start is StartFrom.LATEST:
+    if drained.start in (StartFrom.LATEST, StartFrom.COMMITTED):
         # Pinned after the drain began; what it saw since is that nothing else came.
         return drained.finished_at
     seen = (drained.started_at, drained.limits.stay_until, drained.last_event_time)
