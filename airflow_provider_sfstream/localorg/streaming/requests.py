@@ -49,8 +49,8 @@ async def read_messages(request: web.Request) -> list[Message]:
     messages = document if isinstance(document, list) else [document]
     if not messages or not all(isinstance(message, dict) for message in messages):
         raise RefusedError(400, "400::The request is not a list of Bayeux messages")
-    if any(not isinstance(message.get("ext") or {}, dict) for message in messages):
-        raise RefusedError(400, "400::The ext field of a Bayeux message is not an object")
+    if any(not isinstance(message.get(key) or {}, dict) for message in messages for key in ("ext", "advice")):
+        raise RefusedError(400, "400::The ext or advice field of a Bayeux message is not an object")
     return messages
 
 

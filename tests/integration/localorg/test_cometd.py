@@ -335,7 +335,9 @@ def test_requests_have_a_largest_size(org: LocalOrg, size: int, status: int, chu
         assert (status == 200) == response.json()[0]["successful"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"[1]", b'[{"channel":"/meta/handshake","ext":7}]'])
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"[1]", b'[{"channel":"/meta/handshake","ext":7}]', b'{"advice":[1]}']
+)
 def test_requests_that_are_no_messages(org: LocalOrg, body: bytes) -> None:
     with BayeuxClient(org) as client:
         assert client.http.post(client.path, content=body).status_code == 400
