@@ -15,7 +15,7 @@ from airflow_provider_sfstream.spark.json_columns import MisfitError, RecordRead
 from airflow_provider_sfstream.spark.json_times import read_times
 from airflow_provider_sfstream.spark.json_values import kind_name, parse_object
 from airflow_provider_sfstream.spark.payload_formats import Format
-from airflow_provider_sfstream.spark.self_described import Field, column_value, field_type, read_body
+from airflow_provider_sfstream.spark.self_described import Field, column_name, column_value, field_type, read_body
 
 _Parsed = TypeVar("_Parsed")
 _Row: TypeAlias = tuple[list[tuple[int, Any]], Any]
@@ -75,7 +75,7 @@ class SelfDescribedDecoder:
     def __init__(self, format_: Format, fields: Sequence[Field]) -> None:
         self._format = format_
         self._fields = fields
-        self._numbers = {field: number for number, field in enumerate(fields)}
+        self._numbers = {(field.name, field.type): number for number, field in enumerate(fields)}
 
     def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
         """Return the events of all decodable payloads, in order, and the payloads that are none."""
@@ -86,7 +86,7 @@ class SelfDescribedDecoder:
         values: list[tuple[int, Any]] = []
         for name, value in body.fields.items():
             type_ = field_type(value)
-            values.append((self._numbers[Field(name.lower(), type_)], column_value(value, type_)))
+            values.append((self._numbers[column_name(name), type_], column_value(value, type_)))
         return values, body.time
 
     def _columns(self, rows: Sequence[_Row]) -> DecodedEvents:

@@ -45,7 +45,7 @@ def parse_object(payload: bytes) -> dict[str, Any]:
 def json_text(value: Any) -> str:
     """Return a parsed value as JSON text: numbers with all their digits, keys in their order."""
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return _ENCODE(value)
     except TypeError:  # there is a Decimal in it, which the library cannot write as a number
         return _exact_text(value)
 
@@ -65,11 +65,14 @@ def as_double(number: int) -> float:
 
 
 def digits_survive(text: str, number: float) -> bool:
-    """Tell whether the decimal number in ``text`` can be had back from ``number``, its nearest double."""
-    wanted = Decimal(text)
-    digits = len(wanted.as_tuple().digits)
+    """Tell whether the decimal number in ``text`` can be had back from ``number``, its nearest double: as the shortest
+    text for that, as its value to so many digits, or as its value to the last one."""
     if not math.isfinite(number):
         return False
+    wanted = Decimal(text)
+    if Decimal(repr(number)) == wanted:
+        return True
+    digits = len(wanted.as_tuple().digits)
     return Decimal(number) == wanted or (digits <= _MOST_DIGITS and Decimal(f"{number:.{digits - 1}e}") == wanted)
 
 
@@ -110,7 +113,8 @@ def _exact_text(value: Any) -> str:
         return "{" + ", ".join(f"{json_text(key)}: {_exact_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_exact_text, value)) + "]"
-    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+    return str(value) if isinstance(value, Decimal) else _ENCODE(value)
 
 
+_ENCODE = json.JSONEncoder(ensure_ascii=False).encode
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_refuse)

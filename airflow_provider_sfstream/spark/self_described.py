@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from airflow_provider_sfstream.spark.json_values import as_double, json_text, kind_name, parse_object
@@ -62,6 +63,17 @@ def read_body(format_: Format, payload: bytes) -> Body:
     return Body(_checked(fields), _time(fields) if time is None and format_ == "event" else time)
 
 
+@lru_cache(maxsize=4096)
+def column_name(name: str) -> str:
+    """Return a field's name in lower case, as columns are told apart.
+
+    :raises ValueError: if it is no name that a field can have.
+    """
+    if not _FIELD_NAME.fullmatch(name):
+        raise ValueError(f"{name[:80]!r} cannot name a column")
+    return name.lower()
+
+
 def field_type(value: Any) -> str:
     """Return the column type of a field's value, which is not null."""
     if type(value) is not int:
@@ -107,10 +119,7 @@ def _text(value: Any, name: str) -> str | None:
 
 def _checked(fields: dict[str, Any]) -> dict[str, Any]:
     """Leave out nulls, which say nothing; refuse names that are no field's, or that differ in their case only."""
-    for name in fields:
-        if not _FIELD_NAME.fullmatch(name):
-            raise ValueError(f"{name[:80]!r} cannot name a column")
-    if len({name.lower() for name in fields}) < len(fields):
+    if len({column_name(name) for name in fields}) < len(fields):
         raise ValueError("two fields differ only in the case of their names")
     return {name: value for name, value in fields.items() if value is not None}
 

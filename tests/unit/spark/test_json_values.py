@@ -33,7 +33,7 @@ def test_no_number_loses_a_digit(text: str) -> None:
     if isinstance(value, float):
         digits = len(Decimal(text).as_tuple().digits)
         same = Decimal(f"{value:.{digits - 1}e}") == Decimal(text) and digits <= 17
-        assert same or Decimal(value) == Decimal(text)
+        assert same or Decimal(value) == Decimal(text) or Decimal(repr(value)) == Decimal(text)
     else:
         assert Decimal(value) == Decimal(text)
     assert json_text({"a": [value]}).startswith('{"a": [')
@@ -41,7 +41,8 @@ def test_no_number_loses_a_digit(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["0.1", "1.10", "5.0", "-12.5e3", "1e22", "0.30000000000000004", "1.7976931348623157e308"]
+    "text",
+    ["0.1", "5.960464477539063e-08", "1.10", "5.0", "-12.5e3", "1e22", "0.30000000000000004", "1.7976931348623157e308"],
 )
 def test_a_number_that_a_double_tells_apart_is_a_float(text: str) -> None:
     assert parse(text.encode()) == float(text)
