@@ -50,7 +50,8 @@ class ManagedStream(Subscription):
 
     Events begin after the replay ID committed last, else where the ``defaultReplay`` of the subscription says. They
     come as from ``PubSubClient.subscribe``: batches, keepalives as empty batches, and ``None`` after each
-    ``idle_timeout`` seconds without either. A response that only answers a commit is neither. A limit ends the iteration, but not the stream, so that what was read can be committed.
+    ``idle_timeout`` seconds without either. A response that only answers a commit is neither. A limit ends the
+    iteration, but not the stream, so that what was read can be committed.
 
     :meth:`commit` and :meth:`wait_for_commit` may be called from any thread, also while another one iterates. Events
     that arrive meanwhile stay for the next ``next``. All requests go through one queue, in order.
