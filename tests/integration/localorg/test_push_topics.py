@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
 from tests.support.bayeux_client import BayeuxClient, replay_ids
-from tests.support.localorg import AdminError, LocalOrg
+from tests.support.localorg import AdminError, LocalOrg, wait_until
 from tests.support.sobject_client import SObjectClient
 
 QUERY = "SELECT Id, Name, Phone, CreatedDate FROM Account WHERE Industry = 'Energy'"
@@ -290,3 +292,29 @@ def test_the_topics_file_defines_them_too(tmp_path: Path) -> None:
         for words, document in refused.items():
             with pytest.raises(AdminError, match=words):
                 org.admin("PUT", "/topics", document)
+
+
+def test_after_kill_9_there_is_an_event_for_every_record_and_none_without(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as thread, LocalOrg.running(tmp_path / "org") as org:
+        topic = org.push_topic("All", "SELECT Id FROM Contact")["name"]
+        records = [{"attributes": {"type": "Contact"}, "LastName": f"c{n}"} for n in range(50)]
+
+        def write_until_it_ends() -> int:
+            for written in itertools.count():
+                try:
+                    org.rest("POST", "/composite/sobjects", {"records": records, "allOrNone": True})
+                except ConnectionError:
+                    return written * len(records)
+            raise AssertionError("count() never ends")
+
+        writing = thread.submit(write_until_it_ends)
+        wait_until(lambda: len(org.record(topic)) >= 200)
+        org.kill()
+        acknowledged = writing.result(60)
+        org.start()
+        told = [json.loads(event["payload"])["sobject"]["Id"] for event in org.record(topic)]
+        kept = org.rest("GET", "/query?q=SELECT+COUNT()+FROM+Contact")["totalSize"]
+        assert (len(told), len(set(told))) == (kept, kept)
+        assert acknowledged <= kept <= acknowledged + len(records)
+        with BayeuxClient(org).opened(topic, -2) as client:
+            assert [message["data"]["sobject"]["Id"] for message in client.poll()] == told
