@@ -7,13 +7,14 @@ of what comes again is found by the one that was delivered last, or by asking wh
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 
 IsLanded = Callable[[bytes], bool]
-"""Whether the event with a replay ID is stored in a landed window."""
+"""Whether the event with a replay ID is stored in a landed window. Asked for a few events of each response."""
 
 
 @dataclass
@@ -35,16 +36,26 @@ class Redelivery:
 
     def known(self, replay_ids: Sequence[bytes]) -> int:
         """Return how many of the next events, from the first on, were delivered before."""
-        for index, replay_id in enumerate(replay_ids):
-            self.is_over = self.is_over or self._is_new(replay_id)
-            if self.is_over:
-                return index
-            self.last = replay_id
-            self.is_over = replay_id == self.through
-        return len(replay_ids)
+        if self.is_over or not replay_ids:
+            return 0
+        if self.through in replay_ids:
+            count, self.is_over = replay_ids.index(self.through) + 1, True
+        else:
+            count = self._landed(replay_ids)
+            self.is_over = count < len(replay_ids)
+        self.last = replay_ids[count - 1] if count else self.last
+        return count
 
-    def _is_new(self, replay_id: bytes) -> bool:
-        return self.is_landed is not None and replay_id != self.through and not self.is_landed(replay_id)
+    def _landed(self, replay_ids: Sequence[bytes]) -> int:
+        """Return how many are landed, without asking for each: landed windows are an unbroken run of the stream."""
+        is_landed = self.is_landed
+        if is_landed is None:
+            return len(replay_ids)
+        if not is_landed(replay_ids[0]):
+            return 0
+        if is_landed(replay_ids[-1]):
+            return len(replay_ids)
+        return bisect_left(replay_ids, True, key=lambda replay_id: not is_landed(replay_id))
 
 
 @dataclass

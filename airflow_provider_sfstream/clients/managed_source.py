@@ -73,8 +73,8 @@ class ManagedSource:
     A closed ``subscribe`` leaves the stream open, asking for no more, so that :meth:`commit` can use it. The next
     ``subscribe`` and :meth:`close` end it.
 
-    :param is_landed: whether the event with a replay ID is stored in a landed window. Asked in stream order, for each
-        event until the first that is not. ``None``: nothing is known to be.
+    :param is_landed: whether the event with a replay ID is stored in a landed window; landed windows are an unbroken
+        run of the stream. Asked for a few events of each response, until one is not. ``None``: nothing is known to be.
     :param busy_timeout: seconds to wait while another stream holds the subscription. 960 outlast a lost connection.
     :param commits: ``False`` to commit nothing, as a sensor needs.
     :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
