@@ -1,0 +1,290 @@
+"""The operators of managed event subscriptions against a local org: the life of one, and every try of a task."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_sfstream.clients import managed_visibility
+from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SubscriptionBusyError
+from airflow_provider_sfstream.operators.managed_event_subscription import (
+    CreateManagedEventSubscriptionOperator,
+    DeleteManagedEventSubscriptionOperator,
+    StartManagedEventSubscriptionOperator,
+    StopManagedEventSubscriptionOperator,
+    UpdateManagedEventSubscriptionOperator,
+)
+from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+from tests.support.clients import pubsub_client
+from tests.support.localorg import LocalOrg, wait_until
+from tests.support.rest_proxy import RestProxy
+from tests.support.tasks import context_for, set_connection
+
+TOPIC = "/event/Order__e"
+OTHER_TOPIC = "/event/Invoice__e"
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path_factory.mktemp("org")) as org:
+        org.define("Order__e", Number__c="double")
+        org.define("Invoice__e", Number__c="double")
+        org.publish(TOPIC, [{"Number__c": float(n)} for n in range(10)])
+        yield org
+
+
+@pytest.fixture
+def org(running_org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOrg]:
+    set_connection(monkeypatch, "salesforce_default", **running_org.airflow_connection())
+    yield running_org
+    running_org.clear_faults()
+    running_org.reset_knobs()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask the Pub/Sub API more often than one asks Salesforce."""
+    defaults = managed_visibility.wait_until_seen.__kwdefaults__
+    monkeypatch.setitem(defaults, "interval", 0.1)
+    monkeypatch.setitem(defaults, "silence", 0.5)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"Orders_{next(_numbers)}"
+
+
+def create(name: str, **arguments: Any) -> CreateManagedEventSubscriptionOperator:
+    return CreateManagedEventSubscriptionOperator(
+        task_id="create", **{"developer_name": name, "topic": TOPIC, **arguments}
+    )
+
+
+def run(operator: BaseOperator, **context: Any) -> dict[str, Any]:
+    """Run a task as Airflow does, templates and the serialisation of its result included."""
+    full = {**context_for(operator.task_id, **context), "params": {"topic": TOPIC}}
+    operator.render_template_fields(full)
+    result = operator.execute(full)
+    assert json.loads(json.dumps(result)) == result
+    return dict(result)
+
+
+def commit_everything(org: LocalOrg, name: str) -> bytes:
+    """Read all events of a subscription as its consumer does, commit the last one and return its replay ID."""
+    last: bytes = org.record(TOPIC)[-1]["replay_id"]
+
+    def consume() -> bool:
+        try:
+            with (
+                pubsub_client(org) as client,
+                client.managed_subscribe(ManagedSubscription.parse(name), limit=100, idle_timeout=5.0) as stream,
+            ):
+                while last not in (next(stream) or _NOTHING).replay_ids:
+                    pass
+                stream.commit(last)
+                stream.wait_for_commit(last, 10.0)
+        except SubscriptionBusyError:
+            return False
+        return True
+
+    wait_until(consume, what="the subscription being free")
+    return last
+
+
+class _Nothing:
+    replay_ids: list[bytes] = []
+
+
+_NOTHING = _Nothing()
+
+
+def shown(org: LocalOrg, name: str) -> dict[str, Any]:
+    return org.managed_subscriptions()[name]
+
+
+def writes(org: LocalOrg) -> list[str]:
+    """What changed a record: each request that did, by method and path."""
+    return [each["method"] for each in org.requests("http") if "/tooling/sobjects/" in each["method"]]
+
+
+def looks(org: LocalOrg) -> int:
+    """How often the Pub/Sub API was asked."""
+    return len([each for each in org.requests("grpc") if each["method"] == "ManagedSubscribe"])
+
+
+def test_the_life_of_one(org: LocalOrg, name: str) -> None:
+    """Created, consumed, changed, stopped, started and deleted by the tasks of one DAG run."""
+    org.knobs(managed_visibility_seconds=1.0)
+    created = run(create(name, topic="{{ params.topic }}"))
+    assert created == {
+        "id": shown(org, name)["id"],
+        "developer_name": name,
+        "label": name.replace("_", " "),
+        "topic_name": TOPIC,
+        "default_replay": "EARLIEST",
+        "error_recovery_replay": "EARLIEST",
+        "state": "RUN",
+        "version": created["version"],
+        "changed": True,
+    }
+    assert shown(org, name)["visible"]
+    committed = commit_everything(org, name)
+    assert shown(org, name)["committed"] == committed
+
+    update = UpdateManagedEventSubscriptionOperator(
+        task_id="update",
+        managed_subscription=f"{{{{ '{created['id']}' }}}}",
+        subscription_label="Sales",
+        default_replay="LATEST",
+    )
+    changed = run(update)
+    assert changed == {**created, "label": "Sales", "default_replay": "LATEST"}
+    wait_until(lambda: shown(org, name)["visible"])
+    assert shown(org, name)["committed"] == committed, "the position stays"
+
+    stop = StopManagedEventSubscriptionOperator(
+        task_id="stop", managed_subscription=name, confirm_position_loss=True, wait_until_visible=True
+    )
+    assert run(stop) == {**changed, "state": "STOP"}
+    assert shown(org, name)["visible"]
+    assert shown(org, name)["committed"] is None
+
+    start = StartManagedEventSubscriptionOperator(task_id="start", managed_subscription=created["id"])
+    assert run(start) == changed
+    assert shown(org, name)["visible"]
+    assert shown(org, name)["committed"] is None
+
+    delete = DeleteManagedEventSubscriptionOperator(
+        task_id="delete", managed_subscription=name, confirm_position_loss=True, wait_until_visible=True
+    )
+    assert run(delete) == {
+        "managed_subscription": name,
+        "id": created["id"],
+        "developer_name": name,
+        "topic_name": TOPIC,
+        "changed": True,
+    }
+    assert name not in org.managed_subscriptions()
+    assert run(delete) == {
+        "managed_subscription": name,
+        "id": None,
+        "developer_name": None,
+        "topic_name": None,
+        "changed": False,
+    }
+
+
+def test_cleared_tasks_change_nothing(org: LocalOrg, name: str) -> None:
+    operators = [
+        create(name),
+        UpdateManagedEventSubscriptionOperator(
+            task_id="update", managed_subscription=name, error_recovery_replay="EARLIEST"
+        ),
+        StartManagedEventSubscriptionOperator(task_id="start", managed_subscription=name),
+    ]
+    first = run(operators[0])
+    before, asked = writes(org), looks(org)
+    assert asked
+    for operator in operators:
+        assert run(operator) == {**first, "changed": False}
+    assert writes(org) == before
+    assert looks(org) == asked, "who uses it is not disturbed"
+    stop = StopManagedEventSubscriptionOperator(task_id="stop", managed_subscription=name, confirm_position_loss=True)
+    assert run(stop)["changed"]
+    assert not run(stop)["changed"]
+    assert len(writes(org)) == len(before) + 1
+
+
+def test_one_that_exists_with_other_settings_fails_the_task(org: LocalOrg, name: str) -> None:
+    run(create(name))
+    before = shown(org, name)
+    for changes, difference in (
+        ({"topic": OTHER_TOPIC}, "topic_name is '/event/Order__e', not '/event/Invoice__e'"),
+        ({"default_replay": "LATEST", "state": "STOP"}, "default_replay is .*; state is 'RUN', not 'STOP'"),
+    ):
+        with pytest.raises(AirflowFailException, match=difference):
+            run(create(name, **changes))
+    assert shown(org, name) == before
+
+
+def test_the_next_try_waits_for_what_the_first_one_created(org: LocalOrg, name: str) -> None:
+    org.knobs(managed_visibility_seconds=600)
+    impatient = create(name, visibility_timeout=0.3)
+    with pytest.raises(ServiceUnavailableError, match=r"within 0\.3 seconds.*Run again"):
+        run(impatient)
+    with pytest.raises(ServiceUnavailableError):
+        run(impatient, try_number=2)
+    org.knobs(managed_visibility_seconds=0)
+    assert run(impatient, try_number=3)["changed"] is False
+    assert writes(org)[-1].startswith("POST"), "it was created once"
+
+
+def test_a_lost_answer_is_made_good_by_the_next_try(org: LocalOrg, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change is done at the org, and its answer is lost on the way."""
+    with RestProxy.running(org.instance_url) as proxy:
+        extra = {"access_token": org.token(), "instance_url": proxy.url, "pubsub_endpoint": f"http://{org.grpc_target}"}
+        set_connection(monkeypatch, "salesforce_default", conn_type="salesforce", extra=extra)
+        known = {"managed_subscription": name}
+        confirmed = {**known, "confirm_position_loss": True}
+        for method, operator in (
+            ("POST", create(name)),
+            (
+                "PATCH",
+                UpdateManagedEventSubscriptionOperator(task_id="update", **known, default_replay="LATEST"),
+            ),
+            ("PATCH", StopManagedEventSubscriptionOperator(task_id="stop", **confirmed)),
+            ("PATCH", StartManagedEventSubscriptionOperator(task_id="start", **known)),
+            ("DELETE", DeleteManagedEventSubscriptionOperator(task_id="delete", **confirmed)),
+        ):
+            proxy.answer(method, "/tooling/sobjects/", 0, forwards=True, breaks_off=True)
+            with pytest.raises(ServiceUnavailableError, match="safe to repeat"):
+                run(operator)
+            before = writes(org)
+            assert run(operator, try_number=2)["changed"] is False
+            assert writes(org) == before
+
+
+def test_a_topic_that_the_org_does_not_have(org: LocalOrg, name: str) -> None:
+    with pytest.raises(AirflowFailException, match=f"{name} on /event/Nothing__e.*topicName"):
+        run(create(name, topic="/event/Nothing__e"))
+    assert name not in org.managed_subscriptions()
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        UpdateManagedEventSubscriptionOperator(task_id="it", managed_subscription="None_such", default_replay="LATEST"),
+        StartManagedEventSubscriptionOperator(task_id="it", managed_subscription="None_such"),
+        StopManagedEventSubscriptionOperator(
+            task_id="it", managed_subscription="None_such", confirm_position_loss=True
+        ),
+    ],
+    ids=lambda operator: type(operator).__name__,
+)
+def test_one_that_does_not_exist(org: LocalOrg, operator: BaseOperator) -> None:
+    with pytest.raises(AirflowFailException, match=r"None_such.*CreateManagedEventSubscriptionOperator"):
+        run(operator)
+
+
+def test_templates_are_checked_once_rendered(org: LocalOrg) -> None:
+    with pytest.raises(AirflowFailException, match="InvalidTopicError"):
+        run(create("Orders_templated", topic="{{ 'Order__e' }}"))
+    with pytest.raises(AirflowFailException, match="'not a name'"):
+        run(StartManagedEventSubscriptionOperator(task_id="start", managed_subscription="{{ 'not a name' }}"))
+
+
+def test_no_secret_in_results_and_errors(org: LocalOrg, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(create(name))
+    with pytest.raises(AirflowFailException) as raised:
+        run(create(name, default_replay="LATEST"))
+    out, err = capsys.readouterr()
+    told = f"{result} {raised.value} {raised.value.__cause__!r} {out} {err}"
+    assert org.client_secret not in told
+    assert "00D" not in told.replace(org.org_id, ""), "no token"
