@@ -10,9 +10,12 @@ import sys
 import time
 from typing import Any
 
+import grpc
 import pytest
 
 from airflow_provider_sfstream.localorg.managed_commits import COMMIT_ERRORS
+from airflow_provider_sfstream.protocol import pubsub_api_pb2_grpc as pb_grpc
+from tests.support.cut_network import Network
 from tests.support.localorg import AdminError, LocalOrg, wait_until
 from tests.support.managed_subscriber import ManagedSubscriber
 from tests.support.subscriber import error_code
@@ -166,6 +169,26 @@ def test_a_vanished_client_holds_the_slot(org: LocalOrg, topic: str, managed: st
     wait_until(lambda: state(org, managed) == "free")
     with ManagedSubscriber(org).fetch(2, managed) as subscriber:
         assert [event.replay_id for event in subscriber.events(2)] == ids
+
+
+def test_a_network_that_is_cut(org: LocalOrg, topic: str, managed: str) -> None:
+    ids = publish(org, topic, 3)
+    with Network(org.grpc_port) as network:
+        channel = grpc.insecure_channel(network.target, [("grpc.use_local_subchannel_pool", 1)])
+        with channel, ManagedSubscriber(org, stub=pb_grpc.PubSubStub(channel)).fetch(2, managed) as client:
+            client.events(2)
+            client.committed(ids[0])
+            assert network.cut() == 1
+            org.fault("managed_half_open", developer_name=managed)
+            client.commit(ids[1])
+        # The client has given up and gone, and nobody was told.
+        assert state(org, managed) == "half_open"
+        assert ending(ManagedSubscriber(org).fetch(1, managed)) == BUSY
+        assert org.managed_subscriptions()[managed]["committed"] == ids[0]
+        org.knobs(managed_half_open_seconds=0.2)
+        wait_until(lambda: state(org, managed) == "free")
+        with ManagedSubscriber(org).fetch(2, managed) as subscriber:
+            assert [event.replay_id for event in subscriber.events(2)] == ids[1:]
 
 
 def test_a_vanished_client_is_given_up_in_the_end(org: LocalOrg, managed: str) -> None:
