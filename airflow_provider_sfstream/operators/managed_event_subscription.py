@@ -82,9 +82,9 @@ class CreateManagedEventSubscriptionOperator(BaseOperator):
         check_choice("error_recovery_replay", error_recovery_replay, REPLAY_PRESETS)
         check_choice("state", state, STATES)
         _check_timeout(visibility_timeout)
-        if not _is_template(developer_name):
+        if _is_known(developer_name):
             check_developer_name(developer_name)
-        if not _is_template(topic):
+        if _is_known(topic):
             Topic.parse(topic, "pubsub")
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -356,12 +356,13 @@ def _result(change: ManagedEventSubscriptionChange) -> dict[str, Any]:
     return {**change.record.as_dict(), "changed": change.changed}
 
 
-def _is_template(text: str) -> bool:
-    return isinstance(text, str) and "{{" in text
+def _is_known(value: Any) -> bool:
+    """Return whether a value is known when the DAG is parsed: no template, no result of another task."""
+    return isinstance(value, str) and "{{" not in value and "{%" not in value
 
 
 def _check_subscription(text: str) -> None:
-    if not _is_template(text):
+    if _is_known(text):
         ManagedSubscription.parse(text)
 
 

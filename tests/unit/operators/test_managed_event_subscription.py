@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from airflow.sdk import BaseOperator
+from airflow.sdk import DAG, BaseOperator
+from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
 from airflow_provider_sfstream.operators.managed_event_subscription import (
@@ -91,6 +92,25 @@ def test_templates_are_checked_when_they_are_rendered(operator: type[BaseOperato
     made = make(operator, **named)
     assert all(getattr(made, name) == template for name in named)
     assert set(named) <= set(made.template_fields)
+
+
+def test_a_dag_of_them_is_one_that_airflow_can_store() -> None:
+    with DAG("orders", schedule=None) as dag:
+        create = CreateManagedEventSubscriptionOperator(
+            task_id="create", developer_name="{{ params.name }}", topic="/event/Order__e"
+        )
+        created = create.output["id"]
+        UpdateManagedEventSubscriptionOperator(
+            task_id="update", managed_subscription=created, subscription_label="Sales"
+        )
+        StopManagedEventSubscriptionOperator(task_id="stop", managed_subscription=created, confirm_position_loss=True)
+        StartManagedEventSubscriptionOperator.partial(task_id="start").expand(managed_subscription=["Orders", "Others"])
+        DeleteManagedEventSubscriptionOperator(
+            task_id="delete", managed_subscription=created, confirm_position_loss=True
+        )
+    assert dag.get_task("create").downstream_task_ids == {"update", "stop", "delete"}
+    stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+    assert set(stored.task_ids) == {"create", "update", "stop", "start", "delete"}
 
 
 def test_what_waits_by_default() -> None:
