@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from enum import Enum
 
 from airflow_provider_sfstream.clients.pubsub import PubSubClient
 from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
     ServiceUnavailableError,
     SessionExpiredError,
     SubscriptionBusyError,
@@ -28,12 +29,14 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 
-SILENCE = 3.0
-"""Seconds without an answer after which a subscription counts as open. A refusal comes at once, events when there are
-any."""
+SILENCE = 10.0
+"""Seconds without an answer after which a subscription counts as open: a refusal comes at once, an event when there is
+one, and a keepalive only after minutes."""
 
 INTERVAL = 5.0
 """Seconds between two questions."""
+
+_EVERY_ORG_HAS = "/data/ChangeEvents"
 
 
 class Seen(Enum):
@@ -50,11 +53,21 @@ def look(client: PubSubClient, subscription: ManagedSubscription, *, silence: fl
     :param silence: seconds without an answer after which it counts as open.
     :raises SalesforceStreamError: for every other answer, such as a missing permission.
     """
+    _reach(client)
     try:
         return _look(client, subscription, silence)
     except SessionExpiredError:
         client.renew_session()
         return _look(client, subscription, silence)
+
+
+def _reach(client: PubSubClient) -> None:
+    """Have the Pub/Sub API answer something, so that its silence is not that of a network that is down or slow.
+
+    :raises ServiceUnavailableError: if it cannot be reached.
+    """
+    with suppress(AccessDeniedError, TopicNotFoundError):
+        client.get_topic(_EVERY_ORG_HAS)
 
 
 def _look(client: PubSubClient, subscription: ManagedSubscription, silence: float) -> Seen:

@@ -18,6 +18,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.hooks.managed_event_subscription import ManagedEventSubscriptionHook
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+from scripts.airflow_stack import free_port
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg, wait_until
 from tests.support.rest_proxy import RestProxy
@@ -279,3 +280,13 @@ class TestVisibility:
         with pytest.raises(ServiceUnavailableError, match=rf"{record.id}.*within 0\.5 seconds.*not known") as raised:
             hook.wait_until_visible(record.id, timeout=0.5)
         assert raised.value.retriable
+
+    def test_a_pubsub_api_that_cannot_be_reached(
+        self, org: LocalOrg, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        unused = f"http://127.0.0.1:{free_port()}"
+        set_connection(monkeypatch, "sf", **org.airflow_connection(pubsub_endpoint=unused))
+        hook = ManagedEventSubscriptionHook("sf")
+        record = hook.create(name, TOPIC).record
+        with pytest.raises(ServiceUnavailableError, match=r"it was changed, but.*pubsub_endpoint"):
+            hook.wait_until_visible(record.id, timeout=0.5)

@@ -48,6 +48,8 @@ class ScriptedClient:
         self.streams: list[ScriptedStream] = []
         self.renewed = 0
         self.limits: list[int | None] = []
+        self.reached = 0
+        self.fault: Exception | None = None
 
     def managed_subscribe(self, subscription: Any, *, limit: int | None, idle_timeout: float) -> ScriptedStream:
         assert subscription == ORDERS
@@ -56,6 +58,12 @@ class ScriptedClient:
         stream = ScriptedStream(self._answers.pop(0))
         self.streams.append(stream)
         return stream
+
+    def get_topic(self, topic: str) -> None:
+        """Be reached, however the user stands to the topic."""
+        self.reached += 1
+        if self.fault:
+            raise self.fault
 
     def renew_session(self) -> None:
         self.renewed += 1
@@ -99,6 +107,22 @@ def test_a_refused_token_is_renewed_once() -> None:
     with pytest.raises(SessionExpiredError):
         look(client, ORDERS)
     assert all(stream.closed for stream in client.streams)
+
+
+@pytest.mark.parametrize("fault", [AccessDeniedError("no"), TopicNotFoundError("hidden")])
+def test_a_refusal_reaches_it_too(fault: Exception) -> None:
+    client: Any = ScriptedClient(None)
+    client.fault = fault
+    assert look(client, ORDERS) is Seen.OPEN
+    assert client.reached == 1
+
+
+def test_the_silence_of_a_network_is_no_answer() -> None:
+    client: Any = ScriptedClient(None)
+    client.fault = ServiceUnavailableError("no route")
+    with pytest.raises(ServiceUnavailableError, match="no route"):
+        look(client, ORDERS)
+    assert not client.streams
 
 
 def wait(client: Any, expected: Seen, clock: Clock, timeout: float = 20.0) -> None:
