@@ -56,8 +56,9 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
     * Every wait for the network is bounded, opening too.
     * Neither repr nor logs nor errors show a secret.
 
-    Make it anywhere; it belongs to the event loop that opens it. Events of one session come in order when all
-    subscriptions are made before the first event is awaited; a channel can be subscribed to with one filter.
+    Make it anywhere; it belongs to the event loop that opens it. A channel can be subscribed to with one filter. Use
+    one client for each channel: with more, events may come with the response to a later ``subscribe`` while older ones
+    are still on their way.
 
     :param authenticator: any of aiosfstream's; for this package's logins, a
         :class:`~airflow_provider_sfstream.clients.cometd_auth.SessionAuthenticator`.
@@ -272,7 +273,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         )
         response = await transport.handshake(self._connection_types)
         self._verify_response(response)
-        if ConnectionType.LONG_POLLING.value not in response.get("supportedConnectionTypes", []):
+        if ConnectionType.LONG_POLLING.value not in (response.get("supportedConnectionTypes") or []):
             raise ClientError("None of the connection types offered by the server are supported.")
         return transport
 

@@ -109,3 +109,8 @@ class Response:
 def is_held(request: Message) -> bool:
     """Return whether the server may hold ``request`` until there are events: not the first ``/meta/connect``."""
     return request["channel"] == MetaChannel.CONNECT and "advice" not in request
+
+
+def as_object(value: Any) -> Message:
+    """Return ``value`` if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}

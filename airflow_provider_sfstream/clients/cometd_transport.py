@@ -22,11 +22,15 @@ from airflow_provider_sfstream.clients.cometd_auth import SessionAuthenticator
 from airflow_provider_sfstream.clients.cometd_http import HttpError, HttpOptions, new_session, transport_error
 from airflow_provider_sfstream.clients.cometd_messages import EventMessage
 from airflow_provider_sfstream.clients.cometd_queue import EventQueue
-from airflow_provider_sfstream.clients.cometd_response import Message, Response, is_held
+from airflow_provider_sfstream.clients.cometd_response import Message, Response, as_object, is_held
 
 HELD_SECONDS = 110.0
 """How long the server may hold a ``/meta/connect`` where it does not say (Streaming API guide, "Clients and
 Timeouts")."""
+
+SUBSCRIBE_FIRST_SECONDS = 5.0
+"""How long polling waits for the first subscription: events come with the responses to both, and there is no telling
+which of two responses under way at once holds the older ones. The server waits for a poll much longer."""
 
 DISCONNECT_SECONDS = 2.0
 """How long saying goodbye may take."""
@@ -54,6 +58,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         self._renewing = asyncio.Lock()
         self._renewed = False
         self._is_gone = False
+        self._subscribed = asyncio.Event()
         self._http_session: aiohttp.ClientSession | None = None
         self._reconnect_advice: Message = {}
         self._connect_task: asyncio.Task[None] | None = None
@@ -96,11 +101,22 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
             self._is_gone = True
             self._state = TransportState.DISCONNECTED
 
+    async def subscribe(self, channel: str) -> Message:
+        """Subscribe to ``channel``, see :meth:`CometdClient.subscribe`."""
+        try:
+            reply: Message = await super().subscribe(channel)
+            return reply
+        finally:
+            self._subscribed.set()
+
     async def _poll(self, reply: Message) -> None:
         try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SUBSCRIBE_FIRST_SECONDS):
+                    await self._subscribed.wait()
             while True:
                 self._check_lasts(reply)
-                await asyncio.sleep((self.reconnect_advice.get("interval") or 0) / 1000)  # Bayeux: milliseconds
+                await asyncio.sleep((self._advised("interval") or 0) / 1000)  # Bayeux: milliseconds
                 await self._queue.space()
                 reply = await self._connect()
         except asyncio.CancelledError:
@@ -115,7 +131,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
 
     @staticmethod
     def _check_lasts(reply: Message) -> None:
-        advised = (reply.get("advice") or {}).get("reconnect", "retry")
+        advised = as_object(reply.get("advice")).get("reconnect", "retry")
         if not reply.get("successful"):
             raise ServerError("Connect request failed.", reply)
         if advised != "retry":
@@ -183,7 +199,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         except (TransportError, ServerError) as error:
             failure = error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            self._is_gone = isinstance(error, TimeoutError)
+            self._is_gone = self._is_gone or isinstance(error, TimeoutError)
             failure = transport_error(error)
         except asyncio.CancelledError:
             self._fail(TransportError("A request was cancelled: events that came with its response may be missing."))
@@ -214,8 +230,13 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         """Return how many seconds the answer to ``request`` may take to begin."""
         if not is_held(request):
             return self._http.timeout
-        advised = self.reconnect_advice.get("timeout")
-        return self._http.timeout + (advised / 1000 if isinstance(advised, int | float) else HELD_SECONDS)
+        advised = self._advised("timeout")
+        return self._http.timeout + (HELD_SECONDS if advised is None else advised / 1000)
+
+    def _advised(self, name: str) -> float | None:
+        """Return a number of milliseconds that the server advised, ``None`` if it advised none."""
+        advised = self.reconnect_advice.get(name)
+        return float(advised) if isinstance(advised, int | float) and advised >= 0 else None
 
     async def _read(self, response: Response) -> Message:
         """Take a response's messages as they arrive: events to the queue; return the reply to the request.
@@ -243,9 +264,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         return reply
 
     def _note(self, message: Message) -> None:
-        advice = message.get("advice")
-        if isinstance(advice, dict):
-            self._reconnect_advice = {**self._reconnect_advice, **advice}
+        self._reconnect_advice = {**self._reconnect_advice, **as_object(message.get("advice"))}
         if "successful" in message and "subscription" in message:
             self._update_subscriptions(message)
 
@@ -263,5 +282,5 @@ def _is_token_refused(reply: Message) -> bool:
     A handshake is then answered ``403::Handshake denied``, with ``401::Authentication invalid`` in ``ext.sfdc``
     (Streaming API guide, "Handling Streaming API Errors").
     """
-    reason = ((reply.get("ext") or {}).get("sfdc") or {}).get("failureReason")
-    return 401 in (get_error_code(reply.get("error")), get_error_code(reason))
+    reason = as_object(as_object(reply.get("ext")).get("sfdc")).get("failureReason")
+    return any(isinstance(text, str) and get_error_code(text) == 401 for text in (reply.get("error"), reason))

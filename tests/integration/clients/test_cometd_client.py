@@ -415,6 +415,39 @@ async def test_a_response_without_a_reply_is_an_error(scene: Scene) -> None:
             await client.receive()
 
 
+@pytest.mark.parametrize("channel", ["/meta/handshake", FIRST_CONNECT, "/meta/subscribe", "/meta/connect"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"advice": ["none"], "error": 401},
+        {"advice": {"interval": "soon", "timeout": None, "reconnect": 5}, "error": None},
+        {"ext": [], "error": ["401::Authentication invalid"]},
+        {"ext": {"sfdc": "busy"}, "error": ""},
+    ],
+)
+async def test_a_refusal_in_a_strange_form_is_a_server_error(
+    scene: Scene, channel: str, fields: dict[str, Any]
+) -> None:
+    async with scene.client(subscribed=False) as client:
+        scene.proxy.next(channel, reply(successful=False, **fields))
+        with pytest.raises(ServerError):
+            await open_subscribe_receive(client, scene.topic)
+
+
+async def test_the_first_subscription_is_answered_before_the_first_poll(scene: Scene) -> None:
+    async with scene.client() as client:
+        await client.receive_many(1, heartbeats=True)
+    channels = [request["channel"] for request in scene.proxy.requests]
+    assert channels[:4] == ["/meta/handshake", "/meta/connect", "/meta/subscribe", "/meta/connect"]
+
+
+async def test_without_a_subscription_the_session_is_kept_alive(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider_sfstream.clients.cometd_transport.SUBSCRIBE_FIRST_SECONDS", 0.05)
+    async with scene.client(subscribed=False) as client:
+        await client.open()
+        assert await client.receive_many(1, heartbeats=True) == []
+
+
 async def test_a_poll_that_is_held_too_long_is_an_error(scene: Scene) -> None:
     async with scene.client(connection_timeout=0.2) as client:
         await scene.polling(hang())
