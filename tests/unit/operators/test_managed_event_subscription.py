@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,3 +125,21 @@ def test_what_waits_by_default() -> None:
         "StopManagedEventSubscriptionOperator": False,
         "DeleteManagedEventSubscriptionOperator": False,
     }
+
+
+def test_every_argument_is_documented() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "managed-event-subscription-operators.md").read_text()
+    guide = guide.partition("\n## Arguments")[2].partition("\n## ")[0]
+    sections = {heading: text for heading, _, text in (part.partition("\n") for part in guide.split("\n### "))}
+    for operator in ARGUMENTS:
+        [text] = [text for heading, text in sections.items() if operator.__name__ in heading]
+        arguments = {
+            name: default.default
+            for name, default in inspect.signature(operator.__init__).parameters.items()
+            if name not in ("self", "kwargs", "salesforce_conn_id")
+        }
+        for name, default in arguments.items():
+            shown = "\N{EN DASH}" if default is inspect.Parameter.empty else f"`{json.dumps(default)}`"
+            shown = {"`true`": "`True`", "`false`": "`False`", "`null`": "`None`"}.get(shown, shown)
+            assert f"| `{name}` | {shown} |" in text, (operator.__name__, name)
+        assert text.count("\n| `") == len(arguments), operator.__name__
