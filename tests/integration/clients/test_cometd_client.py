@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import json
 import logging
+import random
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +25,10 @@ from airflow_provider_sfstream.clients.cometd_replay import ReplayFrom
 from airflow_provider_sfstream.clients.tls import load_ca, ssl_context
 from airflow_provider_sfstream.exceptions import ConfigurationError, LoginUnavailableError
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_to_integer
+from airflow_provider_sfstream.stores.replay_markers import StoredReplayMarkers
+from airflow_provider_sfstream.stores.table import TableReplayStore
 from tests.support.cometd_clients import OrgTokens
-from tests.support.cometd_proxy import FIRST_CONNECT, CometdProxy, answer, hang, lose, reply, rewrite, trickle
+from tests.support.cometd_proxy import FIRST_CONNECT, CometdProxy, answer, drop, hang, lose, reply, rewrite, trickle
 from tests.support.localorg import LocalOrg
 
 DEADLINE = 5.0
@@ -245,6 +249,43 @@ async def test_the_automatic_policy_marks_what_is_returned(scene: Scene) -> None
     async with scene.client(replay=markers, replay_storage_policy=policy) as client:
         assert amounts([await client.receive()]) == [2]
     assert markers[scene.topic].replay_id == replay_ids[1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_no_event_is_missed_whatever_happens(scene: Scene, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    count = 60
+    store = TableReplayStore(f"sqlite:///{tmp_path}/positions.db")
+    seen: list[int] = []
+
+    async def publish() -> None:
+        for amount in range(1, count + 1):
+            await asyncio.to_thread(scene.publish, amount)
+            fault = chance.choice([None, None, drop(), lose(), lose(100), lose(600), answer(503, "busy"), "kill"])
+            if fault == "kill":
+                await asyncio.to_thread(scene.org.fault, "cometd_kill_sessions")
+            elif fault is not None:
+                scene.proxy.next("/meta/connect", fault)
+
+    async def read_until_an_error() -> None:
+        replay = StoredReplayMarkers(store, scene.org.org_id, default_id=ReplayOption.ALL_EVENTS)
+        async with scene.client(replay=replay) as client:
+            while count not in seen:
+                message = await client.receive()
+                async with client.replay_storage(message):
+                    seen.extend(amounts([message]))
+
+    publishing = asyncio.create_task(publish())
+    sessions = 0
+    async with asyncio.timeout(30):
+        while count not in seen:
+            sessions += 1
+            with contextlib.suppress(TransportError, ServerError):
+                await read_until_an_error()
+        await publishing
+    store.close()
+    assert sessions > 3
+    assert seen == list(range(1, count + 1))  # each is marked before the next: not even twice
 
 
 # --- the connection
