@@ -22,7 +22,12 @@ from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.progress import DrainProgress, ProgressReporter
 from airflow_provider_sfstream.drain.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
 from airflow_provider_sfstream.drain.source import EventBatch, EventSink, EventSource, StartFrom
-from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamError, ServiceUnavailableError
+from airflow_provider_sfstream.exceptions import (
+    LandingError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+    SubscriptionBusyError,
+)
 from airflow_provider_sfstream.protocol.event_time import to_datetime
 from airflow_provider_sfstream.protocol.streams import Gap
 
@@ -40,9 +45,9 @@ class DrainResult:
 
     ``through`` is the replay ID of the last event given to the sink, or one that an empty response confirmed;
     ``None`` when there was neither, and the position stays where it was. ``gap`` is set when a lost replay ID was
-    accepted. ``pinned`` is the first replay ID seen by a subscription to ``LATEST`` or ``COMMITTED``. ``payload_bytes`` counts
-    payloads as received, ``reconnects`` the subscriptions after the first. ``began_after`` is the replay ID of the last
-    event that was left out because of ``since``.
+    accepted. ``pinned`` is the first replay ID seen by a subscription to ``LATEST`` or ``COMMITTED``. ``payload_bytes``
+    counts payloads as received, ``reconnects`` the subscriptions after the first. ``began_after`` is the replay ID of
+    the last event that was left out because of ``since``.
     """
 
     stop_reason: StopReason
@@ -160,7 +165,7 @@ class _Drain:
         while stop is None:
             try:
                 stop = self._read()
-            except LandingError:
+            except (LandingError, SubscriptionBusyError):  # the source has waited for its place for long enough
                 raise
             except SalesforceStreamError as error:
                 stop = self._recover(error)

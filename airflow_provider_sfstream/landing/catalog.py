@@ -9,6 +9,8 @@ from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError
 from airflow_provider_sfstream.landing.location import MANIFEST, Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
@@ -95,6 +97,18 @@ class LandingCatalog:
                     f"{manifest.url_of(file.name)} has changed since it was written ({size} bytes now, {file.bytes} in "
                     "the manifest). Restore it, or drain the window again from a replay ID before it."
                 )
+
+    def replay_ids(self, manifest: Manifest) -> list[bytes]:
+        """Return the replay IDs of the window's events, in order. Reads one column of its files.
+
+        :raises LandingError: if a file cannot be read.
+        """
+        folder, replay_ids = self._folder_of(manifest), []
+        for file in manifest.files:
+            with storage_errors(f"{manifest.url_of(file.name)} could not be read", "Restore it, or check the storage"):
+                part = pq.read_table(f"{folder}/{file.name}", columns=["replay_id"], filesystem=self._filesystem)
+            replay_ids += part["replay_id"].to_pylist()
+        return replay_ids
 
     def remove_unlisted(self, manifest: Manifest) -> int:
         """Remove what dead tries left in the window's folder, and return how many files that were.

@@ -60,6 +60,7 @@ class EventOperator(Protocol):
     api: Api | None
     salesforce_conn_id: str
     subscription: str
+    managed_subscription: str | None
 
     def defer(self, *, trigger: BaseTrigger, method_name: str, timeout: timedelta) -> NoReturn: ...
 
@@ -82,6 +83,7 @@ def defer_until(
         api=operator.api,
         salesforce_conn_id=operator.salesforce_conn_id,
         subscription=operator.subscription,
+        managed_subscription=operator.managed_subscription if start is StartFrom.COMMITTED else None,
         replay_id=replay_id_to_text(start) if isinstance(start, bytes) else None,
         start_from="latest" if start is StartFrom.LATEST else "earliest",
         min_events=conditions.min_events,

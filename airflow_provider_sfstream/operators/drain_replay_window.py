@@ -20,11 +20,11 @@ from airflow_provider_sfstream.operators._intervals import (
     limits_left_out,
     log_interval,
 )
+from airflow_provider_sfstream.operators._managed import bounded, check_managed_arguments, drain_managed
 from airflow_provider_sfstream.operators._outlets import DrainOutlets
 from airflow_provider_sfstream.operators._parts import (
     airflow_errors,
     check_choice,
-    check_replay_store_kind,
     log_window,
     run_identity,
     summary,
@@ -91,9 +91,12 @@ class DrainReplayWindowOperator(BaseOperator):
         position, is one of that API.
     :param subscription: name under which this consumer keeps its place on the topic. Two DAGs that both want every
         event use two names. (templated)
+    :param managed_subscription: developer name or ID of a managed event subscription, whose position Salesforce keeps:
+        it is committed there once the window is durable. Takes the place of ``subscription``. (templated)
     :param landing_conn_id: Airflow connection for ``landing_url``, where it needs one. (templated)
     :param replay_store: ``"variable"`` keeps the position in an Airflow Variable (one writer at a time);
-        ``"table"`` in a database table that concurrent runs cannot corrupt.
+        ``"table"`` in a database table that concurrent runs cannot corrupt; ``"landing"`` in a file of the landing (one
+        writer at a time). ``None``: ``"landing"`` with a managed subscription, else ``"variable"``.
     :param replay_store_conn_id: Airflow connection of that database (``sqlite``, ``postgres``, ``mysql``). (templated)
     :param start_from: where a stream without a recorded position begins: ``"earliest"`` (all that Salesforce
         still has), ``"latest"`` (only what is published from now on) or a replay ID as hex text. (templated)
@@ -131,6 +134,7 @@ class DrainReplayWindowOperator(BaseOperator):
         "landing_url",
         "salesforce_conn_id",
         "subscription",
+        "managed_subscription",
         "landing_conn_id",
         "replay_store_conn_id",
         "start_from",
@@ -148,8 +152,9 @@ class DrainReplayWindowOperator(BaseOperator):
         salesforce_conn_id: str = "salesforce_default",
         api: Literal["pubsub", "streaming"] | None = None,
         subscription: str = "airflow",
+        managed_subscription: str | None = None,
         landing_conn_id: str | None = None,
-        replay_store: ReplayStoreKind = "variable",
+        replay_store: ReplayStoreKind | None = None,
         replay_store_conn_id: str = "sfstream_replay_store",
         start_from: str = "earliest",
         max_events: int | None = None,
@@ -173,9 +178,10 @@ class DrainReplayWindowOperator(BaseOperator):
         self.landing_url = landing_url
         self.salesforce_conn_id = salesforce_conn_id
         self.api = api
-        self.subscription = subscription
+        self.subscription = subscription if managed_subscription is None else managed_subscription
+        self.managed_subscription = managed_subscription
         self.landing_conn_id = landing_conn_id
-        self.replay_store = replay_store
+        self.replay_store: ReplayStoreKind = replay_store or ("variable" if managed_subscription is None else "landing")
         self.replay_store_conn_id = replay_store_conn_id
         self.start_from = start_from
         self.max_events = max_events
@@ -195,7 +201,9 @@ class DrainReplayWindowOperator(BaseOperator):
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
         self._conditions = self._wake_up_conditions()
-        check_replay_store_kind(replay_store)
+        check_choice("replay_store", self.replay_store, ("variable", "table", "landing"))
+        if managed_subscription is not None:
+            check_managed_arguments(self, subscription)
         check_choice("advance", advance, ("automatic", "manual"))
         check_choice("mode", mode, ("incremental", "interval"))
         self._check_policies(rendered=False)
@@ -286,8 +294,8 @@ class DrainReplayWindowOperator(BaseOperator):
                 position.updated_at,
             )
             return
-        if start is StartFrom.LATEST:
-            self.log.info("%s: not waiting for events, because the first drain records where 'latest' is.", stream)
+        if start is StartFrom.LATEST or (position.replay_id is None and self.managed_subscription is not None):
+            self.log.info("%s: not waiting for events, because the first drain finds out where it begins.", stream)
             return
         drain.store.close()  # a wait may be long
         self.log.info("%s: waiting for %s.", stream, awaited(conditions, start))
@@ -311,6 +319,9 @@ class DrainReplayWindowOperator(BaseOperator):
     def _drain(self, drain: Prepared, context: Context) -> dict[str, Any]:
         from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window
 
+        if self.managed_subscription is not None:
+            outcome = drain_managed(drain, self.managed_subscription, run_identity(context))
+            return self._report(outcome, drain.catalog.landing.url, context)
         warn_of_other_writers(drain.store)
         with drain.hook.get_conn() as client:
             outcome = drain_window(
@@ -366,7 +377,7 @@ class DrainReplayWindowOperator(BaseOperator):
             grace = DEFAULT_GRACE if self.grace is None else self.grace
             return DrainLimits(idle_timeout=self.idle_timeout, until=interval.end, grace=grace)
         until = time_from_text("until", self.until)
-        return DrainLimits(
+        limits = DrainLimits(
             max_events=self.max_events,
             max_bytes=self.max_bytes,
             max_seconds=self.max_seconds,
@@ -375,6 +386,7 @@ class DrainReplayWindowOperator(BaseOperator):
             # Given without until, it is meant for the intervals of backfills.
             grace=timedelta(0) if self.grace is None or until is None else self.grace,
         )
+        return limits if self.managed_subscription is None else bounded(limits)
 
     def _report(self, outcome: WindowOutcome, landing_url: str, context: Context) -> dict[str, Any]:
         result = summary(outcome, landing_url)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,6 +50,8 @@ class SalesforceEventSensor(BaseSensorOperator):
     :param api: ``"pubsub"`` or ``"streaming"``, as the drain has it. ``None``: the Pub/Sub API wherever it carries the
         topic.
     :param subscription: whose position on the topic is meant. (templated)
+    :param managed_subscription: wait for events that this managed event subscription (developer name or ID) has not
+        committed, instead of after a position. Nothing is committed. Takes the place of ``subscription``. (templated)
     :param replay_id: wait for events after this one (hex text) instead of after a position. (templated)
     :param replay_store: where the position is kept, as the drain has it: ``"variable"`` or ``"table"``. ``None``:
         there is none to read.
@@ -68,6 +70,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         "topic",
         "salesforce_conn_id",
         "subscription",
+        "managed_subscription",
         "replay_id",
         "replay_store_conn_id",
         "start_from",
@@ -81,6 +84,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         salesforce_conn_id: str = "salesforce_default",
         api: Literal["pubsub", "streaming"] | None = None,
         subscription: str = "airflow",
+        managed_subscription: str | None = None,
         replay_id: str | None = None,
         replay_store: ReplayStoreKind | None = "variable",
         replay_store_conn_id: str = "sfstream_replay_store",
@@ -94,7 +98,8 @@ class SalesforceEventSensor(BaseSensorOperator):
         self.topic = topic
         self.salesforce_conn_id = salesforce_conn_id
         self.api = api
-        self.subscription = subscription
+        self.subscription = subscription if managed_subscription is None else managed_subscription
+        self.managed_subscription = managed_subscription
         self.replay_id = replay_id
         self.replay_store = replay_store
         self.replay_store_conn_id = replay_store_conn_id
@@ -159,15 +164,26 @@ class SalesforceEventSensor(BaseSensorOperator):
         from airflow_provider_sfstream.exceptions import SessionExpiredError
         from airflow_provider_sfstream.watch.look import look
 
-        with self._hook(topic).get_conn() as client:
+        with ExitStack() as opened:
+            client: Any = opened.enter_context(self._hook(topic).get_conn())
+            source = client if self.managed_subscription is None else opened.enter_context(self._managed(client))
             try:
-                return look(client, topic.name, start, self._conditions)
+                return look(source, topic.name, start, self._conditions)
             except SessionExpiredError:
                 client.renew_session()
-                return look(client, topic.name, start, self._conditions)
+                return look(source, topic.name, start, self._conditions)
+
+    def _managed(self, client: Any) -> Any:
+        """Return the managed subscription as a source."""
+        from airflow_provider_sfstream.clients.managed_source import ManagedSource
+        from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+
+        return ManagedSource(client, ManagedSubscription.parse(str(self.managed_subscription)))
 
     def _start(self, topic: Topic) -> bytes | StartFrom:
         """Return where to wait from: the replay ID, else the position, else ``start_from``."""
+        if self.managed_subscription is not None:
+            return StartFrom.COMMITTED
         if self.replay_id:
             return replay_id_from_text(self.replay_id)
         if self.replay_store is not None:

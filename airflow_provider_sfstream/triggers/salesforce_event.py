@@ -11,6 +11,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
@@ -49,6 +50,9 @@ class SalesforceEventTrigger(BaseEventTrigger):
     :param salesforce_conn_id: Airflow connection of the org.
     :param api: ``"pubsub"`` or ``"streaming"``. ``None``: the Pub/Sub API wherever it carries the topic.
     :param subscription: names the consumer in what is fired, and whose stored position is meant.
+    :param managed_subscription: of a deferred task: wait for events that this managed event subscription (developer
+        name or ID) has not committed. Nothing is committed, and while it waits nobody else can read the subscription. A
+        watcher of an asset watches the topic itself instead.
     :param replay_id: wait for events after this one (hex text).
     :param replay_store: without ``replay_id``, wait for events after the position that ``"variable"`` or ``"table"``
         holds.
@@ -68,6 +72,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         salesforce_conn_id: str = "salesforce_default",
         api: Literal["pubsub", "streaming"] | None = None,
         subscription: str = "airflow",
+        managed_subscription: str | None = None,
         replay_id: str | None = None,
         replay_store: Literal["variable", "table"] | None = None,
         replay_store_conn_id: str = "sfstream_replay_store",
@@ -80,7 +85,8 @@ class SalesforceEventTrigger(BaseEventTrigger):
         self.topic = topic
         self.salesforce_conn_id = salesforce_conn_id
         self.api = api
-        self.subscription = subscription
+        self.subscription = subscription if managed_subscription is None else managed_subscription
+        self.managed_subscription = managed_subscription
         self.replay_id = replay_id
         self.replay_store = replay_store
         self.replay_store_conn_id = replay_store_conn_id
@@ -100,6 +106,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
             "salesforce_conn_id": self.salesforce_conn_id,
             "api": self.api,
             "subscription": self.subscription,
+            "managed_subscription": self.managed_subscription,
             "replay_id": self.replay_id,
             "replay_store": self.replay_store,
             "replay_store_conn_id": self.replay_store_conn_id,
@@ -118,9 +125,9 @@ class SalesforceEventTrigger(BaseEventTrigger):
             wake_ups = await imported("airflow_provider_sfstream.watch.wake_ups")
             async with self.hook().async_client() as client:
                 stream = self.stream(await client.org_id())
-                start = await self.start(stream)
+                source, start = await self._source(client, stream)
                 self.log.info("Waiting on the triggerer for events of %s, from %s.", stream, described(start))
-                wake_up = await wake_ups.first_wake_up(client, self.topic, start, self.conditions)
+                wake_up = await wake_ups.first_wake_up(source, self.topic, start, self.conditions)
             event = payload(stream, wake_up)
         except SalesforceStreamError as error:
             self.log.error("%s: waiting ended, nothing was read or moved: %s", self.topic, error)  # noqa: TRY400
@@ -163,6 +170,19 @@ class SalesforceEventTrigger(BaseEventTrigger):
         """Return the hook of the connection. Nothing is contacted yet."""
         return event_hook(Topic.parse(self.topic, self.api).api, self.salesforce_conn_id)
 
+    async def _source(self, client: Any, stream: Stream) -> tuple[Any, bytes | StartFrom]:
+        """Return what a deferred task waits on, the topic or a managed subscription, and from where.
+
+        :raises ReplayStoreError: if the position cannot be read.
+        """
+        from airflow_provider_sfstream.protocol.events import StartFrom
+
+        if self.managed_subscription is None:
+            return client, await self.start(stream)
+        managed = await imported("airflow_provider_sfstream.clients.managed_async_source")
+        subscription = ManagedSubscription.parse(self.managed_subscription)
+        return managed.AsyncManagedSource(client, subscription), StartFrom.COMMITTED
+
     def stream(self, org_id: str) -> Stream:
         """Return the stream that is waited on, in the org that the connection led to."""
         return Stream(org_id, Topic.parse(self.topic, self.api).api, self.topic, self.subscription)
@@ -194,7 +214,14 @@ class SalesforceEventTrigger(BaseEventTrigger):
             store.close()
 
     def _check(self) -> None:
-        Topic.parse(self.topic, self.api)
+        topic = Topic.parse(self.topic, self.api)
+        if self.managed_subscription is not None:
+            ManagedSubscription.parse(self.managed_subscription)
+            if topic.api != "pubsub" or self.replay_id is not None:
+                raise ConfigurationError(
+                    f"{self.topic}: a managed_subscription is on the Pub/Sub API, and says itself where it goes on: "
+                    "leave out replay_id, and api='streaming'."
+                )
         if self.replay_id is not None:
             replay_id_from_text(self.replay_id)
         for name, choices in (("replay_store", (None, "variable", "table")), ("start_from", ("latest", "earliest"))):

@@ -1,0 +1,205 @@
+"""A run on a managed event subscription: Salesforce keeps the position, and is told of it once a window is durable.
+
+The order of writes is data files, manifest, record, commit. The record (in a replay store that may be files in the
+landing) says which windows make up the stream; the position that Salesforce keeps follows it and is never ahead of it.
+Therefore
+
+- killed before the commit, or with its acknowledgement lost, the next try or run finds the window recorded. Salesforce
+  delivers its events again; they are left out, and the commit is repeated;
+- Salesforce never goes on after an event that is not stored.
+
+Source of the protocol facts: Pub/Sub API guide, "ManagedSubscribe RPC Method".
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Literal, Protocol
+
+from airflow_provider_sfstream.drain.source import EventBatch, EventSource, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.exceptions import ReplayIdLostError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.stores.base import Position, ReplayStore
+from airflow_provider_sfstream.stores.landing_files import LandingFiles
+from airflow_provider_sfstream.windows.incremental import WindowOutcome, WindowRequest, drain_window
+
+log = logging.getLogger(__name__)
+
+COMMIT_TIMEOUT = 120.0
+"""Seconds to wait for an acknowledgement."""
+LONGEST_DRAIN = 1500.0
+"""Seconds that a drain may take: Salesforce ends a stream on which nothing was committed for 1,800."""
+CHECK_SECONDS = 3.0
+"""Seconds without a refusal after which a replay ID counts as readable."""
+
+
+class ManagedEventSource(EventSource, Protocol):
+    """A source on a managed subscription, which can also commit."""
+
+    def commit(self, replay_id: bytes, timeout: float) -> None:
+        """Tell Salesforce to go on after ``replay_id``, and wait for its acknowledgement."""
+        ...
+
+
+class CommittedWindows:
+    """Up to which window Salesforce is known to have the position: a small file in the landing.
+
+    It saves work and is no promise: where it is behind, or missing, more is looked through and committed again.
+    """
+
+    def __init__(self, stream: Stream, catalog: LandingCatalog) -> None:
+        self._catalog = catalog
+        self._stream = stream
+        self._files = LandingFiles(catalog.landing)
+        self._key = f"sfstream_committed.{stream.key[:12]}"
+
+    def window_id(self) -> str | None:
+        """Return the id of the last window whose commit was acknowledged."""
+        text = self._files.get(self._key)
+        try:
+            return None if text is None else str(json.loads(text)["window_id"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def record(self, window_id: str, replay_id: bytes) -> None:
+        """Note that Salesforce has acknowledged the end of a window."""
+        document = {"stream": str(self._stream), "window_id": window_id, "replay_id": replay_id.hex()}
+        self._files.set(self._key, json.dumps(document, indent=1), "")
+
+    def later_windows(self, position: Position) -> Iterator[Manifest]:
+        """Yield the windows that Salesforce may not know of yet, newest first."""
+        known = self.window_id()
+        if position.window_id is None:
+            return
+        for manifest in self._catalog.chain(self._stream, position.window_id):
+            if manifest.window.window_id == known:
+                return
+            yield manifest
+
+    def events_of_later_windows(self, position: Position) -> set[bytes]:
+        """Return the replay IDs that those windows hold."""
+        windows = self.later_windows(position)
+        return {replay_id for manifest in windows for replay_id in self._catalog.replay_ids(manifest)}
+
+
+class CheckedSource:
+    """A managed source that notices when Salesforce cannot read the position any more.
+
+    Salesforce then goes on by itself where the subscription's ``errorRecoveryReplay`` says, without a word. So the
+    position is tried with an ordinary subscription first, for one event.
+
+    :param plain: subscribes to the topic without the managed subscription.
+    """
+
+    def __init__(self, managed: ManagedEventSource, plain: EventSource) -> None:
+        self._managed = managed
+        self._plain = plain
+        self._checked: bytes | None = None
+
+    @property
+    def payload_encoding(self) -> PayloadEncoding:
+        """What the payloads of its batches are."""
+        return self._managed.payload_encoding
+
+    @property
+    def confirms_positions(self) -> bool:
+        """Whether its empty responses name a replay ID."""
+        return self._managed.confirms_positions
+
+    def subscribe(
+        self, topic: str, start: bytes | StartFrom, *, limit: int | None, idle_timeout: float
+    ) -> Iterator[EventBatch | None]:
+        """Yield what comes after ``start``, or from where Salesforce goes on.
+
+        :raises ReplayIdLostError: with the first ``next``, if ``start`` was the position and cannot be read.
+        """
+        if isinstance(start, bytes) and self._checked is None:
+            self._check(topic, start)
+            self._checked = start
+        managed_start = start if isinstance(start, bytes) else StartFrom.COMMITTED
+        yield from self._managed.subscribe(topic, managed_start, limit=limit, idle_timeout=idle_timeout)
+
+    def schema(self, schema_id: str) -> str | None:
+        """Return the Avro schema JSON of ``schema_id``."""
+        return self._managed.schema(schema_id)
+
+    def renew_session(self) -> None:
+        """Forget the access token, so that the next call logs in again."""
+        self._managed.renew_session()
+
+    def _check(self, topic: str, start: bytes) -> None:
+        responses = self._plain.subscribe(topic, start, limit=1, idle_timeout=CHECK_SECONDS)
+        try:
+            next(responses, None)
+        except ReplayIdLostError:
+            self._checked = start  # said once; what comes after it is read from where Salesforce goes on
+            raise
+        finally:
+            close = getattr(responses, "close", None)
+            if close is not None:
+                close()
+
+
+ErrorRecovery = Literal["earliest", "latest"]
+
+
+def drain_managed_window(
+    request: WindowRequest,
+    *,
+    source: ManagedEventSource,
+    plain: EventSource,
+    store: ReplayStore,
+    catalog: LandingCatalog,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> WindowOutcome:
+    """Return the window of this run, draining it unless an earlier try did, and have Salesforce go on after it.
+
+    ``request.on_invalid_replay`` is what the subscription's ``errorRecoveryReplay`` says: a position that can no longer
+    be read is recorded as a gap. ``start_from`` has to be ``COMMITTED``.
+
+    :param plain: subscribes to the same topic without the managed subscription.
+    :raises CommitError: Salesforce did not take the commit. The window is recorded, and none of its events is lost or
+        will be landed again.
+    :raises SalesforceStreamError: as :func:`drain_window`.
+    """
+    outcome = drain_window(request, source=CheckedSource(source, plain), store=store, catalog=catalog, now=now)
+    commit_head(request.stream, source=source, store=store, catalog=catalog)
+    return outcome
+
+
+def commit_head(
+    stream: Stream, *, source: ManagedEventSource, store: ReplayStore, catalog: LandingCatalog
+) -> bytes | None:
+    """Have Salesforce go on after the last recorded window, unless it is known to; return the replay ID.
+
+    :raises CommitError: Salesforce did not take the commit.
+    :raises ServiceUnavailableError: it did not acknowledge it in time. The commit may have been carried out.
+    """
+    head, committed = store.read(stream), CommittedWindows(stream, catalog)
+    if head.window_id is None or head.replay_id is None or committed.window_id() == head.window_id:
+        return head.replay_id
+    source.commit(head.replay_id, COMMIT_TIMEOUT)
+    log.info("%s: Salesforce goes on after %s (window %s).", stream, head.replay_id.hex(), head.window_id)
+    committed.record(head.window_id, head.replay_id)
+    return head.replay_id
+
+
+def landed_but_uncommitted(stream: Stream, store: ReplayStore, catalog: LandingCatalog) -> Callable[[bytes], bool]:
+    """Return a function that says of an event whether it is landed in a window that Salesforce may not know of.
+
+    What is landed is read when it is first called: by then, no window has been added since the drain began.
+    """
+    landed: set[bytes] | None = None
+
+    def is_landed(replay_id: bytes) -> bool:
+        nonlocal landed
+        if landed is None:
+            landed = CommittedWindows(stream, catalog).events_of_later_windows(store.read(stream))
+        return replay_id in landed
+
+    return is_landed

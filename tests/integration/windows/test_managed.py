@@ -1,0 +1,238 @@
+"""Runs on a managed event subscription, killed and disturbed at every step, against the org's own record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.clients.managed_source import ManagedSource
+from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.drain.source import StartFrom
+from airflow_provider_sfstream.exceptions import SalesforceStreamError, SubscriptionBusyError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
+from airflow_provider_sfstream.stores.landing_files import LandingFiles
+from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.stores.variables import VariableReplayStore
+from airflow_provider_sfstream.windows.incremental import WindowOutcome, WindowRequest
+from airflow_provider_sfstream.windows.managed import (
+    CommittedWindows,
+    commit_head,
+    drain_managed_window,
+    landed_but_uncommitted,
+)
+from tests.support.clients import pubsub_client
+from tests.support.killed import Killed, killed_at
+from tests.support.localorg import LocalOrg
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
+        local_org.knobs(keepalive_seconds=0.3)
+        yield local_org
+
+
+class Managed:
+    """One managed subscription to a topic of its own, and runs upon it; nothing but the landing outlives a run."""
+
+    def __init__(self, org: LocalOrg, folder: Path, kind: str = "landing", **settings: str) -> None:
+        number = next(_numbers)
+        self.org, self.folder, self.kind = org, folder, kind
+        self.topic, self.name = f"/event/Managed{number}__e", f"Managed_{number}"
+        org.define(f"Managed{number}__e", Number__c="double")
+        org.managed_subscription(self.name, self.topic, **settings)
+        self.stream = Stream(org.org_id, "pubsub", self.topic, self.name)
+        self.catalog = LandingCatalog(Landing.from_url(str(folder / "landing")))
+
+    def store(self) -> Any:
+        if self.kind == "table":
+            return TableReplayStore(f"sqlite:///{self.folder / 'store.db'}")
+        return VariableReplayStore(self.catalog, LandingFiles(self.catalog.landing))
+
+    def publish(self, number: int) -> list[bytes]:
+        return self.org.publish(self.topic, [{"Number__c": float(n)} for n in range(number)])
+
+    def run(
+        self, number: int, *, max_events: int | None = None, busy_timeout: float = 20, **more: Any
+    ) -> WindowOutcome:
+        store, catalog = self.store(), self.catalog
+        run = RunIdentity("orders", "drain", f"run-{number}", datetime(2026, 11, 20, number, tzinfo=UTC))
+        limits = DrainLimits(max_events=max_events, idle_timeout=5, max_seconds=60)
+        request = WindowRequest(
+            self.stream, run, limits, start_from=StartFrom.COMMITTED, **{"on_invalid_replay": "latest", **more}
+        )
+        is_landed = landed_but_uncommitted(self.stream, store, catalog)
+        with (
+            pubsub_client(self.org) as client,
+            ManagedSource(
+                client, ManagedSubscription.parse(self.name), is_landed=is_landed, busy_timeout=busy_timeout
+            ) as source,
+        ):
+            return drain_managed_window(request, source=source, plain=client, store=store, catalog=catalog)
+
+    def record(self) -> list[bytes]:
+        return [event["replay_id"] for event in self.org.record(self.topic)]
+
+    def landed(self) -> list[bytes]:
+        """Return the replay IDs of the recorded windows, in order."""
+        head = self.store().read(self.stream).window_id
+        windows = [] if head is None else list(self.catalog.chain(self.stream, head))
+        return [replay_id for manifest in reversed(windows) for replay_id in self.catalog.replay_ids(manifest)]
+
+    def committed(self) -> bytes | None:
+        committed: bytes | None = self.org.managed_subscriptions()[self.name]["committed"]
+        return committed
+
+    def slot(self) -> str:
+        return str(self.org.managed_subscriptions()[self.name]["slot"])
+
+
+@pytest.mark.parametrize("kind", ["landing", "table"])
+def test_each_run_goes_on_after_what_the_one_before_committed(org: LocalOrg, tmp_path: Path, kind: str) -> None:
+    managed = Managed(org, tmp_path, kind)
+    managed.publish(250)
+    windows = [managed.run(number, max_events=100).manifest.window for number in (1, 2, 3)]
+    assert [window.event_count for window in windows] == [100, 100, 50]
+    assert managed.landed() == managed.record()
+    assert managed.committed() == managed.record()[-1]
+    again = managed.run(2)
+    assert (again.manifest.window, again.drained) == (windows[1], False)
+    managed.publish(7)
+    assert managed.run(4).manifest.window.event_count == 7
+    assert managed.landed() == managed.record()
+    assert managed.slot() == "free"
+
+
+def test_a_subscription_that_begins_at_latest_misses_nothing_after_its_first_run(org: LocalOrg, tmp_path: Path) -> None:
+    managed = Managed(org, tmp_path, default_replay="LATEST")
+    managed.publish(5)
+    first = managed.run(1).manifest.window
+    assert (first.event_count, first.through is not None) == (0, True)
+    published = managed.publish(6)
+    assert managed.run(2).manifest.window.event_count == 6
+    assert managed.landed() == published
+    assert managed.committed() == published[-1]
+
+
+@pytest.mark.parametrize(("recovery", "landed"), [("earliest", [5, 6, 7, 8, 9]), ("latest", [])])
+def test_a_committed_replay_id_that_cannot_be_read_is_a_gap(
+    org: LocalOrg, tmp_path: Path, recovery: str, landed: list[int]
+) -> None:
+    managed = Managed(org, tmp_path, error_recovery_replay=recovery.upper())
+    ids = managed.publish(10)
+    managed.run(1, max_events=3)
+    org.fault("expire_before", topic=managed.topic, replay_id=ids[5].hex())
+    outcome = managed.run(2, on_invalid_replay=recovery)
+    assert outcome.manifest.window.event_count == len(landed)
+    assert managed.landed() == ids[:3] + [ids[n] for n in landed]
+    (gap,) = managed.store().gaps(managed.stream)
+    assert gap.after == ids[2]
+    later = managed.publish(4)
+    managed.run(3)
+    assert managed.landed()[-4:] == later
+    assert len(managed.store().gaps(managed.stream)) == 1
+
+
+def test_stopped_and_started_again_it_begins_at_its_default(org: LocalOrg, tmp_path: Path) -> None:
+    managed = Managed(org, tmp_path)
+    managed.publish(5)
+    managed.run(1)
+    org.managed_subscription(managed.name, managed.topic, state="STOP")
+    with pytest.raises(SalesforceStreamError, match="stopped"):
+        managed.run(2)
+    org.managed_subscription(managed.name, managed.topic, state="RUN")
+    assert managed.committed() is None
+    managed.publish(2)
+    managed.run(3)
+    assert managed.committed() == managed.record()[-1]
+    assert managed.landed()[-2:] == managed.record()[-2:]
+
+
+def undisturbed(org: LocalOrg, folder: Path) -> tuple[list[int], bool]:
+    managed = Managed(org, folder)
+    managed.publish(30)
+    sizes = [managed.run(number, max_events=20).manifest.window.event_count for number in (1, 2, 3)]
+    return sizes, managed.committed() == managed.record()[-1]
+
+
+STEPS = [
+    (LandingCatalog, "write_manifest"),
+    (VariableReplayStore, "advance"),
+    (ManagedSource, "commit"),
+    (CommittedWindows, "record"),
+    (LandingCatalog, "remove_unlisted"),
+]
+
+
+@pytest.mark.parametrize("retried", [True, False], ids=["the same run tries again", "the next run goes on"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("nth", range(1, len(STEPS) + 1))
+def test_killed_at_any_step_the_windows_hold_every_event_once(
+    org: LocalOrg, tmp_path: Path, nth: int, after: bool, retried: bool
+) -> None:
+    assert undisturbed(org, tmp_path / "undisturbed") == ([20, 10, 0], True)
+    managed = Managed(org, tmp_path / "killed")
+    managed.publish(30)
+    with killed_at(STEPS, nth, after=after), pytest.raises(Killed):
+        managed.run(1, max_events=20)
+    numbers = (1, 2, 3) if retried else (2, 3)
+    sizes = [managed.run(number, max_events=20).manifest.window.event_count for number in numbers]
+    assert managed.landed() == managed.record()
+    assert managed.committed() == managed.record()[-1]
+    if retried:
+        assert sizes == [20, 10, 0]
+
+
+@pytest.mark.parametrize("fault", ["managed_lose_commit", "managed_lose_acknowledgement"])
+def test_a_lost_commit_or_acknowledgement_is_made_good(org: LocalOrg, tmp_path: Path, fault: str) -> None:
+    managed = Managed(org, tmp_path)
+    managed.publish(30)
+    org.fault(fault, developer_name=managed.name)
+    managed.run(1, max_events=20)
+    assert managed.committed() == managed.record()[19]
+    managed.run(2)
+    assert managed.landed() == managed.record()
+
+
+def test_several_windows_that_salesforce_was_not_told_of_are_left_out(org: LocalOrg, tmp_path: Path) -> None:
+    managed = Managed(org, tmp_path)
+    managed.publish(50)
+    for number in (1, 2, 3):
+        with killed_at([(ManagedSource, "commit")], 1, after=False), pytest.raises(Killed):
+            managed.run(number, max_events=10)
+    assert managed.committed() is None or managed.committed() in managed.landed()
+    managed.run(4)
+    assert managed.landed() == managed.record()
+    assert managed.committed() == managed.record()[-1]
+
+
+def test_a_slot_that_a_lost_connection_holds_is_waited_for_within_a_bound(org: LocalOrg, tmp_path: Path) -> None:
+    managed = Managed(org, tmp_path)
+    managed.publish(5)
+    with pubsub_client(org) as client:
+        other = client.managed_subscribe(ManagedSubscription.parse(managed.name), limit=1, idle_timeout=5)
+        next(other)
+        with pytest.raises(SubscriptionBusyError, match=r"15 minutes"):
+            managed.run(1, busy_timeout=2)
+        assert managed.landed() == []
+        other.close()
+    managed.run(1)
+    assert managed.landed() == managed.record()
+
+
+def test_committing_a_head_that_is_known_to_be_committed_calls_nobody(org: LocalOrg, tmp_path: Path) -> None:
+    managed = Managed(org, tmp_path)
+    managed.publish(5)
+    managed.run(1)
+    head = commit_head(managed.stream, source=None, store=managed.store(), catalog=managed.catalog)  # type: ignore[arg-type]
+    assert head == managed.record()[-1]
