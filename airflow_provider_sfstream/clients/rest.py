@@ -100,7 +100,7 @@ class RestClient:
                 response = self._client(url).request(
                     method, url, headers={"Authorization": f"Bearer {token.value}"}, **arguments
                 )
-            except httpx.HTTPError as fault:
+            except (httpx.HTTPError, httpx.InvalidURL) as fault:
                 # The cause is left out: it holds the request, and with it the token.
                 text = self._without_secrets(f"{type(fault).__name__}: {fault}", token)
                 raise error_from_response(None, None, text, what=what, names_record=names_record) from None
@@ -119,7 +119,10 @@ class RestClient:
         return error_from_response(response.status_code, code, text, what=what, names_record=names_record)
 
     def _origin(self, instance_url: str) -> str:
-        parts = urlsplit(instance_url)
+        try:
+            parts = urlsplit(instance_url)
+        except ValueError:
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigurationError("The login gave an instance URL that is none. Nothing was sent to it.")
         if parts.scheme == "http" and not self._allow_insecure and not is_loopback(parts.hostname):
@@ -132,10 +135,18 @@ class RestClient:
     def _client(self, url: str) -> httpx.Client:
         proxy = proxy_for(url, self._proxies)
         if proxy not in self._clients:
-            # Without trust_env, which would also send the credentials of a .netrc file in place of the token.
-            self._clients[proxy] = httpx.Client(
-                verify=self._ssl, timeout=CALL_TIMEOUT, trust_env=False, proxy=proxy, follow_redirects=False
-            )
+            try:
+                # Without trust_env, which would also send the credentials of a .netrc file in place of the token.
+                client = httpx.Client(
+                    verify=self._ssl, timeout=CALL_TIMEOUT, trust_env=False, proxy=proxy, follow_redirects=False
+                )
+            except (ValueError, ImportError, httpx.InvalidURL):
+                # The cause is left out: it quotes the proxy's URL, and a password in it.
+                raise ConfigurationError(
+                    "The proxy of the connection's proxies or of the environment (HTTPS_PROXY) cannot be used: its URL "
+                    "must begin with http:// or https://. Nothing was sent."
+                ) from None
+            self._clients[proxy] = client
         return self._clients[proxy]
 
     def _without_secrets(self, text: str, token: AccessToken) -> str:

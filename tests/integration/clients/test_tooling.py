@@ -308,3 +308,29 @@ def test_a_proxy_is_used_and_not_told(org: LocalOrg) -> None:
         with pytest.raises(ServiceUnavailableError) as raised:
             client.check()
         assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("proxy", ["ftp://user:s3cret@127.0.0.1:1", "http://user:s3cret@127.0.0.1:x"])
+def test_a_proxy_that_is_none(org: LocalOrg, proxy: str) -> None:
+    token = token_provider(org).token()
+
+    class LoggedIn:
+        def token(self) -> AccessToken:
+            return token
+
+    provider: Any = LoggedIn()
+    with ToolingClient(provider, proxies={"http": proxy}) as client:
+        with pytest.raises(ConfigurationError, match="proxies") as raised:
+            client.check()
+        assert "s3cret" not in f"{raised.value} {raised.value.__cause__}"
+
+
+@pytest.mark.parametrize("url", ["", "acme.my.salesforce.com", "https://", "http://[acme", "ftp://acme"])
+def test_an_instance_url_that_is_none(url: str) -> None:
+    class Odd:
+        def token(self) -> AccessToken:
+            return AccessToken("00D!s3cret", url, "00D000000000001AAA")
+
+    provider: Any = Odd()
+    with ToolingClient(provider) as client, pytest.raises(ConfigurationError, match="instance URL"):
+        client.check()

@@ -67,6 +67,10 @@ def writes(org: LocalOrg) -> list[str]:
     return [each["method"] for each in org.requests("http") if "/tooling/sobjects/" in each["method"]]
 
 
+def logins(org: LocalOrg) -> int:
+    return len([each for each in org.requests("http") if each["method"] == "POST /services/oauth2/token"])
+
+
 def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """What was warned of since the last look."""
     out, err = capsys.readouterr()
@@ -228,7 +232,9 @@ class TestVisibility:
         org.knobs(managed_visibility_seconds=1.5)
         record = hook.create(name, TOPIC).record
         assert not org.managed_subscriptions()[name]["visible"]
+        before = logins(org)
         hook.wait_until_visible(record.id, timeout=30)
+        assert logins(org) == before, "one login serves both APIs"
         shown = org.managed_subscriptions()[name]
         assert shown["visible"]
         assert shown["committed"] is None, "the probe commits nothing"
