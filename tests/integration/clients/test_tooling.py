@@ -275,10 +275,14 @@ def test_somebody_else_deletes_it_first(proxied: Proxied, record: ManagedEventSu
     assert proxied.client.delete(named(record.id)) is None
 
 
-def test_what_salesforce_adds_to_the_settings_is_sent_back(proxied: Proxied, record: Any) -> None:
-    """Its metadata is replaced whole, so that leaving out an element would reset it."""
-    proxied.client.update(named(record.id), label="New")
-    assert proxied.client.get(named(record.id)).version == record.version
+def test_settings_that_this_client_does_not_know_stay(
+    org: LocalOrg, client: ToolingClient, name: str, topic: str
+) -> None:
+    """Salesforce replaces all settings at once: an element that is left out would be reset."""
+    org.managed_subscription(name, topic, version="60.0")
+    assert client.get(named(name)).version == "60.0"
+    changed = client.update(named(name), label="New")
+    assert (changed.label, changed.version, client.api_version) == ("New", "60.0", "62.0")
 
 
 def test_nothing_of_a_token_is_told(org: LocalOrg, proxied: Proxied, caplog: pytest.LogCaptureFixture) -> None:
