@@ -124,9 +124,13 @@ class ManagedSubscriptions:
 
         To shorten the delay hastens changes made before; to lengthen it does not undo what has been visible.
         """
-        if self._clock() < min(record.visible_at, record.changed_at + self._visibility()):
+        if self.seconds_until_visible(record) > 0:
             return record.seen
         return None if record.is_deleted else record.settings
+
+    def seconds_until_visible(self, record: ManagedRecord) -> float:
+        """Return when the Pub/Sub API will see a record's last change: 0 or less if it does."""
+        return min(record.visible_at, record.changed_at + self._visibility()) - self._clock()
 
     def find(self, *, record_id: str = "", developer_name: str = "") -> ManagedRecord | None:
         """Return the record that the Pub/Sub API knows by an 18-character id or by a developer name."""

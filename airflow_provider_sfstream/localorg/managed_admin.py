@@ -11,7 +11,7 @@ from airflow_provider_sfstream.localorg.managed import ManagedRecord
 from airflow_provider_sfstream.localorg.managed_settings import check_full_name
 from airflow_provider_sfstream.localorg.managed_stream import ManagedStream
 from airflow_provider_sfstream.localorg.org import Org
-from airflow_provider_sfstream.localorg.tooling import announce, settings_of
+from airflow_provider_sfstream.localorg.tooling import settings_of
 
 Body = dict[str, Any]
 _VERSION = "66.0"
@@ -39,7 +39,7 @@ class ManagedControls:
                 self._org.managed.update(record, settings)
         except ApiError as error:
             raise ValueError(str(error)) from None
-        announce(self._org)
+        self._org.wake_streams()
         return self._shown(record)
 
     def fault_commits(self, fault: str, body: Body) -> None:

@@ -207,7 +207,12 @@ class ManagedStream(Subscription):
     def _deadline(self) -> float:
         if self._vanished:
             return min(self._freed_at(), self._commit_deadline())
-        return min(super()._deadline(), self._commit_deadline(), self._acknowledge_at())
+        return min(super()._deadline(), self._commit_deadline(), self._acknowledge_at(), self._change_at())
+
+    def _change_at(self) -> float:
+        """Return when a change of the subscription takes effect, on the monotonic clock; infinite if none is to."""
+        seconds = self._org.managed.seconds_until_visible(self._served())
+        return time.monotonic() + seconds if seconds > 0 else math.inf
 
     async def _time_out(self) -> None:
         if not self._vanished and time.monotonic() >= super()._deadline():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 FIRST_VERSION = 60
 """The first API version that has ManagedEventSubscription."""
-_MARGIN = 0.05
-"""Seconds that two clocks may differ by."""
 
 
 def routes(org: Org) -> list[web.RouteDef]:
@@ -44,7 +41,7 @@ async def _create(call: Call) -> Answer:
     body = await _body(call)
     name = check_full_name(body.get("FullName"))
     record = call.org.managed.create(name, settings_of(call.org, body, name, call.version))
-    announce(call.org)
+    call.org.wake_streams()
     return 201, {"id": record.id, "success": True, "errors": [], "warnings": [], "infos": []}
 
 
@@ -62,13 +59,13 @@ async def _update(call: Call) -> Answer:
     if "Metadata" in body:
         settings = settings_of(call.org, body, record.developer_name, call.version)
         call.org.managed.update(record, settings)
-        announce(call.org)
+        call.org.wake_streams()
     return 204, None
 
 
 async def _delete(call: Call) -> Answer:
     call.org.managed.delete(_record(call))
-    announce(call.org)
+    call.org.wake_streams()
     return 204, None
 
 
@@ -83,12 +80,6 @@ def settings_of(org: Org, body: dict[str, Any], full_name: str, version: str) ->
         version=version,
         is_topic=lambda name: org.topics.get(name) is not None,
     )
-
-
-def announce(org: Org) -> None:
-    """Have open streams notice a change, now or when the Pub/Sub API sees it."""
-    org.wake_streams()
-    asyncio.get_running_loop().call_later(org.knobs.managed_visibility_seconds + _MARGIN, org.wake_streams)
 
 
 async def _body(call: Call) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def test_a_change_takes_its_time_to_be_visible(org: LocalOrg, topic: str, manage
     assert org.managed_subscriptions()[managed]["metadata"]["state"] == "STOP"
     subscriber.committed(replay_id)
     assert org.managed_subscriptions()[managed]["committed"] == replay_id
-    org.knobs(managed_visibility_seconds=0.2)
+    org.knobs(managed_visibility_seconds=1)
     assert ending(subscriber)[1] == "managed.subscription.config.stopped"
     assert org.managed_subscriptions()[managed]["committed"] is None
     streaming(org, f"{managed}_2").cancel()

@@ -110,13 +110,6 @@ def test_tenant_may_be_given_in_15_characters(org: LocalOrg, topic: str) -> None
     assert org.stub().GetTopic(pb.TopicRequest(topic_name=topic), metadata=list(metadata.items())).topic_name == topic
 
 
-def test_managed_subscribe_is_not_there(org: LocalOrg) -> None:
-    requests = iter([pb.ManagedFetchRequest(developer_name="X", num_requested=1)])
-    with pytest.raises(grpc.RpcError) as caught:
-        next(org.stub().ManagedSubscribe(requests, metadata=org.metadata(), timeout=20))
-    assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
-
-
 def test_request_log_tells_outcomes(org: LocalOrg, topic: str) -> None:
     org.admin("DELETE", "/requests")
     stub, metadata = org.stub(), org.metadata()
