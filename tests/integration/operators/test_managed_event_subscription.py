@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +33,7 @@ from tests.support.tasks import context_for, set_connection
 
 TOPIC = "/event/Order__e"
 OTHER_TOPIC = "/event/Invoice__e"
+REPOSITORY = Path(__file__).parents[3]
 _numbers = itertools.count()
 
 
@@ -288,3 +294,45 @@ def test_no_secret_in_results_and_errors(org: LocalOrg, name: str, capsys: pytes
     told = f"{result} {raised.value} {raised.value.__cause__!r} {out} {err}"
     assert org.client_secret not in told
     assert "00D" not in told.replace(org.org_id, ""), "no token"
+
+
+def test_a_dag_of_them_runs_in_airflow(org: LocalOrg, tmp_path: Path) -> None:
+    """Airflow runs the DAG twice, with its own database: rendered templates, XCom, everything."""
+    dag_file = tmp_path / "dags" / "managed_subscription_dag.py"
+    dag_file.parent.mkdir()
+    shutil.copy(REPOSITORY / "tests" / "support" / dag_file.name, dag_file)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
+        "AIRFLOW_CONN_SALESFORCE_DEFAULT": os.environ["AIRFLOW_CONN_SALESFORCE_DEFAULT"],
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+
+    def run_python(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    run_python("-m", "airflow", "db", "migrate")
+    results = tmp_path / "results.json"
+    printed = run_python(str(dag_file), str(results))
+    created, updated, stopped, started, deleted = json.loads(results.read_text())
+    assert (created["developer_name"], created["topic_name"]) == ("Orders", TOPIC)
+    assert created["error_recovery_replay"] == "LATEST"
+    assert updated == {**created, "label": "Sales for managed_subscription"}
+    assert stopped == {**updated, "state": "STOP"}
+    assert started == updated
+    assert deleted["id"] == created["id"]
+    assert "Orders" not in org.managed_subscriptions()
+    assert printed.count("Deleted managed event subscription Orders") == 2
+    assert org.client_secret not in printed

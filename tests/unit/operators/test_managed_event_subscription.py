@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.sdk import DAG, BaseOperator
@@ -102,7 +102,7 @@ def test_a_dag_of_them_is_one_that_airflow_can_store() -> None:
         create = CreateManagedEventSubscriptionOperator(
             task_id="create", developer_name="{{ params.name }}", topic="/event/Order__e"
         )
-        created = create.output["id"]
+        created = cast(str, create.output)
         UpdateManagedEventSubscriptionOperator(
             task_id="update", managed_subscription=created, subscription_label="Sales"
         )
