@@ -47,7 +47,7 @@ def test_metadata_come_back_as_they_were_given() -> None:
 
 
 def test_pause_is_refused_in_the_words_of_salesforce() -> None:
-    with pytest.raises(ApiError, match="INVALID_INPUT: You can create a .* state field only to RUN or STOP"):
+    with pytest.raises(ApiError, match=r"INVALID_INPUT: You can create a .* state field only to RUN or STOP"):
         settings(state="PAUSE")
 
 
@@ -58,7 +58,7 @@ def test_all_that_is_missing_is_named() -> None:
 
 def test_another_topic_is_no_change() -> None:
     settings().check_change(settings(state="STOP"))
-    with pytest.raises(ApiError, match="INVALID_INPUT: .*topicName"):
+    with pytest.raises(ApiError, match=r"INVALID_INPUT: .*topicName"):
         settings().check_change(settings(topicName="/event/Other__e"))
 
 
