@@ -211,8 +211,8 @@ class ToolingClient:
         row = self._find_row(subscription)
         if row is None:
             raise TopicNotFoundError(
-                f"managed event subscription {subscription.text}: the org has none, or hides it from this user. Check the "
-                "developer name or id, that it is this connection's org, and the user's permission 'View Setup and "
+                f"managed event subscription {subscription.text}: the org has none, or hides it from this user. Check "
+                "the developer name or id, that it is this connection's org, and the user's permission 'View Setup and "
                 "Configuration'. Create it with CreateManagedEventSubscriptionOperator. Nothing was changed."
             )
         return row
