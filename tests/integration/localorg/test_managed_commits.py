@@ -104,6 +104,17 @@ def test_what_an_earlier_stream_delivered_must_be_delivered_again(org: LocalOrg,
         second.committed(ids[1])
 
 
+def test_what_was_there_before_the_start_was_not_delivered(org: LocalOrg, topic: str, managed: str) -> None:
+    org.managed_subscription(managed, topic, default_replay="LATEST")
+    (skipped,) = publish(org, topic, 1)
+    with ManagedSubscriber(org).fetch(2, managed) as subscriber:
+        assert refused(subscriber, b"") == "missing"  # the stream has begun
+        (delivered,) = publish(org, topic, 1)
+        subscriber.events(1)
+        assert refused(subscriber, skipped) == "not_delivered"
+        subscriber.committed(delivered)
+
+
 def test_the_replay_id_of_an_empty_response_can_be_committed(org: LocalOrg, topic: str, managed: str) -> None:
     (replay_id,) = publish(org, topic, 1)
     org.define("Noise__e", Number__c="int")
