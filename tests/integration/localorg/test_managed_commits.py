@@ -106,7 +106,7 @@ def test_what_an_earlier_stream_delivered_must_be_delivered_again(org: LocalOrg,
 
 def test_what_was_there_before_the_start_was_not_delivered(org: LocalOrg, topic: str, managed: str) -> None:
     org.managed_subscription(managed, topic, default_replay="LATEST")
-    (skipped,) = publish(org, topic, 1)
+    skipped = publish(org, topic, 2)[0]
     with ManagedSubscriber(org).fetch(2, managed) as subscriber:
         assert refused(subscriber, b"") == "missing"  # the stream has begun
         (delivered,) = publish(org, topic, 1)
