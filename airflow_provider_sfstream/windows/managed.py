@@ -30,8 +30,9 @@ from airflow_provider_sfstream.windows.incremental import WindowOutcome, WindowR
 
 log = logging.getLogger(__name__)
 
-COMMIT_TIMEOUT = 120.0
-"""Seconds to wait for an acknowledgement."""
+COMMIT_TIMEOUT = 300.0
+"""Seconds to wait for an acknowledgement. After a lost one it takes an empty response, due within 270, to tell that
+Salesforce is past it."""
 LONGEST_DRAIN = 1500.0
 """Seconds that a drain may take: Salesforce ends a stream on which nothing was committed for 1,800."""
 CHECK_SECONDS = 3.0
@@ -58,11 +59,12 @@ class CommittedWindows:
         self._files = LandingFiles(catalog.landing)
         self._key = f"sfstream_committed.{stream.key[:12]}"
 
-    def window_id(self) -> str | None:
-        """Return the id of the last window whose commit was acknowledged."""
+    def last(self) -> tuple[str, bytes] | None:
+        """Return the id and the end of the last window whose commit was acknowledged, if that is known."""
         text = self._files.get(self._key)
         try:
-            return None if text is None else str(json.loads(text)["window_id"])
+            document = json.loads(text or "")
+            return str(document["window_id"]), bytes.fromhex(document["replay_id"])
         except (ValueError, KeyError, TypeError):
             return None
 
@@ -73,11 +75,11 @@ class CommittedWindows:
 
     def later_windows(self, position: Position) -> Iterator[Manifest]:
         """Yield the windows that Salesforce may not know of yet, newest first."""
-        known = self.window_id()
+        known = self.last()
         if position.window_id is None:
             return
         for manifest in self._catalog.chain(self._stream, position.window_id):
-            if manifest.window.window_id == known:
+            if known is not None and manifest.window.window_id == known[0]:
                 return
             yield manifest
 
@@ -181,10 +183,12 @@ def commit_head(
     :raises ServiceUnavailableError: it did not acknowledge it in time. The commit may have been carried out.
     """
     head, committed = store.read(stream), CommittedWindows(stream, catalog)
-    if head.window_id is None or head.replay_id is None or committed.window_id() == head.window_id:
+    last = committed.last()
+    if head.window_id is None or head.replay_id is None or last == (head.window_id, head.replay_id):
         return head.replay_id
-    source.commit(head.replay_id, COMMIT_TIMEOUT)
-    log.info("%s: Salesforce goes on after %s (window %s).", stream, head.replay_id.hex(), head.window_id)
+    if last is None or last[1] != head.replay_id:  # an empty window can end where the one before it did
+        source.commit(head.replay_id, COMMIT_TIMEOUT)
+        log.info("%s: Salesforce goes on after %s (window %s).", stream, head.replay_id.hex(), head.window_id)
     committed.record(head.window_id, head.replay_id)
     return head.replay_id
 

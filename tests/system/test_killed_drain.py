@@ -16,6 +16,7 @@ from tests.support.localorg import LocalOrg
 
 TOPIC = "/event/Order__e"
 LINES = ("in_drain", "before_manifest", "before_position", "after_position")
+LINES_OF = {"variable": LINES, "table": LINES, "managed": (*LINES, "before_commit", "after_commit")}
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +43,21 @@ def landed(lake: Path, windows: list[dict[str, Any]]) -> list[tuple[bytes, bytes
     return rows
 
 
-@pytest.mark.parametrize("store", ["variable", "table"])
+@pytest.fixture(scope="module")
+def managed_subscriptions(system_org: LocalOrg, record: list[tuple[bytes, bytes]]) -> None:
+    """One managed event subscription for each line at which a drain of one is killed."""
+    for line in ("undisturbed", *LINES_OF["managed"]):
+        system_org.managed_subscription(f"Killed_{line}", TOPIC)
+
+
+@pytest.mark.usefixtures("managed_subscriptions")
+@pytest.mark.parametrize("store", LINES_OF)
 def test_a_killed_drain_ends_as_an_undisturbed_one(
-    airflow: AirflowStack, record: list[tuple[bytes, bytes]], lake: Path, store: str
+    airflow: AirflowStack, system_org: LocalOrg, record: list[tuple[bytes, bytes]], lake: Path, store: str
 ) -> None:
     windows: dict[str, list[dict[str, Any]]] = {}
     runs: dict[str, list[str]] = {}
-    lines = ("undisturbed", *LINES)
+    lines = ("undisturbed", *LINES_OF[store])
     for line in lines:
         airflow.wait_for_dag(f"killed.{store}.{line}")
         airflow.unpause(f"killed.{store}.{line}")
@@ -71,3 +80,6 @@ def test_a_killed_drain_ends_as_an_undisturbed_one(
     assert windows["after_position"][0]["drained"] is False
     assert windows["before_position"][0]["drained"] is False
     assert windows["in_drain"][0]["drained"] is True
+    if store == "managed":
+        kept = system_org.managed_subscriptions()
+        assert {kept[f"Killed_{line}"]["committed"] for line in lines} == {record[-1][0]}

@@ -113,6 +113,18 @@ def test_each_run_goes_on_after_what_the_one_before_committed(org: LocalOrg, tmp
     assert managed.slot() == "free"
 
 
+def test_a_quiet_subscription_is_drained_of_nothing_again_and_again(org: LocalOrg, tmp_path: Path) -> None:
+    managed = Managed(org, tmp_path)
+    managed.publish(3)
+    org.knobs(keepalive_seconds=120)
+    try:
+        sizes = [managed.run(number).manifest.window.event_count for number in (1, 2, 3)]
+    finally:
+        org.knobs(keepalive_seconds=0.3)
+    assert sizes == [3, 0, 0]
+    assert managed.committed() == managed.record()[-1]
+
+
 def test_a_subscription_that_begins_at_latest_misses_nothing_after_its_first_run(org: LocalOrg, tmp_path: Path) -> None:
     managed = Managed(org, tmp_path, default_replay="LATEST")
     managed.publish(5)

@@ -17,6 +17,7 @@ from airflow.sdk import DAG
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 
 LINES = ("undisturbed", "in_drain", "before_manifest", "before_position", "after_position")
+MANAGED_LINES = (*LINES, "before_commit", "after_commit")
 
 
 def kill_self(*_: Any) -> None:
@@ -37,10 +38,12 @@ def before(owner: type, method: str, fault: Callable[..., None]) -> None:
 
 def arm(line: str) -> None:
     """Make this process kill itself when it reaches ``line``."""
+    from airflow_provider_sfstream.clients.managed_source import ManagedSource
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
     from airflow_provider_sfstream.stores.table.store import TableReplayStore
     from airflow_provider_sfstream.stores.variables import VariableReplayStore
+    from airflow_provider_sfstream.windows.managed import CommittedWindows
 
     appended = []
     if line == "in_drain":
@@ -56,6 +59,10 @@ def arm(line: str) -> None:
         before(TableReplayStore, "advance", kill_self)
     elif line == "after_position":
         before(LandingCatalog, "remove_unlisted", kill_self)
+    elif line == "before_commit":
+        before(ManagedSource, "commit", kill_self)
+    elif line == "after_commit":
+        before(CommittedWindows, "record", kill_self)
 
 
 class KilledDrainReplayWindowOperator(DrainReplayWindowOperator):
@@ -71,8 +78,15 @@ class KilledDrainReplayWindowOperator(DrainReplayWindowOperator):
         return super().execute(context)
 
 
-for store in ("variable", "table"):
-    for line in LINES:
+def consumer(store: str, line: str) -> dict[str, str]:
+    """Return the arguments by which each of these drains keeps a place of its own."""
+    if store == "managed":
+        return {"managed_subscription": f"Killed_{line}"}
+    return {"subscription": f"{store}-{line}", "replay_store": store}
+
+
+for store, lines in (("variable", LINES), ("table", LINES), ("managed", MANAGED_LINES)):
+    for line in lines:
         with DAG(
             f"killed.{store}.{line}", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), max_active_runs=1
         ) as dag:
@@ -80,8 +94,7 @@ for store in ("variable", "table"):
                 task_id="drain",
                 topic="/event/Order__e",
                 landing_url=os.environ["SFSTREAM_LAKE"],
-                subscription=f"{store}-{line}",
-                replay_store=store,
+                **consumer(store, line),
                 max_events=1000,
                 idle_timeout=2,
                 retries=1,

@@ -1,0 +1,48 @@
+"""Every 15 minutes: drain what a managed event subscription has not committed, then let Spark add it to a table.
+
+Salesforce keeps the replay ID. It is told to go on after a window once that is durable, so no replay store is needed:
+no Airflow Variable, and no database. What was landed is recorded in the landing itself.
+
+The first task creates the subscription, if it is not there. One subscription has room for one consumer.
+
+Needs the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
+below which windows and tables are written, for example s3://lake.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.managed_event_subscription import CreateManagedEventSubscriptionOperator
+from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+
+LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+
+with DAG(
+    "sfstream_managed",
+    schedule="*/15 * * * *",
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,  # a managed subscription has one consumer, and a table one job
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    tags=["salesforce"],
+    doc_md=__doc__,
+):
+    create = CreateManagedEventSubscriptionOperator(
+        task_id="create", developer_name="Airflow_Orders", topic="/event/Order__e"
+    )
+    drain = DrainReplayWindowOperator(
+        task_id="drain",
+        topic="/event/Order__e",
+        managed_subscription="Airflow_Orders",
+        landing_url=f"{LAKE}/landing",
+        skip_if_empty=True,
+    )
+    event_log = SparkSubmitReplayWindowsOperator(
+        task_id="event_log", windows=drain.output, output_url=f"{LAKE}/managed"
+    )
+    create >> drain >> event_log
