@@ -51,6 +51,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{_PACKAGE}.hooks.managed_event_subscription",
                     f"{_PACKAGE}.hooks.replay_store",
                     f"{_PACKAGE}.hooks.salesforce_pubsub",
+                    f"{_PACKAGE}.hooks.salesforce_streaming",
                 ],
             }
         ],

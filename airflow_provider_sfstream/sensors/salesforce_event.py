@@ -178,7 +178,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         from airflow_provider_sfstream.clients.managed_source import ManagedSource
         from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 
-        return ManagedSource(client, ManagedSubscription.parse(str(self.managed_subscription)))
+        return ManagedSource(client, ManagedSubscription.parse(str(self.managed_subscription)), commits=False)
 
     def _start(self, topic: Topic) -> bytes | StartFrom:
         """Return where to wait from: the replay ID, else the position, else ``start_from``."""

@@ -1,0 +1,161 @@
+"""Drain, sensor and trigger on a managed event subscription, as operators, against a local org."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
+from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+from tests.support.landed import landed_replay_ids
+from tests.support.localorg import LocalOrg
+from tests.support.tasks import context_for, set_connection
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="module")
+def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
+        local_org.knobs(keepalive_seconds=0.5)
+        yield local_org
+
+
+class Subscription:
+    """A managed subscription to a topic of its own."""
+
+    def __init__(self, org: LocalOrg, landing: Path) -> None:
+        number = next(_numbers)
+        self.org, self.landing = org, landing
+        self.topic, self.name = f"/event/Kept{number}__e", f"Kept_{number}"
+        org.define(f"Kept{number}__e", Number__c="double")
+        org.managed_subscription(self.name, self.topic, error_recovery_replay="EARLIEST")
+
+    def publish(self, number: int) -> list[bytes]:
+        return self.org.publish(self.topic, [{"Number__c": float(n)} for n in range(number)])
+
+    def drain(self, **arguments: Any) -> DrainReplayWindowOperator:
+        return DrainReplayWindowOperator(
+            task_id="drain",
+            **{
+                "topic": self.topic,
+                "managed_subscription": self.name,
+                "landing_url": str(self.landing),
+                "idle_timeout": 5.0,
+                **arguments,
+            },
+        )
+
+    def record(self) -> list[bytes]:
+        return [event["replay_id"] for event in self.org.record(self.topic)]
+
+    def landed(self) -> list[bytes]:
+        return landed_replay_ids(self.landing, Stream(self.org.org_id, "pubsub", self.topic, self.name))
+
+    def committed(self) -> bytes | None:
+        committed: bytes | None = self.org.managed_subscriptions()[self.name]["committed"]
+        return committed
+
+
+@pytest.fixture
+def kept(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subscription:
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+    return Subscription(org, tmp_path / "landing")
+
+
+def test_nothing_but_the_landing_and_salesforce_remembers(kept: Subscription) -> None:
+    kept.publish(30)
+    first = kept.drain(max_events=20).execute(context_for("drain"))
+    assert (first["event_count"], first["committed"]) == (20, True)
+    assert first["stream"]["subscription"] == kept.name
+    assert kept.committed() == kept.record()[19]
+    rest = kept.drain().execute(context_for("drain", run_id="run-2", hour=2))
+    assert (rest["event_count"], rest["after"]) == (10, first["through"])
+    again = kept.drain(max_events=20).execute(context_for("drain"))
+    assert again == {**first, "drained": False}
+    assert kept.landed() == kept.record()
+    assert kept.committed() == kept.record()[-1]
+    assert [path.name for path in (kept.landing / "positions").iterdir()]
+
+
+def test_a_position_that_cannot_be_read_is_a_gap_and_goes_on_as_the_record_says(kept: Subscription) -> None:
+    ids = kept.publish(10)
+    kept.drain(max_events=3).execute(context_for("drain"))
+    kept.org.fault("expire_before", topic=kept.topic, replay_id=ids[6].hex())
+    result = kept.drain().execute(context_for("drain", run_id="run-2", hour=2))
+    assert result["event_count"] == 4
+    assert result["gap"] is not None
+    assert kept.landed() == ids[:3] + ids[6:]
+
+
+def test_a_subscription_of_another_topic_is_refused_before_anything_is_read(kept: Subscription) -> None:
+    kept.org.define("Elsewhere__e", Number__c="double")
+    calls = len(kept.org.requests("grpc"))
+    with pytest.raises(AirflowFailException, match=f"{kept.name} is one of {kept.topic}"):
+        kept.drain(topic="/event/Elsewhere__e").execute(context_for("drain"))
+    assert len(kept.org.requests("grpc")) == calls
+
+
+def test_an_unknown_one_fails_at_once(kept: Subscription) -> None:
+    with pytest.raises(AirflowFailException, match="Nobody"):
+        kept.drain(managed_subscription="Nobody").execute(context_for("drain"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"start_from": "latest"}, "start_from='latest' goes with no managed_subscription: the subscription's default"),
+        ({"on_invalid_replay": "earliest"}, "errorRecoveryReplay"),
+        ({"mode": "interval"}, "Backfills of this DAG are intervals all the same"),
+        ({"advance": "manual"}, "by the task that drained it"),
+        ({"subscription": "mine"}, "subscription or managed_subscription, not both"),
+        ({"api": "streaming"}, "Pub/Sub API only"),
+        ({"managed_subscription": "not a name"}, "does not name a managed event subscription"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_when_the_dag_is_parsed(
+    kept: Subscription, arguments: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        kept.drain(**arguments)
+
+
+def test_a_drain_waits_without_holding_the_only_place(kept: Subscription) -> None:
+    kept.publish(2)
+    kept.drain().execute(context_for("drain"))
+    kept.publish(3)
+    result = kept.drain(min_events=3, deferrable=False).execute(context_for("drain", run_id="run-2", hour=2))
+    assert result["event_count"] == 3
+    assert kept.landed() == kept.record()
+
+
+def test_a_sensor_and_a_trigger_see_what_is_not_committed_and_commit_nothing(kept: Subscription) -> None:
+    ids = kept.publish(5)
+    kept.drain(max_events=3).execute(context_for("drain"))
+    common: dict[str, Any] = {"topic": kept.topic, "managed_subscription": kept.name}
+    sensor = SalesforceEventSensor(task_id="wait", min_events=2, replay_store=None, **common)
+    seen = sensor.poke(context_for("wait"))
+    assert seen
+    assert (seen.xcom_value["event_count"], seen.xcom_value["first_replay_id"]) == (2, ids[3].hex())
+
+    async def fired() -> list[Any]:
+        async with asyncio.timeout(60):
+            return [event.payload async for event in SalesforceEventTrigger(min_events=2, **common).run()]
+
+    (event,) = asyncio.run(fired())
+    assert (event["event_count"], event["first_replay_id"], event["through"]) == (2, ids[3].hex(), ids[4].hex())
+    assert event["stream"]["subscription"] == kept.name
+    patient = SalesforceEventSensor(task_id="wait", min_events=3, replay_store=None, **common)
+    assert not patient.poke(context_for("wait"))
+    assert kept.committed() == ids[2]
+    kept.drain().execute(context_for("drain", run_id="run-2", hour=2))
+    assert kept.landed() == ids
