@@ -87,6 +87,7 @@ class ManagedStream(Subscription):
         self._commits = Commits(subscription)
         self._answered = threading.Condition()
         self._last_commit = clock()
+        self._waited_in_vain = False
         self._end: Exception | None = None
         self._batches = self.batches(idle_timeout)
         super().__init__(open_call, token, named(subscription), opening_request(subscription), {}, limit)
@@ -162,6 +163,7 @@ class ManagedStream(Subscription):
                 return
             if self._end is not None:
                 raise self._ended_without(replay_id, "may not be committed")
+            self._waited_in_vain = True
             raise ServiceUnavailableError(
                 f"{self._name}: Salesforce did not acknowledge within {timeout:g} seconds that replay ID "
                 f"{replay_id.hex()} is committed. It may be or not, and nothing is lost: events after the committed "
@@ -171,10 +173,12 @@ class ManagedStream(Subscription):
     def close(self) -> None:
         """End the call. What has arrived and was not returned is forgotten.
 
-        A commit that has not been answered gets up to five seconds for it: cancelling the call could lose it.
+        A commit that has not been answered gets up to five seconds for it, unless it was waited for in vain: cancelling
+        the call could lose it.
         """
         with self._answered:
-            self._answered.wait_for(lambda: self._end is not None or not self._commits.unanswered, _SECONDS_TO_FLUSH)
+            seconds = 0.0 if self._waited_in_vain else _SECONDS_TO_FLUSH
+            self._answered.wait_for(lambda: self._end is not None or not self._commits.unanswered, seconds)
             if self._end is None and self._commits.unanswered:
                 log.warning(
                     "%s: closed before a commit was acknowledged. If it was not carried out, the events since the one "
@@ -222,6 +226,7 @@ class ManagedStream(Subscription):
             self._send_commit(committed)
 
     def _send_commit(self, replay_id: bytes) -> None:
+        self._waited_in_vain = False
         commit = CommitReplayRequest(commit_request_id=self._commits.sent(replay_id), replay_id=replay_id)
         self._requests.put(ManagedFetchRequest(commit_replay_id_request=commit))
         self._last_commit = self._clock()

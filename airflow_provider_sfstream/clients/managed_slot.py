@@ -56,5 +56,5 @@ class SlotWait:
             "If the connection of an earlier run was lost without a close, Salesforce holds the place for it for about "
             "15 minutes, and nothing can free it sooner: run again then, or wait longer (busy_timeout). Else look for "
             "the run, trigger or program that uses it: each consumer needs a managed subscription of its own. Nothing "
-            f"was read or moved. Salesforce said: {error}"
+            "was read or moved."
         ) from error
