@@ -165,8 +165,8 @@ class ManagedSource:
         :raises ServiceUnavailableError: if it did not succeed in time. The events will be delivered again.
         """
         deadline = self._clock() + timeout
-        renewed = False
-        while self._committed != replay_id:
+        renewed, is_committed = False, self._committed == replay_id
+        while not is_committed:
             try:
                 if self._has_delivered(replay_id) and self.stream is not None:
                     # An answer that does not come leaves time for a stream that can tell.
@@ -175,7 +175,7 @@ class ManagedSource:
                     self._read_through(replay_id, deadline)
             except SalesforceStreamError as error:
                 self.close()
-                pause = 1.0 + self._random()
+                pause = 0.5 + self._random() / 2
                 if not error.retriable or self._clock() + pause >= deadline or (error.invalidates_token and renewed):
                     raise
                 if error.invalidates_token:
@@ -184,7 +184,7 @@ class ManagedSource:
                 log.info("%s: committing once more in %.1f s after: %s", named(self.subscription), pause, error)
                 self._sleep(pause)
             else:
-                self._committed = replay_id
+                is_committed = True
         self._delivered.forget()
 
     def _read(self, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Iterator[EventBatch | None]:

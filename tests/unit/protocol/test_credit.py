@@ -45,6 +45,29 @@ def test_the_last_request_is_what_the_limit_leaves() -> None:
     assert credit.exhausted
 
 
+def test_events_that_do_not_count_are_asked_for_again() -> None:
+    credit = Credit(10)
+    credit.request()
+    credit.received(10)
+    assert credit.exhausted
+    credit.allow(4)
+    assert not credit.exhausted
+    assert credit.request() == 4
+    without_limit = Credit()
+    without_limit.allow(4)
+    assert without_limit.request() == 100
+
+
+@pytest.mark.parametrize("limit", [None, 500])
+def test_nothing_is_asked_for_after_a_stop(limit: int | None) -> None:
+    credit = Credit(limit)
+    assert credit.request() == 100
+    credit.stop()
+    credit.received(100)
+    assert credit.request() == 0
+    assert credit.exhausted
+
+
 def test_a_server_that_sends_more_than_was_asked_for_does_no_harm() -> None:
     credit = Credit(10)
     credit.request()
