@@ -161,6 +161,7 @@ class ManagedSource:
 
         :param timeout: seconds that this may take.
         :raises CommitError: if Salesforce refuses to.
+        :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
         :raises SubscriptionMovedError: if ``replay_id`` was yielded, what lies before it comes again, and it does not.
         :raises ServiceUnavailableError: if it did not succeed in time. The events will be delivered again.
         """
@@ -176,7 +177,8 @@ class ManagedSource:
             except SalesforceStreamError as error:
                 self.close()
                 pause = 0.5 + self._random() / 2
-                if not error.retriable or self._clock() + pause >= deadline or (error.invalidates_token and renewed):
+                passes = error.retriable and not isinstance(error, SubscriptionBusyError)  # that was waited for
+                if not passes or self._clock() + pause >= deadline or (error.invalidates_token and renewed):
                     raise
                 if error.invalidates_token:
                     renewed = True

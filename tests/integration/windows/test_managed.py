@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.clients.managed_source import ManagedSource
+from airflow_provider_sfstream.clients.pubsub import PubSubClient
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.source import StartFrom
 from airflow_provider_sfstream.exceptions import SalesforceStreamError, SubscriptionBusyError
@@ -28,7 +29,8 @@ from airflow_provider_sfstream.windows.managed import (
     drain_managed_window,
     landed_but_uncommitted,
 )
-from tests.support.clients import pubsub_client
+from tests.support.clients import token_provider
+from tests.support.cut_network import Network
 from tests.support.killed import Killed, killed_at
 from tests.support.localorg import LocalOrg
 
@@ -63,7 +65,14 @@ class Managed:
         return self.org.publish(self.topic, [{"Number__c": float(n)} for n in range(number)])
 
     def run(
-        self, number: int, *, max_events: int | None = None, busy_timeout: float = 20, **more: Any
+        self,
+        number: int,
+        *,
+        max_events: int | None = None,
+        busy_timeout: float = 20,
+        target: str | None = None,
+        before_the_end: Callable[[], object] = lambda: None,
+        **more: Any,
     ) -> WindowOutcome:
         store, catalog = self.store(), self.catalog
         run = RunIdentity("orders", "drain", f"run-{number}", datetime(2026, 11, 20, number, tzinfo=UTC))
@@ -73,12 +82,23 @@ class Managed:
         )
         is_landed = landed_but_uncommitted(self.stream, store, catalog)
         with (
-            pubsub_client(self.org) as client,
+            self.client(target) as client,
             ManagedSource(
                 client, ManagedSubscription.parse(self.name), is_landed=is_landed, busy_timeout=busy_timeout
             ) as source,
         ):
-            return drain_managed_window(request, source=source, plain=client, store=store, catalog=catalog)
+            try:
+                return drain_managed_window(request, source=source, plain=client, store=store, catalog=catalog)
+            finally:
+                before_the_end()
+
+    def client(self, target: str | None) -> PubSubClient:
+        return PubSubClient(token_provider(self.org), endpoint=f"http://{target or self.org.grpc_target}")
+
+    def cut(self, network: Network) -> None:
+        """Cut the connection that a stream of this subscription is open on, without a close."""
+        network.cut()
+        self.org.fault("managed_half_open", developer_name=self.name)
 
     def record(self) -> list[bytes]:
         return [event["replay_id"] for event in self.org.record(self.topic)]
@@ -228,18 +248,29 @@ def test_several_windows_that_salesforce_was_not_told_of_are_left_out(org: Local
     assert managed.committed() == managed.record()[-1]
 
 
-def test_a_slot_that_a_lost_connection_holds_is_waited_for_within_a_bound(org: LocalOrg, tmp_path: Path) -> None:
+def test_a_network_that_is_cut_in_a_drain_leads_to_a_bounded_wait_and_loses_nothing(
+    org: LocalOrg, tmp_path: Path
+) -> None:
     managed = Managed(org, tmp_path)
-    managed.publish(5)
-    with pubsub_client(org) as client:
-        other = client.managed_subscribe(ManagedSubscription.parse(managed.name), limit=1, idle_timeout=5)
-        next(other)
-        with pytest.raises(SubscriptionBusyError, match=r"15 minutes"):
-            managed.run(1, busy_timeout=2)
-        assert managed.landed() == []
-        other.close()
-    managed.run(1)
+    managed.publish(25)
+    managed.run(1, max_events=10)
+    with (
+        Network(org.grpc_port) as network,
+        killed_at([(ManagedSource, "commit")], 1, after=False),
+        pytest.raises(Killed),  # the worker is gone; its connection stays, and nobody tells Salesforce
+    ):
+        managed.run(2, max_events=10, target=network.target, before_the_end=lambda: managed.cut(network))
+    assert managed.slot() == "half_open"
+    with pytest.raises(SubscriptionBusyError, match=r"15 minutes"):
+        managed.run(2, max_events=10, busy_timeout=2)
+    org.knobs(managed_half_open_seconds=0.2)
+    try:
+        managed.run(2, max_events=10)
+        managed.run(3)
+    finally:
+        org.knobs(managed_half_open_seconds=900)
     assert managed.landed() == managed.record()
+    assert managed.committed() == managed.record()[-1]
 
 
 def test_committing_a_head_that_is_known_to_be_committed_calls_nobody(org: LocalOrg, tmp_path: Path) -> None:
