@@ -16,7 +16,8 @@ from tests.support.localorg import LocalOrg
 
 TOPIC = "/event/Order__e"
 LINES = ("in_drain", "before_manifest", "before_position", "after_position")
-LINES_OF = {"variable": LINES, "table": LINES, "managed": (*LINES, "before_commit", "after_commit")}
+MANAGED_LINES = (*LINES, "before_commit", "before_acknowledgement", "after_acknowledgement")
+LINES_OF = {"variable": LINES, "table": LINES, "managed": MANAGED_LINES}
 
 
 @pytest.fixture(scope="module")

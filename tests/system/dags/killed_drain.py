@@ -17,7 +17,7 @@ from airflow.sdk import DAG
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 
 LINES = ("undisturbed", "in_drain", "before_manifest", "before_position", "after_position")
-MANAGED_LINES = (*LINES, "before_commit", "after_commit")
+MANAGED_LINES = (*LINES, "before_commit", "before_acknowledgement", "after_acknowledgement")
 
 
 def kill_self(*_: Any) -> None:
@@ -38,6 +38,7 @@ def before(owner: type, method: str, fault: Callable[..., None]) -> None:
 
 def arm(line: str) -> None:
     """Make this process kill itself when it reaches ``line``."""
+    from airflow_provider_sfstream.clients.managed import ManagedStream
     from airflow_provider_sfstream.clients.managed_source import ManagedSource
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
@@ -61,7 +62,9 @@ def arm(line: str) -> None:
         before(LandingCatalog, "remove_unlisted", kill_self)
     elif line == "before_commit":
         before(ManagedSource, "commit", kill_self)
-    elif line == "after_commit":
+    elif line == "before_acknowledgement":
+        before(ManagedStream, "wait_for_commit", kill_self)
+    elif line == "after_acknowledgement":
         before(CommittedWindows, "record", kill_self)
 
 
