@@ -48,6 +48,8 @@ def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **s
         if not value > 0:
             raise ConfigurationError(f"{topic}: {name}={value} must be over 0 seconds. Nothing was read.")
     if isinstance(start, StartFrom):
+        if start not in _REPLAY_OPTIONS:
+            raise ConfigurationError(f"{topic}: the Streaming API keeps no position to go on from. Nothing was read.")
         return _REPLAY_OPTIONS[start]
     try:
         return replay_id_to_integer(start)

@@ -92,6 +92,7 @@ class TestArguments:
             (("/topics/T", StartFrom.EARLIEST, None), InvalidTopicError, "/topics/T"),
             ((TOPIC, b"", None), InvalidReplayIdError, TOPIC),
             ((TOPIC, bytes(10), None), InvalidReplayIdError, "Pub/Sub"),
+            ((TOPIC, StartFrom.COMMITTED, None), ConfigurationError, "keeps no position"),
             ((TOPIC, StartFrom.EARLIEST, 0), ConfigurationError, "limit=0"),
             ((TOPIC, StartFrom.EARLIEST, -1), ConfigurationError, "limit=-1"),
         ],
