@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
 from typing import Any, Self, TypeVar
@@ -17,6 +18,8 @@ from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncodin
 SILENCE_TIMEOUT = 180.0
 """Seconds without any answer after which a connection counts as lost. Salesforce answers a poll within 110."""
 
+_SECONDS_TO_END = 10.0
+
 T = TypeVar("T")
 
 
@@ -24,9 +27,9 @@ class StreamingClient:
     """Reads one org's event streams; also a context manager that closes it.
 
     An :class:`~airflow_provider_sfstream.drain.source.EventSource`. It drives an :class:`AsyncStreamingClient` on an
-    event loop of its own, in the thread that calls it: for one thread at a time, any thread, and not from inside an
-    event loop. The connection lives while a method or iterator is being waited for; between, it pauses, and Salesforce
-    ends it after 40 seconds. That end is retriable like any other.
+    event loop in a thread of its own, so that the connection is kept up, and up to ``max_pending_count`` messages are
+    read ahead, while the caller is busy. For any thread, but not from inside an event loop. What a signal handler
+    raises, such as a task's time limit, reaches the caller at once.
 
     :param token_provider: and all other arguments: see :class:`AsyncStreamingClient`.
     :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
@@ -59,7 +62,7 @@ class StreamingClient:
             json_dumps=json_dumps,
             json_loads=json_loads,
         )
-        self._loop = _PrivateLoop()
+        self._loop = _LoopThread()
 
     def __enter__(self) -> Self:
         return self
@@ -188,43 +191,44 @@ def _look_at(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
-class _PrivateLoop:
-    """An event loop that runs only while somebody waits for it.
+class _LoopThread:
+    """An event loop in a thread of its own, begun with the first use.
 
-    What a signal handler raises meanwhile (Ctrl-C, a task's time limit) reaches the caller wherever in the loop it
-    struck: asyncio itself only logs what is raised in a callback.
+    What a signal handler raises (Ctrl-C, a task's time limit) strikes the caller while it waits, never the loop or a
+    library in it, which could take it for a fault of the network.
     """
 
     def __init__(self) -> None:
-        self._runner: asyncio.Runner | None = None
-        self._raised: BaseException | None = None
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
         self.closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return the result of ``coroutine``. Interrupted, it is cancelled with the next run.
+        """Return the result of ``coroutine``. Interrupted, it is cancelled.
 
-        :raises RuntimeError: if the loop is closed, or another one runs in this thread.
+        :raises RuntimeError: if this is closed, or an event loop runs in the calling thread.
         """
         try:
             loop = self._ready()
         except BaseException:
             coroutine.close()
             raise
-        task = loop.create_task(coroutine)
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
         try:
-            result = loop.run_until_complete(task)
+            return future.result()
         except BaseException:
-            task.cancel()
-            self._raise_what_was_raised()
+            future.cancel()
             raise
-        self._raise_what_was_raised()
-        return result
 
     def close(self) -> None:
-        """Cancel what is left, and free the loop."""
-        self.closed = True
-        if self._runner is not None:
-            self._runner.close()
+        """Cancel what is left, and end the thread."""
+        with self._lock:
+            self.closed = True
+            loop, thread = self._loop, self._thread
+        if loop is not None and thread is not None and thread.is_alive():
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(_SECONDS_TO_END)
 
     def _ready(self) -> asyncio.AbstractEventLoop:
         if self.closed:
@@ -234,20 +238,15 @@ class _PrivateLoop:
                 "StreamingClient blocks, and an event loop runs in this thread. Use AsyncStreamingClient there; in "
                 "Airflow, `async with SalesforceStreamingHook(...).async_client() as client`."
             )
-        if self._runner is None:
-            self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-            self._runner.get_loop().set_exception_handler(self._on_fault)
-        return self._runner.get_loop()
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                arguments = (self._loop,)
+                self._thread = threading.Thread(target=_serve, args=arguments, name="sfstream-streaming", daemon=True)
+                self._thread.start()
+            return self._loop
 
-    def _on_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if isinstance(error, BaseException) and not isinstance(error, Exception | asyncio.CancelledError):
-            self._raised = error
-            loop.stop()
-        else:
-            loop.default_exception_handler(context)
 
-    def _raise_what_was_raised(self) -> None:
-        raised, self._raised = self._raised, None
-        if raised is not None:
-            raise raised from None
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:  # cancels what is left, and closes the loop
+        runner.get_loop().run_forever()
