@@ -260,10 +260,14 @@ class TestInterruptions:
         def ring(number: int, frame: FrameType | None) -> None:
             raise TimeIsUp
 
-        former = signal.signal(signal.SIGALRM, ring)
+        # Python leaves Ctrl-C alone in a process that a shell started in the background.
+        former = [(number, signal.getsignal(number)) for number in (signal.SIGALRM, signal.SIGINT)]
+        signal.signal(signal.SIGALRM, ring)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, former)
+        for number, handler in former:
+            signal.signal(number, handler)
 
     def test_a_time_limit_while_it_waits(self, org: LocalOrg, client: StreamingClient, topic: str) -> None:
         responses = client.subscribe(topic, StartFrom.LATEST, idle_timeout=60)

@@ -101,7 +101,9 @@ def test_it_defers_from_where_the_stream_stands_and_tells_no_secret(
     assert trigger_arguments(deferral) == {
         "topic": TOPIC,
         "salesforce_conn_id": "salesforce_default",
+        "api": None,
         "subscription": "airflow",
+        "managed_subscription": None,
         "replay_id": None,
         "replay_store": None,
         "replay_store_conn_id": "sfstream_replay_store",
