@@ -96,6 +96,16 @@ def _without_replay_id(topic: str, message: Mapping[str, Any], before: Sequence[
     )
 
 
+def _honour_cancellation() -> None:
+    """End here if the task was cancelled while it connected, and a library on the way took that for something else.
+
+    It would then wait for events that nobody wants any more.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 class StreamingSubscription:
     """A CometD session that is subscribed to one topic. Its methods raise only this package's errors.
 
@@ -125,8 +135,10 @@ class StreamingSubscription:
         """
         with self._own_errors():
             await self._cometd.open()
+            _honour_cancellation()
             if subscribe:
                 await self._cometd.subscribe(self._topic)
+                _honour_cancellation()
 
     async def next_batch(self, most: int, silence_timeout: float) -> EventBatch:
         """Return the next events, at most ``most``; an empty batch when Salesforce answered without any.
