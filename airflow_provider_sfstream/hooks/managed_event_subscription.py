@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 from airflow_provider_sfstream.exceptions import (
     AlreadyExistsError,
     ConfigurationError,
-    IdentityError,
     SalesforceStreamError,
 )
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
@@ -230,17 +229,14 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         except SalesforceStreamError as error:
             return False, f"Connection fields: {error}"
         with client:
-            try:
-                org_id = self.org_id
-            except IdentityError as error:
-                return False, f"Identity: {error}"
-            except SalesforceStreamError as error:
-                return False, f"Login: {error}"
+            refused = self.login_failure()
+            if refused is not None:
+                return False, refused
             try:
                 client.check()
             except SalesforceStreamError as error:
                 return False, f"Tooling API: {error}"
-            return True, f"Logged in to org {org_id}; Tooling API {client.api_version} reached."
+            return True, f"Logged in to org {self.org_id}; Tooling API {client.api_version} reached."
 
     def _set_state(self, subscription: str, state: SubscriptionState) -> ManagedEventSubscriptionChange:
         parsed = ManagedSubscription.parse(subscription)

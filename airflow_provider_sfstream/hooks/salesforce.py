@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.exceptions import ConfigurationError, IdentityError, SalesforceStreamError
 from airflow_provider_sfstream.protocol.identifiers import to_18
 
 if TYPE_CHECKING:
@@ -181,6 +181,16 @@ class SalesforceLoginHook(BaseHook):
                 "contacted."
             )
         return org_id
+
+    def login_failure(self) -> str | None:
+        """Log in. Return which part failed, and why, for a connection test; ``None`` if all went well."""
+        try:
+            _ = self.org_id
+        except IdentityError as error:
+            return f"Identity: {error}"
+        except SalesforceStreamError as error:
+            return f"Login: {error}"
+        return None
 
     async def aorg_id(self) -> str:
         """Do what :attr:`org_id` does, without blocking the event loop."""

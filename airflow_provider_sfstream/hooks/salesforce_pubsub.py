@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_sfstream.clients.shared import SharedOnLoop
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
-    IdentityError,
     SalesforceStreamError,
     TopicNotFoundError,
 )
@@ -73,13 +72,10 @@ class SalesforcePubSubHook(SalesforceLoginHook):
         except SalesforceStreamError as error:
             return False, f"Connection fields: {error}"
         with client:
-            try:
-                org_id = self.org_id
-            except IdentityError as error:
-                return False, f"Identity: {error}"
-            except SalesforceStreamError as error:
-                return False, f"Login: {error}"
-            logged_in = f"Logged in to org {org_id}; Pub/Sub API reached at {client.endpoint.target}"
+            refused = self.login_failure()
+            if refused is not None:
+                return False, refused
+            logged_in = f"Logged in to org {self.org_id}; Pub/Sub API reached at {client.endpoint.target}"
             try:
                 subscribable = client.get_topic(topic or _EVERY_ORG_HAS).can_subscribe
             except (AccessDeniedError, TopicNotFoundError) as error:

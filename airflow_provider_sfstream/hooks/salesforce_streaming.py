@@ -11,7 +11,6 @@ from airflow_provider_sfstream.clients.shared import SharedOnLoop
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     ConfigurationError,
-    IdentityError,
     ReplayIdLostError,
     RequestRejectedError,
     SalesforceStreamError,
@@ -94,12 +93,9 @@ class SalesforceStreamingHook(SalesforceLoginHook):
         except SalesforceStreamError as error:
             return False, f"Connection fields: {error}"
         with client:
-            try:
-                org_id = self.org_id
-            except IdentityError as error:
-                return False, f"Identity: {error}"
-            except SalesforceStreamError as error:
-                return False, f"Login: {error}"
+            refused = self.login_failure()
+            if refused is not None:
+                return False, refused
             try:
                 client.check()
                 if topic:
@@ -108,7 +104,7 @@ class SalesforceStreamingHook(SalesforceLoginHook):
                 return False, f"Topic permission: {error}"
             except SalesforceStreamError as error:
                 return False, f"Streaming endpoint: {error}"
-            reached = f"Logged in to org {org_id}; Streaming API {client.api_version} reached"
+            reached = f"Logged in to org {self.org_id}; Streaming API {client.api_version} reached"
             return True, f"{reached}{f', {topic} can be subscribed to' if topic else ''}."
 
     def _way_there(self, settings: SalesforceSettings) -> dict[str, Any]:

@@ -52,7 +52,9 @@ STATUS_NAMES = (
 """gRPC status names by number."""
 
 
-class _Rule(NamedTuple):
+class Rule(NamedTuple):
+    """What a code or text stands for: the error, what happened, and what to do."""
+
     error: type[SalesforceStreamError]
     happened: str
     remedy: str
@@ -66,67 +68,67 @@ _LOST = (
     "oldest retained event, 'latest' with new ones; both record a gap."
 )
 
-_UNAVAILABLE = _Rule(ServiceUnavailableError, "the service is unavailable for the moment", _RESUME)
-_RESTART = _Rule(ServiceUnavailableError, "the event bus ended the stream", _RESUME)
-_REJECTED = _Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
-_SESSION = _Rule(
+_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is unavailable for the moment", _RESUME)
+_RESTART = Rule(ServiceUnavailableError, "the event bus ended the stream", _RESUME)
+_REJECTED = Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
+_SESSION = Rule(
     SessionExpiredError, "the session is no longer valid", "Log in again and resume from the last replay ID."
 )
-_DENIED = _Rule(AccessDeniedError, "the user may not use it", _PERMISSION)
-_THROTTLED = _Rule(ThrottledError, "the service asks for fewer or slower requests", "Resume after a pause.")
-_REPLAY_LOST = _Rule(ReplayIdLostError, "the replay ID is malformed, unknown, aged out, or the stream was reset", _LOST)
-_UNKNOWN_TOPIC = _Rule(
+_DENIED = Rule(AccessDeniedError, "the user may not use it", _PERMISSION)
+_THROTTLED = Rule(ThrottledError, "the service asks for fewer or slower requests", "Resume after a pause.")
+_REPLAY_LOST = Rule(ReplayIdLostError, "the replay ID is malformed, unknown, aged out, or the stream was reset", _LOST)
+_UNKNOWN_TOPIC = Rule(
     TopicNotFoundError,
     "Salesforce does not know it, or hides it from this user",
     "Check the name (upper and lower case matter), that the event or channel is deployed, and the user's permissions.",
 )
-_UNKNOWN_MANAGED = _Rule(
+_UNKNOWN_MANAGED = Rule(
     TopicNotFoundError,
     "Salesforce does not know the managed subscription",
     "Check its name, and that it was not deleted (its stored position is gone then). One that was just created or "
     "changed is visible after about two minutes.",
 )
-_DELETED_MANAGED = _Rule(
+_DELETED_MANAGED = Rule(
     TopicNotFoundError,
     "the managed subscription was deleted in Salesforce, and its stored position with it",
     "Events that were not read are still on the bus while it retains them: create the subscription again with "
     "defaultReplay EARLIEST, or read the topic from a recorded replay ID.",
 )
-_BUSY_MANAGED = _Rule(
+_BUSY_MANAGED = Rule(
     SubscriptionBusyError,
     "another stream holds the managed subscription, which has room for one",
     "Look for another run, trigger or program that uses it: each consumer needs a managed subscription of its own. "
     "Salesforce frees the place within 15 seconds after a clean end, and about 15 minutes after a connection was lost. "
     "Nothing is lost; try again then.",
 )
-_STOPPED_MANAGED = _Rule(
+_STOPPED_MANAGED = Rule(
     SubscriptionStoppedError,
     "the managed subscription is stopped, and its stored position is gone",
     "Set its state to RUN in Salesforce: it then begins at its defaultReplay. Events that were not read are still on "
     "the bus while it retains them.",
 )
-_UNCOMMITTED_MANAGED = _Rule(
+_UNCOMMITTED_MANAGED = Rule(
     ServiceUnavailableError,
     "Salesforce ended the stream, since nothing was committed on it for too long (1800 seconds)",
     "Nothing is lost: events after the committed position are delivered again.",
 )
-_SCHEMA_DENIED = _Rule(AccessDeniedError, "the schema is unknown or hidden from this user", _PERMISSION)
+_SCHEMA_DENIED = Rule(AccessDeniedError, "the schema is unknown or hidden from this user", _PERMISSION)
 
-_BY_CODE: dict[str, _Rule] = {
+_BY_CODE: dict[str, Rule] = {
     "service.unavailable": _UNAVAILABLE,
     "service.auth.error": _SESSION,
     "service.auth.refresh.invalid": _SESSION,
-    "service.auth.headers.invalid": _Rule(
+    "service.auth.headers.invalid": Rule(
         AuthenticationError,
         "Salesforce refused the login headers (access token, instance URL, organization id)",
         "Check organization_id and instance_url of the connection, and that the token belongs to that org.",
     ),
-    "service.tenant.license": _Rule(
+    "service.tenant.license": Rule(
         AccessDeniedError, "the org is not licensed for it", "Ask Salesforce for the Pub/Sub API on this org."
     ),
     "service.protection.triggered": _THROTTLED,
     "service.protection.stream.limit.triggered": _THROTTLED,
-    "concurrent.client.limit.exceeded": _Rule(
+    "concurrent.client.limit.exceeded": Rule(
         ThrottledError, "too many clients are connected to the org", "Stop some subscribers, or resume after a pause."
     ),
     "topic.not.found": _UNKNOWN_TOPIC,
@@ -138,17 +140,17 @@ _BY_CODE: dict[str, _Rule] = {
     "schema.validation.failed": _REJECTED,
     "schema.meta.permission": _SCHEMA_DENIED,
     "subscription.fetch.replayid.corrupted": _REPLAY_LOST,
-    "subscription.fetch.replayid.validation.failed": _Rule(
+    "subscription.fetch.replayid.validation.failed": Rule(
         ReplayIdLostError, "the replay ID is empty or not a replay ID", _LOST
     ),
     "subscription.fetch.requested.events.invalid": _REJECTED,
     "subscription.fetch.topic.mismatch": _REJECTED,
-    "subscription.fetch.overflow": _Rule(
+    "subscription.fetch.overflow": Rule(
         ThrottledError, "more events were asked for than were read", "Resume from the last replay ID after a pause."
     ),
     "subscription.fetch.replay.repeated": _RESTART,
     "subscription.fetch.request.invalid": _REJECTED,
-    "subscription.limit.exceeded": _Rule(
+    "subscription.limit.exceeded": Rule(
         QuotaExceededError,
         "the org's event delivery allocation of the last 24 hours is used up",
         "Wait until it refills, or buy more; a retry now would not help. Retained events are still there.",
@@ -158,7 +160,7 @@ _BY_CODE: dict[str, _Rule] = {
     "publish.topic.mismatch": _REJECTED,
     "publish.topic.validation.empty": _REJECTED,
     "publish.auth.refresh.invalid": _REJECTED,
-    "publish.stream.sweeper.timeout": _Rule(
+    "publish.stream.sweeper.timeout": Rule(
         ServiceUnavailableError, "the publish stream was idle for too long", "Open it again and go on publishing."
     ),
     "managed.subscription.already.active": _BUSY_MANAGED,
@@ -174,12 +176,12 @@ _BY_CODE: dict[str, _Rule] = {
     "managed.subscription.fetch.request.auth.request.restricted": _REJECTED,
 }
 
-_WRONG_SERVICE = _Rule(
+_WRONG_SERVICE = Rule(
     ConfigurationError, "the endpoint does not speak the Pub/Sub API", "Check pubsub_endpoint of the connection."
 )
-_TRANSPORT = _Rule(ServiceUnavailableError, "the connection failed", _RESUME)
-_BY_STATUS: dict[str, _Rule] = {
-    "OK": _Rule(ServiceUnavailableError, "the service ended the stream", _RESUME),
+_TRANSPORT = Rule(ServiceUnavailableError, "the connection failed", _RESUME)
+_BY_STATUS: dict[str, Rule] = {
+    "OK": Rule(ServiceUnavailableError, "the service ended the stream", _RESUME),
     "INVALID_ARGUMENT": _REJECTED,
     "FAILED_PRECONDITION": _REJECTED,
     "OUT_OF_RANGE": _REJECTED,
@@ -189,21 +191,21 @@ _BY_STATUS: dict[str, _Rule] = {
     "PERMISSION_DENIED": _DENIED,
     "UNAUTHENTICATED": _SESSION,
     "RESOURCE_EXHAUSTED": _THROTTLED,
-    "UNAVAILABLE": _Rule(
+    "UNAVAILABLE": Rule(
         ServiceUnavailableError,
         "the endpoint cannot be reached or dropped the connection",
         f"{_RESUME} If it never works: check pubsub_endpoint, the network and its proxy.",
     ),
 }
 
-_TLS = _Rule(
+_TLS = Rule(
     ConfigurationError,
     "TLS with the endpoint failed",
     "Check tls_ca (the certificate authority of the endpoint or of a proxy on the way) and that the port of "
     "pubsub_endpoint speaks TLS. Nothing was read.",
 )
-_TOO_LARGE = _Rule(RequestRejectedError, "a message is larger than this client accepts", _REPORT)
-_BY_DETAILS: tuple[tuple[str, str, _Rule], ...] = (
+_TOO_LARGE = Rule(RequestRejectedError, "a message is larger than this client accepts", _REPORT)
+_BY_DETAILS: tuple[tuple[str, str, Rule], ...] = (
     ("UNAVAILABLE", "certificate_verify_failed", _TLS),
     ("UNAVAILABLE", "wrong_version_number", _TLS),
     ("UNAVAILABLE", "is not in peer certificate", _TLS),
@@ -244,7 +246,7 @@ def _status_name(status: str | int | None) -> str:
     return (status or "UNKNOWN").upper()
 
 
-def _rule(suffix: str, status: str, details: str) -> _Rule:
+def _rule(suffix: str, status: str, details: str) -> Rule:
     if suffix in _BY_CODE:
         return _BY_CODE[suffix]
     lower = details.lower()

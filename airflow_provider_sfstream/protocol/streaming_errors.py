@@ -11,7 +11,6 @@ Pure: no HTTP here, statuses are numbers.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
@@ -25,13 +24,7 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
     TopicNotFoundError,
 )
-
-
-class _Rule(NamedTuple):
-    error: type[SalesforceStreamError]
-    happened: str
-    remedy: str
-
+from airflow_provider_sfstream.protocol.errors import Rule
 
 _RESUME = "Nothing that was received is lost: resume from the last replay ID."
 _PERMISSION = "Give the user access in Salesforce (permission set), then run again. Nothing was read or moved."
@@ -42,35 +35,35 @@ _LOST = (
     "oldest retained event, 'latest' with new ones; both record a gap."
 )
 
-_UNAVAILABLE = _Rule(ServiceUnavailableError, "the service is unavailable for the moment", _RESUME)
-_TRANSPORT = _Rule(ServiceUnavailableError, "the connection failed", _RESUME)
-_REJECTED = _Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
-_DENIED = _Rule(AccessDeniedError, "the user may not use it", _PERMISSION)
-_THROTTLED = _Rule(ThrottledError, "the service asks for fewer or slower requests", "Resume after a pause.")
-_SESSION = _Rule(
+_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is unavailable for the moment", _RESUME)
+_TRANSPORT = Rule(ServiceUnavailableError, "the connection failed", _RESUME)
+_REJECTED = Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
+_DENIED = Rule(AccessDeniedError, "the user may not use it", _PERMISSION)
+_THROTTLED = Rule(ThrottledError, "the service asks for fewer or slower requests", "Resume after a pause.")
+_SESSION = Rule(
     SessionExpiredError, "the session is no longer valid", "Log in again and resume from the last replay ID."
 )
-_CLIENT_FORGOTTEN = _Rule(
+_CLIENT_FORGOTTEN = Rule(
     ServiceUnavailableError, "Salesforce has forgotten this client: its time ran out, or its server went away", _RESUME
 )
-_UNKNOWN_TOPIC = _Rule(
+_UNKNOWN_TOPIC = Rule(
     TopicNotFoundError,
     "Salesforce does not know it, or hides it from this user",
     "Check the name (upper and lower case matter), that the PushTopic, channel or event exists, and the user's "
     "permissions. Nothing was read or moved.",
 )
-_TOO_LARGE = _Rule(RequestRejectedError, "the request is larger than the 32,768 bytes allowed", _REPORT)
+_TOO_LARGE = Rule(RequestRejectedError, "the request is larger than the 32,768 bytes allowed", _REPORT)
 
-_BY_TEXT: tuple[tuple[str, _Rule], ...] = (
+_BY_TEXT: tuple[tuple[str, Rule], ...] = (
     (
         "replayid .*you provided was invalid",
-        _Rule(ReplayIdLostError, "the replay ID is malformed, unknown, aged out, or the stream was reset", _LOST),
+        Rule(ReplayIdLostError, "the replay ID is malformed, unknown, aged out, or the stream was reset", _LOST),
     ),
     ("authentication invalid|requires authentication", _SESSION),
     ("unknown client|not completed handshake", _CLIENT_FORGOTTEN),
     (
         "total events daily limit",
-        _Rule(
+        Rule(
             QuotaExceededError,
             "the org's event delivery allocation of the last 24 hours is used up",
             "Wait until it refills, or buy more; a retry now would not help. Retained events are still there.",
@@ -78,17 +71,17 @@ _BY_TEXT: tuple[tuple[str, _Rule], ...] = (
     ),
     (
         "concurrent user limit|subscription limit exceeded",
-        _Rule(ThrottledError, "too many clients are connected", "Stop some subscribers, or resume after a pause."),
+        Rule(ThrottledError, "too many clients are connected", "Stop some subscribers, or resume after a pause."),
     ),
     ("simultaneous connections per server", _THROTTLED),
     ("too busy", _UNAVAILABLE),
     (
         "api version",
-        _Rule(ConfigurationError, "Salesforce does not offer the Streaming API at this API version", _VERSION),
+        Rule(ConfigurationError, "Salesforce does not offer the Streaming API at this API version", _VERSION),
     ),
     (
         "query fields .*do not exist",
-        _Rule(
+        Rule(
             RequestRejectedError,
             "the filter names a field that the PushTopic does not select",
             "Correct what follows the '?' of the topic. Nothing was read or moved.",
@@ -96,7 +89,7 @@ _BY_TEXT: tuple[tuple[str, _Rule], ...] = (
     ),
     (
         "no .*cookie present|does not match the session",
-        _Rule(
+        Rule(
             RequestRejectedError,
             "Salesforce did not get back the cookies it had set",
             "Look for a proxy on the way that removes or mixes cookies.",
@@ -104,18 +97,18 @@ _BY_TEXT: tuple[tuple[str, _Rule], ...] = (
     ),
     (
         "maximum channel limit",
-        _Rule(
+        Rule(
             RequestRejectedError,
             "the generic channel does not exist, and the org has as many as it may have",
             "Create it in place of one that is no longer used.",
         ),
     ),
-    ("view all data", _Rule(AccessDeniedError, "the user may not read these change events", _PERMISSION)),
+    ("view all data", Rule(AccessDeniedError, "the user may not read these change events", _PERMISSION)),
     ("does(n.t| not) exist|unknown channel|vary only by case", _UNKNOWN_TOPIC),
     ("maximum request size", _TOO_LARGE),
     (
         "create_denied",
-        _Rule(
+        Rule(
             AccessDeniedError,
             "it does not exist, or the user may not use it",
             f"Check the name (upper and lower case matter). {_PERMISSION}",
@@ -124,7 +117,7 @@ _BY_TEXT: tuple[tuple[str, _Rule], ...] = (
 )
 """Regular expressions for a part of the lower-case text; the first match counts."""
 
-_BY_CODE: dict[int, _Rule] = {
+_BY_CODE: dict[int, Rule] = {
     400: _REJECTED,
     401: _SESSION,
     402: _CLIENT_FORGOTTEN,
@@ -134,10 +127,10 @@ _BY_CODE: dict[int, _Rule] = {
     429: _THROTTLED,
 }
 
-_BY_STATUS: dict[int, _Rule] = {
+_BY_STATUS: dict[int, Rule] = {
     401: _SESSION,
     403: _DENIED,
-    404: _Rule(
+    404: Rule(
         ConfigurationError,
         "the org's address has no CometD endpoint",
         "Check the connection's instance or login host, and its `version` (37.0 or above). Nothing was read.",
@@ -147,7 +140,7 @@ _BY_STATUS: dict[int, _Rule] = {
     429: _THROTTLED,
 }
 
-_TLS = _Rule(
+_TLS = Rule(
     ConfigurationError,
     "TLS with the org failed",
     "Check tls_ca: it must hold the certificate authority of the org, or of a proxy on the way. Nothing was read.",
@@ -189,10 +182,10 @@ def error_from_status(status: int | None, text: str | None = None, *, topic: str
     return _error(rule, topic, reported or ["no answer"])
 
 
-def _rule(text: str) -> _Rule | None:
+def _rule(text: str) -> Rule | None:
     lower = text.lower()
     return next((rule for part, rule in _BY_TEXT if re.search(part, lower, re.DOTALL)), None)
 
 
-def _error(rule: _Rule, topic: str, reported: list[str]) -> SalesforceStreamError:
+def _error(rule: Rule, topic: str, reported: list[str]) -> SalesforceStreamError:
     return rule.error(f"{topic}: {rule.happened} ({', '.join(reported)}). {rule.remedy}")

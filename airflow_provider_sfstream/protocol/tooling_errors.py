@@ -10,7 +10,6 @@ Pure: no HTTP here, statuses are numbers.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
@@ -24,59 +23,53 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
     TopicNotFoundError,
 )
-
-
-class _Rule(NamedTuple):
-    error: type[SalesforceStreamError]
-    happened: str
-    remedy: str
-
+from airflow_provider_sfstream.protocol.errors import Rule
 
 _AGAIN = "It is safe to repeat: nothing is done twice."
 _REPORT = "The request is refused as it is; check the arguments, and report it if they are right. Nothing was changed."
 
-_SESSION = _Rule(SessionExpiredError, "the session is no longer valid", "Log in again. Nothing was changed.")
-_DENIED = _Rule(
+_SESSION = Rule(SessionExpiredError, "the session is no longer valid", "Log in again. Nothing was changed.")
+_DENIED = Rule(
     AccessDeniedError,
     "the user may not do this",
     "Give the user the permission 'API Enabled', and 'View Setup and Configuration' to read, 'Customize Application' "
     "to create, change or delete. Nothing was changed.",
 )
-_UNAVAILABLE = _Rule(ServiceUnavailableError, "the service is unavailable for the moment", _AGAIN)
-_TRANSPORT = _Rule(
+_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is unavailable for the moment", _AGAIN)
+_TRANSPORT = Rule(
     ServiceUnavailableError,
     "the connection failed",
     f"{_AGAIN} If it never works: check the connection's instance or login host, the network and its proxy.",
 )
-_THROTTLED = _Rule(ThrottledError, "the org asks for fewer or slower requests", "Repeat it after a pause.")
-_REJECTED = _Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
-_WRONG_VALUE = _Rule(
+_THROTTLED = Rule(ThrottledError, "the org asks for fewer or slower requests", "Repeat it after a pause.")
+_REJECTED = Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
+_WRONG_VALUE = Rule(
     ConfigurationError, "Salesforce does not accept a value", "Correct what it names. Nothing was changed."
 )
-_EXISTS = _Rule(
+_EXISTS = Rule(
     AlreadyExistsError,
     "another record of the org has this name already",
     "Choose another developer name, or use the one that exists. Nothing was changed.",
 )
-_NO_VERSION = _Rule(
+_NO_VERSION = Rule(
     ConfigurationError,
     "the org's address does not have it",
     "Check `version` in the Extra of the connection (60.0 or above, and no version that Salesforce does not have yet), "
     "and its instance or login host. Nothing was changed.",
 )
-_NO_TYPE = _Rule(
+_NO_TYPE = Rule(
     ConfigurationError,
     "the org does not have managed event subscriptions at this API version, or not in its edition",
     "Set `version` in the Extra of the connection to 60.0 or above; the Performance, Unlimited, Enterprise and "
     "Developer editions have them. The user needs 'View Setup and Configuration'. Nothing was changed.",
 )
-_GONE = _Rule(
+_GONE = Rule(
     TopicNotFoundError,
     "Salesforce does not know it, or hides it from this user",
     "Check its developer name or id, and the connection's org. Nothing was changed.",
 )
 
-_BY_CODE: dict[str, _Rule] = {
+_BY_CODE: dict[str, Rule] = {
     "INVALID_SESSION_ID": _SESSION,
     "INVALID_AUTH_HEADER": _SESSION,
     "INSUFFICIENT_ACCESS": _DENIED,
@@ -97,12 +90,12 @@ _BY_CODE: dict[str, _Rule] = {
     "INVALID_TYPE": _NO_TYPE,
     "UNSUPPORTED_API_VERSION": _NO_VERSION,
     "ENTITY_IS_DELETED": _GONE,
-    "REQUEST_LIMIT_EXCEEDED": _Rule(
+    "REQUEST_LIMIT_EXCEEDED": Rule(
         QuotaExceededError,
         "the org's allocation of API requests of the last 24 hours is used up",
         "Wait until it refills, or buy more; a retry now would not help. Nothing was changed.",
     ),
-    "LIMIT_EXCEEDED": _Rule(
+    "LIMIT_EXCEEDED": Rule(
         QuotaExceededError,
         "the org has as many as it may have (200 managed event subscriptions)",
         "Delete some that are no longer used. Nothing was changed.",
@@ -112,7 +105,7 @@ _BY_CODE: dict[str, _Rule] = {
     "UNKNOWN_EXCEPTION": _UNAVAILABLE,
 }
 
-_BY_STATUS: dict[int, _Rule] = {
+_BY_STATUS: dict[int, Rule] = {
     401: _SESSION,
     403: _DENIED,
     410: _NO_VERSION,
@@ -120,13 +113,13 @@ _BY_STATUS: dict[int, _Rule] = {
     429: _THROTTLED,
 }
 
-_TLS = _Rule(
+_TLS = Rule(
     ConfigurationError,
     "TLS with the org failed",
     "Check tls_ca: it must hold the certificate authority of the org, or of a proxy on the way. Nothing was sent.",
 )
 _TLS_FAULT = re.compile(r"certificate verify failed|CertificateError|SSLError|wrong version number", re.IGNORECASE)
-_NOT_SALESFORCE = _Rule(
+_NOT_SALESFORCE = Rule(
     ConfigurationError,
     "something else than Salesforce's API answered",
     "Check the connection's instance or login host, and any proxy on the way.",
@@ -154,7 +147,7 @@ def error_from_response(
     return rule.error(f"{what}: {rule.happened} ({', '.join(reported) or 'no answer'}). {rule.remedy}")
 
 
-def _rule(status: int | None, code: str, message: str, names_record: bool) -> _Rule:
+def _rule(status: int | None, code: str, message: str, names_record: bool) -> Rule:
     if code == "REQUEST_LIMIT_EXCEEDED" and "concurrent" in message.lower():
         return _THROTTLED  # the same code for too many requests at the same time
     if code in _BY_CODE:
