@@ -248,6 +248,15 @@ def test_several_windows_that_salesforce_was_not_told_of_are_left_out(org: Local
     assert managed.committed() == managed.record()[-1]
 
 
+def test_a_window_that_comes_again_in_many_responses_is_left_out_whole(org: LocalOrg, tmp_path: Path) -> None:
+    managed = Managed(org, tmp_path)
+    managed.publish(400)
+    with killed_at([(ManagedSource, "commit")], 1, after=False), pytest.raises(Killed):
+        managed.run(1, max_events=250)  # of which 100 come in one response
+    assert managed.run(2).manifest.window.event_count == 150
+    assert managed.landed() == managed.record()
+
+
 def test_a_network_that_is_cut_in_a_drain_leads_to_a_bounded_wait_and_loses_nothing(
     org: LocalOrg, tmp_path: Path
 ) -> None:
