@@ -52,8 +52,8 @@ CHANGE_ENVELOPE: dict[str, ColumnType] = {
     "_commit_time": "timestamp",
     "_transaction_key": "string",
 }
-"""Columns of a change row before the record's own. ``_set`` has a bit for each column of the table, in the table's order:
-bit ``n % 64`` of element ``n // 64`` says that the change sets column ``n``, to null where the value is null.
+"""Columns of a change row before the record's own. ``_set`` has a bit for each column of the table, in its order: bit
+``n % 64`` of element ``n // 64`` says that the change sets column ``n``, to null where the value is null.
 ``_dirty_reason`` is null but for the operation ``gap``."""
 
 FOLDED_ENVELOPE: dict[str, ColumnType] = {
