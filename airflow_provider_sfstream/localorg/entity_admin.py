@@ -1,4 +1,4 @@
-"""``/admin/entities``: add fields, lose changes to gap events, overflow. Not part of Salesforce."""
+"""``/admin/entities``: add fields, lose changes to gap events, overflow, change all records. Not part of Salesforce."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from airflow_provider_sfstream.localorg.fields import Field
 if TYPE_CHECKING:
     from airflow_provider_sfstream.localorg.org import Org
 
+_OF_ALL_RECORDS = ("UPDATE", "GAP_CREATE", "GAP_UPDATE", "GAP_DELETE", "GAP_UNDELETE")
+
 Control = Callable[[web.Request, dict[str, Any]], Awaitable[Any]]
 
 
@@ -25,6 +27,7 @@ def routes(org: Org) -> list[web.RouteDef]:
         web.post("/admin/entities/{entity}/fields", _answered(controls.add_field)),
         web.post("/admin/entities/{entity}/gaps", _answered(controls.set_gaps)),
         web.post("/admin/entities/{entity}/overflow", _answered(controls.overflow)),
+        web.post("/admin/entities/{entity}/all_records", _answered(controls.all_records)),
     ]
 
 
@@ -66,6 +69,14 @@ class _EntityControls:
     async def overflow(self, request: web.Request, body: dict[str, Any]) -> Any:
         """Publish a GAP_OVERFLOW event."""
         replay_id = self._org.sobjects.overflow(self._entity(request), user_id=self._org.user_id)
+        return {"replay_id": replay_id.hex()}
+
+    async def all_records(self, request: web.Request, body: dict[str, Any]) -> Any:
+        """Publish an event for all records (``001*``): an ``UPDATE``, or the ``change_type`` of a gap event."""
+        change_type = body.get("change_type", "UPDATE")
+        if change_type not in _OF_ALL_RECORDS:
+            raise ValueError(f"change_type={change_type!r} must be one of {', '.join(_OF_ALL_RECORDS)}")
+        replay_id = self._org.sobjects.all_changed(self._entity(request), change_type, user_id=self._org.user_id)
         return {"replay_id": replay_id.hex()}
 
     def _entity(self, request: web.Request) -> Entity:

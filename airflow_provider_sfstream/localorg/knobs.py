@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 _MAY_BE_ZERO = ("managed_release_seconds", "managed_visibility_seconds")
+_MAY_BE_NULL = ("delivery_quota", "publish_quota", "cometd_batch_events", "cometd_clients", "diff_text_characters")
 
 
 @dataclass
@@ -27,6 +28,12 @@ class Knobs:
         The most events outstanding on a stream, in one response, and bytes in one response.
     ``event_bytes``, ``publish_request_bytes``
         The largest event, and the largest publish request.
+    ``overflow_changes``
+        Changes of one transaction beyond this many are a GAP_OVERFLOW event for each entity; a create, delete or
+        undelete is one change, an update one for each field.
+    ``diff_text_characters``
+        Updates of long texts of at least this many characters (1,000 at Salesforce) are sent as the difference to the
+        former text, where that is small; ``null`` for never.
     ``delivery_quota``, ``publish_quota``
         Events delivered to all clients in 24 hours, and published in one hour; ``null`` for no limit.
     ``cometd_connect_seconds``, ``cometd_reconnect_seconds``
@@ -59,6 +66,8 @@ class Knobs:
     response_bytes: int = 3_000_000
     event_bytes: int = 1_000_000
     publish_request_bytes: int = 4 * 1024 * 1024
+    overflow_changes: int = 100_000
+    diff_text_characters: int | None = None
     delivery_quota: int | None = None
     publish_quota: int | None = None
     cometd_connect_seconds: float = 110.0
@@ -96,7 +105,7 @@ def _check(name: str, value: object) -> None:
         if value not in ("ok", "reset"):
             raise ValueError(f"client_idle_end={value!r} must be 'ok' or 'reset'")
         return
-    if value is None and (name.endswith("_quota") or name in ("cometd_batch_events", "cometd_clients")):
+    if value is None and name in _MAY_BE_NULL:
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name}={value!r} must be a number")

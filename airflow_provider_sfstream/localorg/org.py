@@ -80,6 +80,8 @@ class Org:
             entities,
             clock=self.now,
             event_bytes=lambda: self.knobs.event_bytes,
+            overflow_changes=lambda: self.knobs.overflow_changes,
+            diff_text_characters=lambda: self.knobs.diff_text_characters,
             watcher=self.streaming_channels,
         )
         for entity in entities:

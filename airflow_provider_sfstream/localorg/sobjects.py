@@ -21,7 +21,9 @@ from airflow_provider_sfstream.localorg.change_events import (
     Change,
     ChangeEvent,
     ChangeType,
+    Rules,
     Transaction,
+    all_records_event,
     change_events,
     overflow_event,
 )
@@ -73,6 +75,8 @@ class SObjects:
     :param database: the connection of the bus.
     :param clock: seconds since the epoch.
     :param event_bytes: the largest event; a larger change becomes a GAP event, as at Salesforce.
+    :param overflow_changes: see :class:`~airflow_provider_sfstream.localorg.change_events.Rules`.
+    :param diff_text_characters: see there.
     :param watcher: asked about every record before it is written, and told afterwards.
     :param rng: decides which changes become GAP events, where :attr:`gap_percent` asks for some.
     """
@@ -86,6 +90,8 @@ class SObjects:
         *,
         clock: Callable[[], float],
         event_bytes: Callable[[], int],
+        overflow_changes: Callable[[], int] = lambda: 100_000,
+        diff_text_characters: Callable[[], int | None] = lambda: None,
         watcher: RecordWatcher | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -95,6 +101,8 @@ class SObjects:
         self._schemas = schemas
         self._clock = clock
         self._event_bytes = event_bytes
+        self._overflow_changes = overflow_changes
+        self._diff_text_characters = diff_text_characters
         self._watcher = watcher
         self._rng = rng or random.Random()  # noqa: S311 - chance, not secrets
         self._store = RecordStore(database)
@@ -135,13 +143,24 @@ class SObjects:
         if work.changes:
             transaction = self._transaction(work.now, user_id, origin)
             captured = [change for change in work.changes if change.entity.has_change_events]
-            self._publish(change_events(captured, transaction, lost=self._is_lost), transaction, work)
+            rules = Rules(self._is_lost, self._overflow_changes(), self._diff_text_characters())
+            self._publish(change_events(captured, transaction, rules), transaction, work)
         return results
 
     def overflow(self, entity: Entity, *, user_id: str) -> bytes:
         """Publish a GAP_OVERFLOW event, as after more than 100,000 changes in one transaction; return its replay ID."""
+        return self._announce(user_id, lambda transaction: overflow_event(entity, transaction))
+
+    def all_changed(self, entity: Entity, change_type: str, *, user_id: str) -> bytes:
+        """Publish an event for all records of an entity (``001*``), none of which is changed; return its replay ID.
+
+        :param change_type: ``UPDATE``, as after a lossy change of a field's type, or one of a gap event.
+        """
+        return self._announce(user_id, lambda transaction: all_records_event(entity, transaction, change_type))
+
+    def _announce(self, user_id: str, event: Callable[[Transaction], ChangeEvent]) -> bytes:
         transaction = self._transaction(int(self._clock() * 1000), user_id, "")
-        (replay_id,) = self._publish([overflow_event(entity, transaction)], transaction, None)
+        (replay_id,) = self._publish([event(transaction)], transaction, None)
         return replay_id
 
     def _transaction(self, now: int, user_id: str, origin: str) -> Transaction:
@@ -254,13 +273,20 @@ class _Work:
             changed.add("LastModifiedById")
         content |= {"LastModifiedDate": self._second, "LastModifiedById": self._user_id}
         operation = Operation("UPDATE", entity, stored.id)
-        self._keep(operation, StoredRecord(stored.id, entity.name, content, self._second), frozenset(changed))
+        record = StoredRecord(stored.id, entity.name, content, self._second)
+        self._keep(operation, record, frozenset(changed), stored.content)
 
-    def _keep(self, operation: Operation, record: StoredRecord, columns: frozenset[str] = frozenset()) -> None:
+    def _keep(
+        self,
+        operation: Operation,
+        record: StoredRecord,
+        columns: frozenset[str] = frozenset(),
+        before: Mapping[str, Any] | None = None,
+    ) -> None:
         if self._watcher is not None:
             self._watcher.check(record, self.records)
         self._records[record.id] = record
-        self.changes.append(Change(operation.type, operation.entity, record.id, record.content, columns))
+        self.changes.append(Change(operation.type, operation.entity, record.id, record.content, columns, before or {}))
 
 
 def rolled_back() -> ApiError:

@@ -1,8 +1,9 @@
 """Events as the JSON that the Streaming API carries, made from what is on the bus.
 
 A platform event or change event is the Avro record of its gRPC twin, with dates as ISO 8601 text; change events leave
-out what is null, name their changed fields, and have no ``nulledFields`` and ``diffFields`` (§3.1 of the notes). The
-event of a PushTopic or generic channel is on the bus as JSON already, but for its replay ID.
+out what is null, name their changed fields, have no ``nulledFields`` and ``diffFields`` (§3.1 of the notes), and hold
+the difference of a long text in an object (``{"diff": ...}``, Salesforce's guide to Change Data Capture). The event of
+a PushTopic or generic channel is on the bus as JSON already, but for its replay ID.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ def _change(record: Mapping[str, Any], header: Mapping[str, Any], schema: Mappin
     changed = field_names(header["changedFields"], schema)
     shown = {name: value for name, value in header.items() if name not in _CHANGES_LEFT_OUT}
     body = {name: _given(value) for name, value in record.items() if value is not None and value is not header}
+    body |= {name: {"diff": record[name]} for name in field_names(header["diffFields"], schema)}
     for name in changed:  # what became null is told by a null
         parent, _, child = name.partition(".")
         if not child:

@@ -464,3 +464,41 @@ def test_events_are_on_the_channels_that_list_the_entity(client: SObjectClient, 
     entities = [event["fields"]["ChangeEventHeader"]["entityName"] for event in on_channel]
     assert entities == ["Account", "Contact"]
     assert on_channel[0]["replay_id"] == org.record("/data/AccountChangeEvent")[-1]["replay_id"]
+
+
+def test_gaps_overflow_and_diffs_on_request(client: SObjectClient, org: LocalOrg, feed: Any) -> None:
+    events = feed("/data/ChangeEvents")
+    text = "\n".join(f"This is line {n} of the instructions." for n in range(40))
+    shipment = client.create("Shipment__c", Instructions__c=text)
+    org.knobs(diff_text_characters=1000)
+    client.update("Shipment__c", shipment, Instructions__c=text.replace("line 7 ", "line seven "))
+    org.admin("POST", "/entities/Shipment__c/all_records", {})
+    org.admin("POST", "/entities/Account/all_records", {"change_type": "GAP_UPDATE"})
+    with pytest.raises(AdminError, match="must be one of"):
+        org.admin("POST", "/entities/Account/all_records", {"change_type": "CREATE"})
+    org.knobs(diff_text_characters=None, overflow_changes=2)
+    records = [{"attributes": {"type": name}, "LastName": "A"} for name in ("Account", "Contact", "Contact", "Contact")]
+    assert all(r["success"] for r in client.call("POST", "/composite/sobjects", {"records": records}).json())
+    org.reset_knobs()
+    _, diff, all_shipments, all_accounts, *overflowed = events.take(7)
+
+    assert names(diff, "diffFields", diff["_schema"]) == ["Instructions__c"]
+    assert changed(diff) == {"Instructions__c", "LastModifiedDate"}
+    assert diff["Instructions__c"].splitlines()[2:] == [
+        "@@ -8,1 +8,1 @@",
+        "-This is line 7 of the instructions.",
+        "+This is line seven of the instructions.",
+    ]
+    in_cometd = json.loads(org.record("/data/ChangeEvents", api="streaming")[-6]["payload"])
+    assert in_cometd["payload"]["Instructions__c"] == {"diff": diff["Instructions__c"]}
+    for event, record_id, change_type in ((all_shipments, "a00*", "UPDATE"), (all_accounts, "001*", "GAP_UPDATE")):
+        assert (header(event)["recordIds"], header(event)["changeType"]) == ([record_id], change_type)
+        assert body(event) == {}
+        assert changed(event) == nulled(event) == set()
+    assert [(header(e)["entityName"], header(e)["changeType"]) for e in overflowed] == [
+        ("Account", "CREATE"),
+        ("Contact", "CREATE"),
+        ("Contact", "GAP_OVERFLOW"),
+    ]
+    assert len({header(e)["transactionKey"] for e in overflowed}) == 1
+    assert len(client.query("SELECT Id FROM Contact WHERE LastName = 'A'")) == 3

@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.localorg.bus import BusEvent, EventBus
-from airflow_provider_sfstream.localorg.change_events import Change, Transaction, change_events
+from airflow_provider_sfstream.localorg.change_events import Change, Rules, Transaction, change_events
 from airflow_provider_sfstream.localorg.database import open_database
 from airflow_provider_sfstream.localorg.entities import Entities
 from airflow_provider_sfstream.localorg.entity import Entity
 from airflow_provider_sfstream.localorg.errors import ApiError
 from airflow_provider_sfstream.localorg.schemas import SchemaRegistry
 from airflow_provider_sfstream.localorg.sobjects import Operation, SObjects
+from airflow_provider_sfstream.localorg.text_diffs import text_diff
 from airflow_provider_sfstream.localorg.topics import TopicRegistry
 from airflow_provider_sfstream.protocol.bitmaps import field_names
 
@@ -202,6 +203,54 @@ def test_equal_changes_of_different_entities_are_not_merged() -> None:
     changes = [Change("DELETE", bench.entity(name), f"{i}") for i, name in enumerate(["Account", "Contact", "Account"])]
     events = change_events(changes, transaction)
     assert [event.values["ChangeEventHeader"]["recordIds"] for event in events] == [["0", "2"], ["1"]]
+
+
+def test_what_exceeds_the_changes_of_a_transaction_is_one_overflow_for_each_entity() -> None:
+    bench = Bench()
+    account, contact = bench.entity("Account"), bench.entity("Contact")
+    changes = [
+        Change("CREATE", account, "1", {"Name": "A"}),
+        Change("UPDATE", account, "2", {"Name": "A"}, frozenset({"Name", "Phone"})),
+        Change("DELETE", contact, "3"),
+        Change("DELETE", account, "4"),
+        Change("DELETE", contact, "5"),
+        Change("DELETE", contact, "6"),
+    ]
+    events = change_events(changes, Transaction("key", 1, 1, USER, ""), Rules(overflow_changes=3))
+    headers = [event.values["ChangeEventHeader"] for event in events]
+    assert [(h["entityName"], h["changeType"], h["recordIds"], h["sequenceNumber"]) for h in headers] == [
+        ("Account", "CREATE", ["1"], 1),
+        ("Account", "UPDATE", ["2"], 2),
+        ("Contact", "GAP_OVERFLOW", ["000000000000000AAA"], 3),
+        ("Account", "GAP_OVERFLOW", ["000000000000000AAA"], 4),
+    ]
+    assert {h["transactionKey"] for h in headers} == {"key"}
+
+
+def test_a_long_text_is_sent_as_a_diff_and_a_short_one_whole() -> None:
+    bench = Bench()
+    before = "\n".join(f"line {n}" for n in range(50))
+    after = before.replace("line 7\n", "line seven\n")
+    changes = [
+        Change("UPDATE", bench.entity("Account"), "1", record, frozenset(record), before_record)
+        for record, before_record in (
+            ({"Description": after, "Site": after}, {"Description": before, "Site": before}),
+            ({"Description": "short"}, {"Description": "sharp"}),
+            ({"Description": after}, {}),
+            ({"Description": None}, {"Description": before}),
+        )
+    ]
+    schema = bench.entity("Account").schema()
+    for characters, in_diff in ((100, ["Description"]), (len(after) + 1, []), (None, [])):
+        events = change_events(changes, Transaction("key", 1, 1, USER, ""), Rules(diff_text_characters=characters))
+        headers = [event.values["ChangeEventHeader"] for event in events]
+        assert [field_names(header["diffFields"], schema) for header in headers] == [in_diff, [], [], []]
+        assert [field_names(header["nulledFields"], schema) for header in headers] == [[], [], [], ["Description"]]
+        assert all("Description" in field_names(header["changedFields"], schema) for header in headers)
+        assert events[0].values["Site"] == after
+        assert [event.values["Description"] for event in events[1:]] == ["short", after, None]
+        assert events[0].values["Description"] == (text_diff(before, after) if in_diff else after)
+        assert events[0].as_gap().values["ChangeEventHeader"]["diffFields"] == []
 
 
 def test_records_and_events_are_written_together_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

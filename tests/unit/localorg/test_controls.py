@@ -19,7 +19,9 @@ def test_knobs_turn_together_or_not_at_all() -> None:
     knobs = Knobs()
     knobs.update({"keepalive_seconds": 0.1, "delivery_quota": 5, "clock_offset_seconds": -3})
     assert (knobs.keepalive_seconds, knobs.delivery_quota, knobs.clock_offset_seconds) == (0.1, 5, -3)
-    knobs.update({"delivery_quota": None, "cometd_batch_events": None, "cometd_clients": None})
+    knobs.update(
+        {"delivery_quota": None, "cometd_batch_events": None, "cometd_clients": None, "diff_text_characters": None}
+    )
     before = knobs.as_dict()
     with pytest.raises(ValueError, match="batch_events"):
         knobs.update({"credit_cap": 1, "batch_events": 0})
@@ -37,6 +39,8 @@ def test_knobs_turn_together_or_not_at_all() -> None:
         {"client_idle_end": "no"},
         {"cometd_batch_events": 0},
         {"cometd_connect_seconds": None},
+        {"overflow_changes": None},
+        {"diff_text_characters": 0},
     ],
 )
 def test_knobs_refuse_nonsense(changes: dict[str, Any]) -> None:
