@@ -48,6 +48,24 @@ class HadoopFiles:
 
     def replace_text(self, url: str, text: str) -> None:
         """Write a UTF-8 file, so that a reader sees the old or the new one, never half of one."""
+        self._write(url, text, overwrite=True)
+
+    def create_text(self, url: str, text: str) -> None:
+        """Write a UTF-8 file that must not be there yet, so that a reader sees none or all of it.
+
+        :raises FileExistsError: if it is there.
+        """
+        path, filesystem = self._locate(url)
+        if filesystem.exists(path):
+            raise FileExistsError(url)
+        try:
+            self._write(url, text, overwrite=False)
+        except Exception as error:
+            if "FileAlreadyExistsException" in str(error):
+                raise FileExistsError(url) from error
+            raise
+
+    def _write(self, url: str, text: str, *, overwrite: bool) -> None:
         path, filesystem = self._locate(url)
         folder, _, name = url.rpartition("/")
         temporary, _ = self._locate(f"{folder}/.{name}.{uuid.uuid4().hex}")
@@ -58,7 +76,7 @@ class HadoopFiles:
             stream.close()
         rename = self._jvm.org.apache.hadoop.fs.Options.Rename
         options = self._jvm.java.lang.reflect.Array.newInstance(rename.OVERWRITE.getClass(), 1)
-        options[0] = rename.OVERWRITE
+        options[0] = rename.OVERWRITE if overwrite else rename.NONE
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(path.toUri(), self._configuration)
         context.rename(temporary, path, options)
 
@@ -69,8 +87,15 @@ class HadoopFiles:
             return []
         return sorted(status.getPath().getName() for status in filesystem.listStatus(path) if status.isDirectory())
 
+    def file_names(self, url: str) -> list[str]:
+        """Return the names of the files in a folder, none if it does not exist."""
+        path, filesystem = self._locate(url)
+        if not filesystem.exists(path):
+            return []
+        return sorted(status.getPath().getName() for status in filesystem.listStatus(path) if status.isFile())
+
     def delete(self, url: str) -> None:
-        """Delete a folder and all that is in it."""
+        """Delete a file, or a folder and all that is in it."""
         path, filesystem = self._locate(url)
         filesystem.delete(path, True)
 

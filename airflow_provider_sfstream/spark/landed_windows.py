@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -20,6 +21,9 @@ FORMAT, VERSIONS = "sfstream-manifest", (1,)
 RAW_SCHEMA = (
     "ordinal bigint, replay_id binary, event_id string, schema_id string, payload binary, received_at timestamp"
 )
+
+
+_WINDOW_ID = re.compile(r"[0-9]{8}[A-Za-z0-9_-]{0,100}")
 
 
 class TextFiles(Protocol):
@@ -43,6 +47,30 @@ class LandedWindow:
     first_event_time: datetime | None
     last_event_time: datetime | None
     payload_encoding: str = "avro"
+    api: str = "pubsub"
+    subscription: str = "airflow"
+    kind: str = "live"
+    after: str | None = None
+    through: str | None = None
+    previous_window_id: str | None = None
+    stop_reason: str = "caught_up"
+    has_gap: bool = False
+    manifest_url: str = ""
+
+    @property
+    def stream(self) -> str:
+        """Identifies the window's stream."""
+        return "|".join((self.org_id, self.api, self.topic, self.subscription))
+
+    def manifest_url_of(self, window_id: str) -> str:
+        """Return where the manifest of another window of the stream is.
+
+        :raises ManifestError: if that is no window id.
+        """
+        if not _WINDOW_ID.fullmatch(window_id):
+            raise ManifestError(f"{self.manifest_url} names {window_id!r}, which is no window id. Nothing was written.")
+        windows = self.manifest_url.rsplit("/", 5)[0]
+        return f"{windows}/{window_id[:4]}/{window_id[4:6]}/{window_id[6:8]}/{window_id}/manifest.json"
 
     @classmethod
     def from_json(cls, text: str, url: str) -> LandedWindow:
@@ -67,6 +95,15 @@ class LandedWindow:
                 first_event_time=_time(document["first_event_time"]),
                 last_event_time=_time(document["last_event_time"]),
                 payload_encoding=document["payload_encoding"],
+                api=document["stream"]["api"],
+                subscription=document["stream"]["subscription"],
+                kind=document["kind"],
+                after=document["after"],
+                through=document["through"],
+                previous_window_id=document["previous_window_id"],
+                stop_reason=document["stop_reason"],
+                has_gap=document["gap"] is not None,
+                manifest_url=url,
             )
             if sum(file["rows"] for file in document["files"]) != window.event_count:
                 raise ValueError("its files do not add up to its event count")
@@ -95,18 +132,26 @@ def read_windows(files: TextFiles, manifest_urls: Iterable[str]) -> list[LandedW
     """
     windows: dict[str, LandedWindow] = {}
     for manifest_url in dict.fromkeys(manifest_urls):
-        url = files.url(manifest_url)
-        try:
-            text = files.read_text(url)
-        except FileNotFoundError:
-            raise ManifestError(
-                f"There is no manifest at {manifest_url}. A window exists once its manifest is written: give the "
-                "manifest_url that the drain returned. Nothing was written."
-            ) from None
-        window = LandedWindow.from_json(text, url)
+        window = read_window(files, manifest_url)
         if windows.setdefault(window.window_id, window) != window:
             raise ManifestError(f"Two manifests have the window id {window.window_id}. Nothing was written.")
     return [windows[name] for name in sorted(windows)]
+
+
+def read_window(files: TextFiles, manifest_url: str) -> LandedWindow:
+    """Return the window of one manifest.
+
+    :raises ManifestError: if the manifest is missing or broken.
+    """
+    url = files.url(manifest_url)
+    try:
+        text = files.read_text(url)
+    except FileNotFoundError:
+        raise ManifestError(
+            f"There is no manifest at {manifest_url}. A window exists once its manifest is written: give the "
+            "manifest_url that the drain returned. Nothing was written."
+        ) from None
+    return LandedWindow.from_json(text, url)
 
 
 def read_rows(spark: Any, windows: list[LandedWindow]) -> Any:

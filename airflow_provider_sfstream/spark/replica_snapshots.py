@@ -1,8 +1,8 @@
-"""What a replica consists of at one moment, as one JSON document: ``{output}/_sfstream/replica/snapshots/{number}.json``.
+"""What a replica consists of at one moment, as one document: ``{output}/_sfstream/replica/snapshots/{number}.json``.
 
-The document with the highest number is the replica. It names every file of every table and, for each stream, how far its
-windows are applied, so that rows and progress change together or not at all, for all tables at once. A document never
-changes once it is there, and neither does a file that it names.
+The document with the highest number is the replica. It names every file of every table and, for each stream, how far
+its windows are applied, so that rows and progress change together or not at all, for all tables at once. A document
+never changes once it is there, and neither does a file that it names.
 """
 
 from __future__ import annotations
@@ -104,7 +104,6 @@ class TableState:
     columns: ColumnRegistry = field(default_factory=ColumnRegistry)
     files: dict[int, tuple[str, ...]] = field(default_factory=dict)
     history: tuple[str, ...] | None = None
-    rows: int = 0
     dirty: int = 0
     dirty_list: str | None = None
     flag: Flag | None = None

@@ -1,0 +1,140 @@
+"""Which windows a replica has to take in, given some of them and what it has taken in before. No I/O of its own.
+
+The live windows of a stream are a chain: each names the one before it. A replica follows that chain without a hole, so
+it does not matter which windows it is given, in which order and how often: those it has are left out, and those between
+are found. Backfill windows are left out too: what they hold comes, or has come, with the chain.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
+from airflow_provider_sfstream.spark.landed_windows import LandedWindow
+from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, StreamState
+
+log = logging.getLogger(__name__)
+
+ReadManifest = Callable[[str], LandedWindow]
+CAUGHT_UP = "caught_up"
+
+
+@dataclass(frozen=True)
+class NewWindow:
+    """A window to take in. ``breaks``: events are missing before it, or may be."""
+
+    window: LandedWindow
+    breaks: bool = False
+
+
+def check_windows(windows: Iterable[LandedWindow]) -> None:
+    """Check that change events of these windows can be applied.
+
+    :raises ConfigurationError: if their events lack what an update needs, or they are not change events.
+    """
+    for window in windows:
+        if window.payload_encoding != "avro":
+            raise ConfigurationError(
+                f"Window {window.window_id} of {window.topic} was drained over the Streaming API, whose change events "
+                "do not say which fields became null. Drain the topic with api='pubsub'. Nothing was written."
+            )
+        if not window.topic.startswith("/data/"):
+            raise ConfigurationError(
+                f"{window.topic} has no change events, so no table can be made from it. A replica is made from topics "
+                "such as /data/AccountChangeEvent or /data/ChangeEvents. Nothing was written."
+            )
+
+
+def new_windows(given: Iterable[LandedWindow], state: StreamState | None, read: ReadManifest) -> list[NewWindow]:
+    """Return what has to be taken in, in the order of the stream, so that the replica has all of ``given``.
+
+    :param given: windows of one stream.
+    :param state: how far the replica is; ``None`` if it has nothing of the stream yet. It then begins with the first
+        window given.
+    :param read: reads a manifest.
+    :raises ManifestError: if a window between cannot be read, or two windows follow the same one.
+    """
+    live = {window.window_id: window for window in given if window.kind == "live"}
+    chain = _Chain(state, live, read)
+    for window_id in sorted(live):
+        chain.reach(live[window_id])
+    return chain.added
+
+
+class _Chain:
+    """What a replica has, and what is to be added to it."""
+
+    def __init__(self, state: StreamState | None, given: dict[str, LandedWindow], read: ReadManifest) -> None:
+        self.added: list[NewWindow] = []
+        self._state = state
+        self._given = given
+        self._read = read
+        self._known = set(state.recent) if state else set()
+        self._last = state.last.window_id if state else None
+
+    def reach(self, window: LandedWindow) -> None:
+        """Add what is missing up to ``window``."""
+        if window.window_id in self._known or self._is_behind(window):
+            log.info("Window %s is applied already.", window.window_id)
+            return
+        path = [window]
+        while (before := self._before(path[-1])) is not None:
+            if before.window_id in {each.window_id for each in path}:
+                raise ManifestError(f"The windows before {window.window_id} are in a circle. Nothing was written.")
+            path.append(before)
+        for each in reversed(path):
+            self.added.append(NewWindow(each, self._breaks(each)))
+            self._known.add(each.window_id)
+            self._last = each.window_id
+
+    def _before(self, window: LandedWindow) -> LandedWindow | None:
+        """Return the window before ``window`` that has to be added first, ``None`` if there is none."""
+        name = window.previous_window_id
+        if name is None or name == self._last:
+            return None
+        if name in self._known:
+            raise ManifestError(
+                f"Window {window.window_id} follows {name}, and so does another window, which the replica has applied. "
+                "Only one of the two belongs to the stream; see the replay store for which. Nothing was written."
+            )
+        if name in self._given:
+            return self._given[name]
+        return None if self._last is None else self._read(window.manifest_url_of(name))
+
+    def _breaks(self, window: LandedWindow) -> bool:
+        if window.has_gap:
+            return True
+        if self._last is None or window.previous_window_id == self._last:
+            return False
+        # The chain begins anew: the position was set by hand, or the replay store was replaced.
+        through = self.added[-1].window.through if self.added else self._state and self._state.through
+        return through is None or window.after != through
+
+    def _is_behind(self, window: LandedWindow) -> bool:
+        """Tell whether the window comes before those that the state still remembers."""
+        if self._state is None:
+            return False
+        last = self._state.last
+        oldest = self._read(last.manifest_url).manifest_url_of(self._state.recent[0])
+        seen: set[str] = set()
+        try:
+            before = self._read(oldest)
+            while (name := before.previous_window_id) is not None and name not in seen:
+                if name == window.window_id:
+                    return True
+                seen.add(name)
+                before = self._read(before.manifest_url_of(name))
+        except ManifestError:
+            pass  # removed since: whatever was before it is not to be found
+        return False
+
+
+def numbered(windows: Iterable[LandedWindow], first_sequence: int) -> list[AppliedWindow]:
+    """Return windows with the sequence that the first event of each gets."""
+    applied = []
+    for window in windows:
+        applied.append(AppliedWindow(window.window_id, window.manifest_url, first_sequence, window.event_count))
+        first_sequence += window.event_count
+    return applied
