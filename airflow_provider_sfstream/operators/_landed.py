@@ -63,7 +63,7 @@ def _flat(windows: Any) -> Iterator[str | dict[str, Any]]:
         raise ConfigurationError(f"windows has a {type(windows).__name__}. Give results of a drain, or manifest URLs.")
 
 
-def _manifests(given: str | dict[str, Any]) -> list[str]:
+def _manifests(given: str | dict[str, Any], *, with_empty: bool = False) -> list[str]:
     if isinstance(given, str):
         if given.startswith(("{", "[")) or not given.endswith(".json"):
             raise ConfigurationError(
@@ -72,11 +72,21 @@ def _manifests(given: str | dict[str, Any]) -> list[str]:
             )
         return [given]
     if _is_interval(given):
-        return [url for window in given["windows"] for url in _manifests(window)]
+        return [url for window in given["windows"] for url in _manifests(window, with_empty=with_empty)]
     url = given.get("manifest_url")
     if not isinstance(url, str):
         raise ConfigurationError("windows has a dict without manifest_url. Give the result of a drain.")
-    return [url] if given.get("event_count") != 0 else []
+    return [url] if with_empty or given.get("event_count") != 0 else []
+
+
+def all_manifests(windows: Any) -> tuple[tuple[str, ...], bool]:
+    """Return the manifest URLs of all windows, those without events too, and whether all are known to have none.
+
+    :raises ConfigurationError: if something else is among the windows.
+    """
+    given = list(_flat(windows))
+    manifests = [url for each in given for url in _manifests(each, with_empty=True)]
+    return tuple(dict.fromkeys(manifests)), not any(url for each in given for url in _manifests(each))
 
 
 def _bounds(given: str | dict[str, Any]) -> tuple[str, str] | None:

@@ -25,14 +25,18 @@ _FILE_NAME = re.compile(r"(\d{12})\.json")
 TableFormat = Literal["parquet", "delta", "iceberg"]
 
 
-class SnapshotFiles(Protocol):
-    """Where snapshots are kept."""
+class ReadableFiles(Protocol):
+    """Where snapshots are read from."""
 
     def read_text(self, url: str) -> str: ...
 
-    def create_text(self, url: str, text: str) -> None: ...
-
     def file_names(self, url: str) -> list[str]: ...
+
+
+class WritableFiles(ReadableFiles, Protocol):
+    """Where snapshots are kept."""
+
+    def create_text(self, url: str, text: str) -> None: ...
 
     def delete(self, url: str) -> None: ...
 
@@ -171,21 +175,21 @@ class Snapshot:
             ) from error
 
 
-class SnapshotStore:
+class SnapshotReader:
     """The snapshots below one output folder.
 
     :param files: the storage.
     :param base: the output folder, as the storage names it.
     """
 
-    def __init__(self, files: SnapshotFiles, base: str) -> None:
-        self._files = files
+    def __init__(self, files: ReadableFiles, base: str) -> None:
+        self._reads = files
         self._folder = f"{base}/_sfstream/replica/snapshots"
 
     def current(self) -> Snapshot:
-        """Return the replica as it is now.
+        """Return the replica as it is now; its number is 0 where there is none.
 
-        :raises ConfigurationError: if the newest snapshot cannot be read.
+        :raises ConfigurationError: if the newest snapshot cannot be understood.
         """
         numbers = self._numbers()
         return self.read(numbers[-1]) if numbers else Snapshot()
@@ -196,7 +200,22 @@ class SnapshotStore:
         :raises FileNotFoundError: if it is not kept any longer.
         """
         url = self._url(number)
-        return Snapshot.from_json(self._files.read_text(url), url)
+        return Snapshot.from_json(self._reads.read_text(url), url)
+
+    def _numbers(self) -> list[int]:
+        names = map(_FILE_NAME.fullmatch, self._reads.file_names(self._folder))
+        return sorted(int(match[1]) for match in names if match)
+
+    def _url(self, number: int) -> str:
+        return f"{self._folder}/{number:012d}.json"
+
+
+class SnapshotStore(SnapshotReader):
+    """The snapshots below one output folder, for the job that writes them."""
+
+    def __init__(self, files: WritableFiles, base: str) -> None:
+        super().__init__(files, base)
+        self._files = files
 
     def publish(self, snapshot: Snapshot) -> None:
         """Make ``snapshot`` the replica.
@@ -219,13 +238,6 @@ class SnapshotStore:
         for number in numbers[:-keep]:
             self._files.delete(self._url(number))
         return [self.read(number) for number in numbers[-keep:]]
-
-    def _numbers(self) -> list[int]:
-        names = map(_FILE_NAME.fullmatch, self._files.file_names(self._folder))
-        return sorted(int(match[1]) for match in names if match)
-
-    def _url(self, number: int) -> str:
-        return f"{self._folder}/{number:012d}.json"
 
 
 def _stream_to_document(state: StreamState) -> dict[str, Any]:

@@ -1,0 +1,39 @@
+"""What operators read of a replica: its current snapshot, on the worker, through Airflow's object storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.spark.replica_snapshots import Snapshot
+
+
+class WorkerFiles:
+    """The files of a replica, as :class:`SnapshotStore` reads them.
+
+    :param conn_id: Airflow connection of the storage, where it needs one.
+    """
+
+    def __init__(self, conn_id: str | None) -> None:
+        self._conn_id = conn_id
+
+    def read_text(self, url: str) -> str:
+        from airflow.sdk import ObjectStoragePath
+
+        return ObjectStoragePath(url, conn_id=self._conn_id).read_text()
+
+    def file_names(self, url: str) -> list[str]:
+        from airflow.sdk import ObjectStoragePath
+
+        folder = ObjectStoragePath(url, conn_id=self._conn_id)
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def read_snapshot(output_url: str, output_conn_id: str | None) -> Snapshot:
+    """Return the replica below ``output_url`` as it is now; its number is 0 where there is none.
+
+    :raises ConfigurationError: if its newest snapshot cannot be understood.
+    """
+    from airflow_provider_sfstream.spark.replica_snapshots import SnapshotReader
+
+    return SnapshotReader(WorkerFiles(output_conn_id), output_url.rstrip("/")).current()

@@ -1,0 +1,103 @@
+"""Apply landed change events to replica tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.operators._landed import all_manifests
+from airflow_provider_sfstream.operators._parts import airflow_errors
+from airflow_provider_sfstream.operators._replica import read_snapshot
+from airflow_provider_sfstream.operators._spark_job import SparkJobOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_CHOICES = {"table_format": ("parquet", "delta", "iceberg"), "deletes": ("soft", "hard")}
+
+
+class SparkSubmitReplicaOperator(SparkJobOperator):
+    """Run the ``replica`` job: apply change events of landed windows to one table for each Salesforce object.
+
+    The tables follow the live windows of the stream without a hole: windows applied already are left out, windows
+    between are found by the job. So a retry, a clear, a run before the retry of an earlier one, or a backfill change
+    nothing that they should not. What the events alone cannot tell (gaps, records from before the stream) is marked
+    dirty; :class:`RefreshDirtyRecordsOperator` fetches it.
+
+    One job at a time may write below one ``output_url``, refreshes included (``max_active_runs=1``, or a pool of one
+    slot for all DAGs that share it).
+
+    The XCom result is the job's metrics: ``windows`` applied, ``events`` in them, ``held`` events of a transaction
+    whose rest is yet to come, ``quarantined``, ``snapshot``, ``tables`` (of each: ``rows`` rewritten, ``deleted``,
+    ``dirty`` rows in all, ``flag``) and ``seconds``; ``None`` where the worker cannot read the metrics file at
+    ``{output_url}/_sfstream/metrics/``. Without events, and with none held, the task is skipped.
+
+    :param windows: what to apply: the XCom result of a drain of change events over the Pub/Sub API, a manifest URL,
+        or a list of these. (templated)
+    :param output_url: folder of the replica, as a URL that Spark can write to. (templated)
+    :param table_format: ``"parquet"``, or ``"delta"`` or ``"iceberg"`` with their packages on the Spark connection
+        (docs/replica-table-formats.md). It cannot be changed for a table that exists.
+    :param deletes: ``"soft"`` keeps deleted records with ``_deleted``; ``"hard"`` removes them.
+    :param history: keep every version of each record too (docs/replica-history.md).
+    :param buckets: into how many parts new tables are divided by record id. A run rewrites only the parts that have
+        a changed record.
+    :param keep_snapshots: how many snapshots, and so how many runs back, readers may still be reading.
+    :param output_conn_id: Airflow connection with which the worker reads the replica's state and the metrics file,
+        where it needs one. The job itself uses Spark's credentials. (templated)
+    :param conn_id: Airflow connection that names the Spark master.
+    """
+
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "windows")
+
+    def __init__(
+        self,
+        *,
+        windows: Any,
+        output_url: str,
+        table_format: Literal["parquet", "delta", "iceberg"] = "parquet",
+        deletes: Literal["soft", "hard"] = "soft",
+        history: bool = False,
+        buckets: int = 64,
+        keep_snapshots: int = 10,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for argument, value in (("table_format", table_format), ("deletes", deletes)):
+            if value not in _CHOICES[argument]:
+                raise ConfigurationError(f"{argument}={value!r}: use one of {', '.join(_CHOICES[argument])}.")
+        for argument, number in (("buckets", buckets), ("keep_snapshots", keep_snapshots)):
+            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+                raise ConfigurationError(f"{argument}={number!r} must be a whole number above zero.")
+        super().__init__(script="replica.py", output_url=output_url, name=name or "sfstream-replica", **kwargs)
+        self.windows = windows
+        self.table_format = table_format
+        self.deletes = deletes
+        self.history = history
+        self.buckets = buckets
+        self.keep_snapshots = keep_snapshots
+
+    def execute(self, context: Context) -> dict[str, Any] | None:
+        """Submit the job and wait for it; return its metrics."""
+        with airflow_errors():
+            manifests, are_empty = all_manifests(self.windows)
+            self.check_output()
+        if not manifests or (are_empty and not self._holds_events()):
+            raise AirflowSkipException("There are no windows with events to apply.")
+        arguments = [part for url in manifests for part in ("--manifest", url)]
+        arguments += ["--table-format", self.table_format, "--deletes", self.deletes]
+        arguments += ["--buckets", str(self.buckets), "--keep-snapshots", str(self.keep_snapshots)]
+        if self.history:
+            arguments.append("--history")
+        return self.submit(context, arguments)
+
+    def _holds_events(self) -> bool:
+        """Tell whether an empty window may complete a transaction of which events are held back."""
+        try:
+            snapshot = read_snapshot(self.output_url, self.output_conn_id)
+        except Exception as error:  # whatever keeps the worker from knowing: the job itself will know
+            self.log.warning("The replica at %s cannot be read here (%s); starting the job.", self.output_url, error)
+            return True
+        return any(stream.held for stream in snapshot.streams.values())
