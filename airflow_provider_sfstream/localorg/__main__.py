@@ -23,6 +23,8 @@ from airflow_provider_sfstream.localorg.pubsub_service import OPTIONS, PubSubSer
 from airflow_provider_sfstream.localorg.topics import read_topics_file
 
 _GRACE_SECONDS = 0.5
+_LONGEST_URL = 16_384
+"""Bytes, as at Salesforce (REST API guide, "Status Codes and Error Responses", 414)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,7 +106,8 @@ def _ready_line(org: Org, http_port: int, https_port: int, grpc_port: int, grpc_
 async def _http_servers(org: Org, options: argparse.Namespace) -> AsyncIterator[tuple[int, int]]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(org.tls.certificate, org.tls.key)
-    runner = web.AppRunner(make_app(org), access_log=None, shutdown_timeout=_GRACE_SECONDS)
+    limits = {"max_line_size": _LONGEST_URL, "max_field_size": _LONGEST_URL}
+    runner = web.AppRunner(make_app(org), access_log=None, shutdown_timeout=_GRACE_SECONDS, **limits)
     await runner.setup()
     try:
         await web.TCPSite(runner, str(options.host), options.http_port).start()

@@ -1,4 +1,4 @@
-"""The REST API under ``/services/data``: versions, records, collections, queries and event schemas."""
+"""The REST API under ``/services/data``: versions, records, collections, queries, query jobs and event schemas."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from airflow_provider_sfstream.localorg import (
+    bulk_query,
     entity_admin,
     rest_collections,
     rest_events,
@@ -33,6 +34,7 @@ def routes(org: Org) -> list[web.RouteDef]:
         *rest_records.routes(org),
         *rest_collections.routes(org),
         *rest_query.routes(org),
+        *bulk_query.routes(org),
         *tooling.routes(org),
         *entity_admin.routes(org),
         web.route("*", "/services/data/{rest:.*}", _nothing),
@@ -50,7 +52,8 @@ async def _versions(request: web.Request) -> web.Response:
 
 async def _resources(call: Call) -> Answer:
     return 200, {
-        name: f"{call.base}/{name}" for name in ("sobjects", "query", "queryAll", "composite", "event", "tooling")
+        name: f"{call.base}/{name}"
+        for name in ("sobjects", "query", "queryAll", "composite", "event", "jobs", "tooling")
     }
 
 

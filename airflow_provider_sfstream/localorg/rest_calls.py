@@ -96,7 +96,7 @@ def route(org: Org, method: str, path: str, endpoint: Endpoint) -> web.RouteDef:
 
     async def handle(request: web.Request) -> web.Response:
         try:
-            status, body = await endpoint(_call(org, request))
+            status, body = await endpoint(call_of(org, request))
         except ApiError as error:
             return web.json_response([error.as_error()], status=error.status)
         return web.Response(status=status) if body is None else web.json_response(body, status=status)
@@ -104,7 +104,11 @@ def route(org: Org, method: str, path: str, endpoint: Endpoint) -> web.RouteDef:
     return web.route(method, BASE + path + "{slash:/?}", handle)
 
 
-def _call(org: Org, request: web.Request) -> Call:
+def call_of(org: Org, request: web.Request) -> Call:
+    """Return a request with its session.
+
+    :raises ApiError: ``INVALID_SESSION_ID``, or ``NOT_FOUND`` for an API version that there is not.
+    """
     session = org.sessions.check(bearer_token(request.headers.get("Authorization")))
     if session is None:
         raise ApiError("INVALID_SESSION_ID", "Session expired or invalid", status=401)
