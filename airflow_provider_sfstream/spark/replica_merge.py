@@ -1,0 +1,112 @@
+"""Folded rows, and how a table's new row follows from its former one: Spark expressions only, no Python for old rows.
+
+The expressions serve every table format: they say what becomes of a pair of ``base`` (the row, null if missing) and
+``change`` (the folded row, null if nothing changed), however the pairs are made.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from airflow_provider_sfstream.spark.avro_columns import ColumnType
+from airflow_provider_sfstream.spark.change_fold import folded_rows, folded_schema
+from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
+
+Deletes = Literal["soft", "hard"]
+DROPPED = "_dropped"
+"""True for a row that does not stay in the table."""
+
+SETTINGS = {
+    # A join on bucket and Id may use what is partitioned by bucket alone.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+    # Objects have hundreds of fields. Beyond 100, Spark gives up its compiled code and its columnar reader.
+    "spark.sql.codegen.maxFields": "2000",
+}
+"""What a session must have set for these expressions to be planned well."""
+
+
+def with_bucket(rows: Any, buckets: int) -> Any:
+    """Return rows that have an ``Id`` with their bucket."""
+    from pyspark.sql import functions as f
+
+    return rows.withColumn(BUCKET, f.pmod(f.xxhash64("Id"), f.lit(buckets)).cast("int"))
+
+
+def folded_changes(changes: Any, columns: dict[str, ColumnType], partitions: int, buckets: int) -> Any:
+    """Return one folded row with its bucket for each record that has change rows.
+
+    :param changes: change rows, in any order.
+    :param columns: the table's columns, in the order of the bits of ``_set``.
+    :param partitions: how many tasks fold; a record's changes are all in one.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    ordered = changes.repartition(partitions, "Id").sortWithinPartitions("Id", "_sequence")
+    return with_bucket(ordered.mapInArrow(folded_rows(columns), from_arrow_schema(folded_schema(columns))), buckets)
+
+
+def joined(base: Any, change: Any, partitions: int) -> Any:
+    """Return ``base`` and ``change``, structs of the two sides' columns, by ``_bucket`` and ``Id``.
+
+    Every row of either side comes once, so ``Id`` must be unique in each. Rows of a bucket are in one task.
+    """
+    from pyspark.sql import functions as f
+
+    def side(rows: Any, name: str) -> Any:
+        members = [column for column in rows.columns if column != BUCKET]
+        return rows.repartition(partitions, BUCKET).select(BUCKET, "Id", f.struct(*members).alias(name))
+
+    # The base is streamed past a hash table of the changes: no sort of the wide rows.
+    return side(base, "base").join(side(change, "change").hint("shuffle_hash"), [BUCKET, "Id"], "full_outer")
+
+
+def merged_columns(columns: dict[str, ColumnType], *, deletes: Deletes) -> list[Any]:
+    """Return the columns of the table's new row over ``base`` and ``change``, and :data:`DROPPED`.
+
+    1. A change that the row has seen already changes nothing: running a window twice is harmless.
+    2. A dirty row, and one fetched after all of these changes, notes that it has seen them, and no more.
+    3. Else the columns that the change sets are the change's. The row is dirty after a gap, and if it is new and none
+       of its changes has the whole record.
+    4. With hard deletes, a row whose record is deleted is dropped, unless a gap came after.
+    """
+    from pyspark.sql import functions as f
+
+    base, change = f.col("base"), f.col("change")
+    false = f.lit(False)
+    exists = base["Id"].isNotNull()
+    unseen = change["Id"].isNotNull() & ~f.coalesce(base["_sequence"] >= change["_sequence"], false)
+    ignores = base["_dirty"] | (change["_seen_commit_time"] < base["_refreshed_at"])
+    applies = unseen & ~f.coalesce(ignores, false)
+    gap = change["_dirty_reason"].isNotNull()
+    unknown = ~exists & ~change["_full"]
+
+    def changed(new: Any, name: str) -> Any:
+        return f.when(applies, new).otherwise(base[name]).alias(name)
+
+    envelope = {
+        "Id": f.coalesce(base["Id"], change["Id"]).alias("Id"),
+        "_deleted": changed(f.coalesce(change["_deleted"], base["_deleted"], false), "_deleted"),
+        "_dirty": changed(gap | unknown, "_dirty"),
+        "_dirty_since": changed(
+            f.when(gap, change["_dirty_since"]).when(unknown, change["_commit_time"]), "_dirty_since"
+        ),
+        "_dirty_reason": changed(
+            f.when(gap, change["_dirty_reason"]).when(unknown, f.lit("unknown_record")), "_dirty_reason"
+        ),
+        "_sequence": f.when(unseen, change["_sequence"]).otherwise(base["_sequence"]).alias("_sequence"),
+        "_refreshed_at": base["_refreshed_at"].alias("_refreshed_at"),
+    }
+    for name in ("_replay_id", "_commit_time", "_transaction_key"):
+        envelope[name] = changed(change[name], name)
+    own = [
+        f.when(applies & _is_set(change["_set"], number), change[name]).otherwise(base[name]).alias(name)
+        for number, name in enumerate(columns)
+    ]
+    dropped = f.coalesce(applies & change["_deleted"] & ~gap, false) if deletes == "hard" else false
+    return [*(envelope[name] for name in TABLE_ENVELOPE), *own, dropped.alias(DROPPED)]
+
+
+def _is_set(words: Any, number: int) -> Any:
+    from pyspark.sql import functions as f
+
+    return f.getbit(f.get(words, number // 64), f.lit(number % 64)) == 1
