@@ -106,7 +106,7 @@ def _ready_line(org: Org, http_port: int, https_port: int, grpc_port: int, grpc_
 async def _http_servers(org: Org, options: argparse.Namespace) -> AsyncIterator[tuple[int, int]]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(org.tls.certificate, org.tls.key)
-    limits = {"max_line_size": _LONGEST_URL, "max_field_size": _LONGEST_URL}
+    limits: dict[str, Any] = {"max_line_size": _LONGEST_URL, "max_field_size": _LONGEST_URL}
     runner = web.AppRunner(make_app(org), access_log=None, shutdown_timeout=_GRACE_SECONDS, **limits)
     await runner.setup()
     try:
