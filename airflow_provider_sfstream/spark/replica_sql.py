@@ -55,14 +55,14 @@ def merge(table: str, source: str, columns: Sequence[str], condition: str) -> st
     """
     names = [quoted(name) for name in columns]
     settings = ", ".join(f"target.{name} = source.{name}" for name in names if name not in _FIXED)
-    values = ", ".join(f"source.{name}" for name in names)
+    listed = f"({', '.join(names)}) VALUES ({', '.join(f'source.{name}' for name in names)})"
     dropped = f"source.{quoted(DROPPED)}"
     clauses = (
         f"MERGE INTO {table} AS target",
         f"USING {source} AS source ON {condition}",
         f"WHEN MATCHED AND {dropped} THEN DELETE",
         f"WHEN MATCHED THEN UPDATE SET {settings}",
-        f"WHEN NOT MATCHED AND NOT {dropped} THEN INSERT ({', '.join(names)}) VALUES ({values})",
+        f"WHEN NOT MATCHED AND NOT {dropped} THEN INSERT {listed}",
     )
     return " ".join(clauses)
 
