@@ -1,0 +1,79 @@
+"""Spark application: landed change events, or records fetched anew, in; replica tables of Salesforce objects out.
+
+``spark-submit replica.py --manifest URL [--manifest URL ...] --output URL``, or ``--refresh URL`` in place of the
+manifests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parent.parent.parent
+if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
+    sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
+
+from airflow_provider_sfstream.spark.executor_package import is_shipped, write_executor_package  # noqa: E402
+from airflow_provider_sfstream.spark.replica_job import ReplicaOptions, run  # noqa: E402
+
+METRICS_PREFIX = "replica metrics: "
+
+
+def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
+    """Return the options of a command line; exits with a message if they cannot be used."""
+    parser = argparse.ArgumentParser(prog="replica.py", description=__doc__)
+    parser.add_argument("--manifest", action="append", default=[], metavar="URL", help="manifest.json of a window")
+    parser.add_argument("--refresh", metavar="URL", help="refresh.json of records that were fetched")
+    parser.add_argument("--output", required=True, metavar="URL", help="folder of the tables")
+    parser.add_argument("--table-format", choices=("parquet", "delta", "iceberg"), default="parquet")
+    parser.add_argument("--deletes", choices=("soft", "hard"), default="soft")
+    parser.add_argument("--history", action="store_true", help="keep every version of each record too")
+    parser.add_argument("--buckets", type=int, default=64, help="parts of a new table")
+    parser.add_argument("--keep-snapshots", type=int, default=10)
+    parser.add_argument("--decoder", choices=("auto", "fastavro"), default="auto")
+    parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
+    given = parser.parse_args(arguments)
+    if bool(given.manifest) == bool(given.refresh):
+        parser.error("give at least one --manifest, or --refresh")
+    if given.buckets < 1 or given.keep_snapshots < 1:
+        parser.error("--buckets and --keep-snapshots must be above zero")
+    return ReplicaOptions(
+        output=given.output,
+        manifests=tuple(given.manifest),
+        refresh=given.refresh,
+        table_format=given.table_format,
+        deletes=given.deletes,
+        history=given.history,
+        buckets=given.buckets,
+        keep_snapshots=given.keep_snapshots,
+        decoder=given.decoder,
+        metrics_file=given.metrics_file,
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the job in a session of its own, and print its metrics as the last line."""
+    options = parse_arguments(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.appName("sfstream-replica").getOrCreate()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            if not is_shipped(spark):
+                spark.sparkContext.addPyFile(str(write_executor_package(folder)))
+            metrics = run(spark, options)
+        print(METRICS_PREFIX + json.dumps(asdict(metrics)), flush=True)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

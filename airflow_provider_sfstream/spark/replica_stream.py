@@ -1,0 +1,286 @@
+"""One stream's part of a run: from windows to the state of every table that their events change."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.landed_windows import LandedWindow, read_rows
+from airflow_provider_sfstream.spark.replica_columns import entity_of
+from airflow_provider_sfstream.spark.replica_snapshots import (
+    REMEMBERED_WINDOWS,
+    AppliedWindow,
+    Flag,
+    Snapshot,
+    StreamState,
+    TableState,
+)
+from airflow_provider_sfstream.spark.replica_tables import Changes, ReplicaTables
+from airflow_provider_sfstream.spark.replica_transactions import last_whole_sequence
+from airflow_provider_sfstream.spark.replica_windows import CAUGHT_UP, NewWindow, ReadManifest, new_windows, numbered
+from airflow_provider_sfstream.spark.table_plans import Schemas, read_schemas
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.spark.replica_job import ReplicaMetrics, ReplicaOptions
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Landed:
+    """A window with rows, and the place of its events in the stream."""
+
+    window: LandedWindow
+    place: AppliedWindow
+
+    @property
+    def last_sequence(self) -> int:
+        return self.place.first_sequence + self.place.event_count - 1
+
+
+@dataclass(frozen=True)
+class _Survey:
+    """What is in the landed rows: schema ids, and the sequence at which events repeat that were applied before."""
+
+    schema_ids: frozenset[str | None]
+    repeated_through: int | None
+
+
+@dataclass(frozen=True)
+class _EventSchemas:
+    """The schemas of change events by table and id, and why others cannot be used."""
+
+    tables: dict[str, dict[str, str]]
+    refused: dict[str, str]
+
+    @classmethod
+    def of(cls, schemas: Schemas) -> _EventSchemas:
+        tables: dict[str, dict[str, str]] = {}
+        refused = dict(schemas.refused)
+        for schema_id, text in sorted(pair for ids in schemas.tables.values() for pair in ids.items()):
+            try:
+                tables.setdefault(entity_of(json.loads(text)), {})[schema_id] = text
+            except ValueError as error:
+                refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
+        return cls(tables, refused)
+
+    def usable(self) -> dict[str, str]:
+        """Return all usable schemas by id."""
+        return {schema_id: text for ids in self.tables.values() for schema_id, text in ids.items()}
+
+
+class StreamRun:
+    """Takes in windows of one stream.
+
+    :param given: windows of that stream.
+    :param read: reads the manifest of another one.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        files: HadoopFiles,
+        tables: ReplicaTables,
+        snapshot: Snapshot,
+        given: Sequence[LandedWindow],
+        read: ReadManifest,
+        options: ReplicaOptions,
+    ) -> None:
+        self._spark, self._files, self._tables = spark, files, tables
+        self._snapshot, self._given, self._read, self._options = snapshot, given, read, options
+        self._key = given[0].stream
+        self._state = snapshot.streams.get(self._key)
+
+    def run(self, metrics: ReplicaMetrics) -> Snapshot | None:
+        """Return the snapshot that follows; ``None`` if the replica has all of it already."""
+        new = new_windows(self._given, self._state, self._read)
+        if not new:
+            return None
+        places = numbered([each.window for each in new], self._state.next_sequence if self._state else 1)
+        landed = [*self._held(), *(_Landed(one.window, place) for one, place in zip(new, places, strict=True))]
+        with_rows = [each for each in landed if each.window.files]
+        metrics.windows += [place.window_id for place in places]
+        metrics.events += sum(place.event_count for place in places)
+        changed: dict[str, TableState] = {}
+        start = end = self._state.applied_sequence if self._state else 0
+        if with_rows:
+            rows = read_rows(self._spark, [each.window for each in with_rows])
+            rows = rows.withColumn("_sequence", _sequence(with_rows))
+            survey = self._survey(rows, with_rows)
+            start = max(start, survey.repeated_through or 0)
+            schemas = _EventSchemas.of(read_schemas(self._files, [each.window for each in with_rows]))
+            end = self._end(rows, with_rows, schemas, start, new[-1].window)
+            changed = self._apply(rows, with_rows, survey, schemas, (start, end), metrics)
+        changed = self._flag_breaks(changed, new, places, start)
+        state = self._state_after(landed, places, new[-1].window, end, rows if with_rows else None)
+        metrics.held += state.next_sequence - 1 - state.applied_sequence
+        return self._snapshot.next({self._key: state}, changed, datetime.now(UTC))
+
+    def _held(self) -> list[_Landed]:
+        """Return the windows whose last transaction was held back."""
+        held = self._state.held if self._state else ()
+        return [_Landed(self._read(place.manifest_url), place) for place in held]
+
+    def _survey(self, rows: Any, landed: Sequence[_Landed]) -> _Survey:
+        """Look through the narrow columns once, comparing the numbers of rows with the manifests."""
+        from pyspark.sql import functions as f
+
+        applied = bytes.fromhex((self._state and self._state.applied_replay_id) or "")
+        again = f.when(f.col("replay_id") == f.lit(bytearray(applied)), f.col("_sequence"))
+        counted: Counter[int] = Counter()
+        ids: set[str | None] = set()
+        repeated: list[int] = []
+        grouped = rows.groupBy("schema_id", "window").agg(f.count(f.lit(1)).alias("rows"), f.max(again).alias("again"))
+        for row in grouped.collect():
+            counted[row["window"]] += row["rows"]
+            ids.add(row["schema_id"])
+            if applied and row["again"] is not None:
+                repeated.append(row["again"])
+        for number, each in enumerate(landed):
+            if counted[number] != each.place.event_count:
+                raise ConfigurationError(
+                    f"Window {each.window.window_id} has {counted[number]} rows in its files, its manifest counts "
+                    f"{each.place.event_count}. Its files were changed after landing. Nothing was published."
+                )
+        return _Survey(frozenset(ids), max(repeated, default=None))
+
+    def _end(
+        self, rows: Any, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow
+    ) -> int:
+        """Return the sequence of the last event to apply: all, if the drain had caught up with the stream."""
+        from pyspark.sql import functions as f
+
+        if newest.stop_reason == CAUGHT_UP:
+            return max(each.last_sequence for each in landed)
+        numbers = [number for number, each in enumerate(landed) if each.last_sequence > start]
+        firsts = tuple(each.place.first_sequence for each in landed)
+        unapplied = rows.where(f.col("_sequence") > start)
+        found = last_whole_sequence(unapplied, schemas.usable(), firsts, numbers[::-1], self._options.decoder)
+        return start if found is None else found
+
+    def _apply(
+        self,
+        rows: Any,
+        landed: Sequence[_Landed],
+        survey: _Survey,
+        schemas: _EventSchemas,
+        span: tuple[int, int],
+        metrics: ReplicaMetrics,
+    ) -> dict[str, TableState]:
+        """Apply the events of ``(start, end]`` to their tables; return those that are other than before."""
+        from pyspark.sql import functions as f
+
+        if span[1] <= span[0]:
+            return {}
+        changes = Changes(
+            rows=rows.where(f.col("_sequence").between(span[0] + 1, span[1])),
+            landed=rows,
+            first_sequences=tuple(each.place.first_sequence for each in landed),
+            windows=tuple(each.window for each in landed),
+            refused=schemas.refused,
+            decoder=self._options.decoder,
+        )
+        tables = self._tables_of(schemas, survey.schema_ids, landed, span[0])
+        changed: dict[str, TableState] = {}
+        for name, (table, ids) in sorted(tables.items()):
+            changed[name] = self._tables.apply(name, table, changes, ids, metrics)
+        if self._tables.quarantine(changes, survey.schema_ids - schemas.usable().keys(), metrics):
+            # Of which table these events are is not known.
+            changed = self._flag_all(changed, "undecodable", changes.since(), span[1])
+        return changed
+
+    def _tables_of(
+        self, schemas: _EventSchemas, present: Iterable[str | None], landed: Sequence[_Landed], start: int
+    ) -> dict[str, tuple[TableState, dict[str, str]]]:
+        """Return the tables that events are for, each with its schemas by id.
+
+        :raises ConfigurationError: if a table is made from another stream, or kept in another format.
+        """
+        found: dict[str, tuple[TableState, dict[str, str]]] = {}
+        wanted = set(present)
+        for name, ids in schemas.tables.items():
+            used = {id_: text for id_, text in ids.items() if id_ in wanted}
+            if not used:
+                continue
+            known = self._snapshot.tables.get(name)
+            table = self._new_table(landed, start) if known is None else self._checked(name, known)
+            found[name] = (table, used)
+        return found
+
+    def _new_table(self, landed: Sequence[_Landed], start: int) -> TableState:
+        times = [each.window.first_event_time for each in landed if each.window.first_event_time]
+        since = min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
+        return TableState(
+            stream=self._key,
+            table_format=self._options.table_format,
+            buckets=self._options.buckets,
+            flag=Flag("new", since, start),
+        )
+
+    def _checked(self, name: str, table: TableState) -> TableState:
+        if table.stream != self._key:
+            raise ConfigurationError(
+                f"The replica of {name} is made from the stream {table.stream}, these windows are of {self._key}. "
+                "Between two streams there is no order: give each an output_url of its own. Nothing was published."
+            )
+        if table.table_format != self._options.table_format:
+            raise ConfigurationError(
+                f"The replica of {name} is a {table.table_format} table; table_format={self._options.table_format!r} "
+                "needs another output_url. Nothing was published."
+            )
+        return table
+
+    def _flag_breaks(
+        self, changed: dict[str, TableState], new: Sequence[NewWindow], places: Sequence[AppliedWindow], start: int
+    ) -> dict[str, TableState]:
+        """Flag every table of the stream where events before a window are missing."""
+        for one, place in zip(new, places, strict=True):
+            # Where the applied events come again after the break, nothing is missing.
+            if one.breaks and place.first_sequence > start and self._state is not None:
+                since = one.window.first_event_time or datetime.now(UTC)
+                log.warning("Events before window %s are missing: all tables of %s.", place.window_id, self._key)
+                changed = self._flag_all(changed, "gap", since.astimezone(UTC).isoformat(), place.first_sequence)
+        return changed
+
+    def _flag_all(
+        self, changed: dict[str, TableState], reason: Any, since: str, sequence: int
+    ) -> dict[str, TableState]:
+        mine = {name: table for name, table in self._snapshot.tables.items() if table.stream == self._key} | changed
+        return {name: table.flagged(Flag(reason, since, sequence)) for name, table in mine.items()}
+
+    def _state_after(
+        self, landed: Sequence[_Landed], places: Sequence[AppliedWindow], newest: LandedWindow, end: int, rows: Any
+    ) -> StreamState:
+        from pyspark.sql import functions as f
+
+        before = self._state
+        applied_id = before.applied_replay_id if before else None
+        if rows is not None and end > (before.applied_sequence if before else 0):
+            applied_id = bytes(rows.where(f.col("_sequence") == end).select("replay_id").first()[0]).hex()
+        recent = (*(before.recent if before else ()), *(place.window_id for place in places))
+        return StreamState(
+            org_id=newest.org_id,
+            api=newest.api,
+            topic=newest.topic,
+            subscription=newest.subscription,
+            last=places[-1],
+            through=newest.through,
+            applied_sequence=end,
+            applied_replay_id=applied_id,
+            held=tuple(each.place for each in landed if each.window.files and each.last_sequence > end),
+            recent=recent[-REMEMBERED_WINDOWS:],
+        )
+
+
+def _sequence(landed: Sequence[_Landed]) -> Any:
+    from pyspark.sql import functions as f
+
+    firsts = f.array(*(f.lit(each.place.first_sequence).cast("bigint") for each in landed))
+    return f.element_at(firsts, f.col("window") + 1) + f.col("ordinal")

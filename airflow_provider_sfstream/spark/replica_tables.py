@@ -1,0 +1,196 @@
+"""What a run does to the tables of a replica: changes applied, unreadable events set aside, old files removed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.spark.avro_decoding import DecoderChoice
+from airflow_provider_sfstream.spark.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
+from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
+from airflow_provider_sfstream.spark.counting import CounterParam
+from airflow_provider_sfstream.spark.event_batches import WindowReference, quarantine_schema, refused_rows
+from airflow_provider_sfstream.spark.event_tables import QUARANTINE_TABLE, EventTables
+from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.landed_windows import LandedWindow
+from airflow_provider_sfstream.spark.replica_columns import replica_columns
+from airflow_provider_sfstream.spark.replica_files import ReplicaFiles, rewrite_buckets
+from airflow_provider_sfstream.spark.replica_merge import DROPPED, Deletes, folded_changes, merged_columns
+from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.replica_snapshots import Flag, Snapshot, TableState
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.spark.replica_job import ReplicaMetrics
+
+log = logging.getLogger(__name__)
+
+_DIRTY_LISTS = "_sfstream/replica/dirty"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Landed events to apply.
+
+    :param rows: those of the span to apply, with the number of their window.
+    :param landed: all rows of these windows.
+    :param first_sequences: for each window the sequence of its first event.
+    :param refused: why schemas cannot be used, by id.
+    """
+
+    rows: Any
+    landed: Any
+    windows: tuple[LandedWindow, ...]
+    first_sequences: tuple[int, ...]
+    refused: Mapping[str, str]
+    decoder: DecoderChoice
+
+    @property
+    def references(self) -> tuple[WindowReference, ...]:
+        """The windows as the quarantine names them."""
+        return tuple(WindowReference(window.window_id, window.org_id, window.topic) for window in self.windows)
+
+    def since(self) -> str:
+        """Return the time of the first event (ISO 8601, UTC)."""
+        times = [window.first_event_time for window in self.windows if window.first_event_time is not None]
+        return min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
+
+
+class ReplicaTables:
+    """The tables below one output folder.
+
+    :param spark: a ``SparkSession``.
+    :param base: the output folder, as Hadoop names it.
+    """
+
+    def __init__(self, spark: Any, files: HadoopFiles, base: str, deletes: Deletes) -> None:
+        self._spark, self._files, self._base, self._deletes = spark, files, base, deletes
+        self._parquet = ReplicaFiles(spark, files, base)
+
+    def apply(
+        self, name: str, table: TableState, changes: Changes, schemas: Mapping[str, str], metrics: ReplicaMetrics
+    ) -> TableState:
+        """Apply the changes of one table's events; return the table as it is then.
+
+        Nothing that readers see has changed until the state is published.
+
+        :param schemas: the Avro schemas of its events by id.
+        """
+        from pyspark.sql import functions as f
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        plan = _plan(name, table, schemas, changes)
+        counted = self._spark.sparkContext.accumulator(Counter(), CounterParam())
+        mine = f.col("schema_id").isin(sorted(schemas))
+        decoded = changes.rows.where(mine).mapInArrow(
+            change_rows(plan, counted.add), from_arrow_schema(plan.arrow_schema())
+        )
+        partitions = int(self._spark.conf.get("spark.sql.shuffle.partitions"))
+        folded = folded_changes(decoded, plan.columns, partitions, table.buckets).persist()
+        try:
+            rewritten = rewrite_buckets(
+                self._parquet,
+                name,
+                table.files,
+                plan.columns,
+                folded,
+                lambda: merged_columns(plan.columns, deletes=self._deletes),
+                uuid.uuid4().hex,
+            )
+        finally:
+            folded.unpersist()
+        of_table = metrics.of_table(name)
+        of_table.rows += rewritten.rows
+        of_table.deleted += rewritten.deleted
+        after = replace(
+            table,
+            columns=ColumnRegistry(plan.columns),
+            files={bucket: tuple(names) for bucket, names in rewritten.files.items()},
+        )
+        if any(key[0] == "undecodable" for key in counted.value):
+            outcasts = changes.landed.where(mine).mapInArrow(
+                undecodable_rows(plan, changes.references), from_arrow_schema(quarantine_schema())
+            )
+            metrics.quarantined += self._write_quarantine(outcasts)
+            after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
+        return self._with_dirty_list(name, _flagged(after, counted.value), table.dirty + rewritten.dirty)
+
+    def quarantine(self, changes: Changes, unusable: Iterable[str | None], metrics: ReplicaMetrics) -> bool:
+        """Set aside the events whose schema cannot be used; return whether there are any."""
+        from pyspark.sql import functions as f
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        ids = set(unusable)
+        if not ids:
+            return False
+        without = f.col("schema_id").isNull() | f.col("schema_id").isin(sorted(id_ for id_ in ids if id_ is not None))
+        refuse = refused_rows(dict(changes.refused), changes.references)
+        outcasts = changes.landed.where(without).mapInArrow(refuse, from_arrow_schema(quarantine_schema()))
+        metrics.quarantined += self._write_quarantine(outcasts)
+        return True
+
+    def tidy(self, kept: Sequence[Snapshot]) -> None:
+        """Remove the files that no kept snapshot names: those of older ones, and what killed runs left."""
+        live = {path for snapshot in kept for table in snapshot.tables.values() for path in table.paths()}
+        for name in {name for snapshot in kept for name in snapshot.tables}:
+            self._parquet.remove_unreferenced(name, live)
+            for folder in self._files.folders(f"{self._base}/{_DIRTY_LISTS}/{name}"):
+                if f"{_DIRTY_LISTS}/{name}/{folder}" not in live:
+                    self._files.delete(f"{self._base}/{_DIRTY_LISTS}/{name}/{folder}")
+
+    def _with_dirty_list(self, name: str, table: TableState, at_most: int) -> TableState:
+        """Return the table with the list of its dirty rows."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        if not at_most:
+            return replace(table, dirty=0, dirty_list=None)
+        by_bucket = {bucket: list(names) for bucket, names in table.files.items()}
+        rows = self._parquet.read(name, by_bucket, table.columns.columns).where("_dirty")
+        counts, place = Observation(), f"{_DIRTY_LISTS}/{name}/{uuid.uuid4().hex}"
+        listed = rows.select("Id", f.col("_sequence").alias("sequence")).observe(
+            counts, f.count(f.lit(1)).alias("rows")
+        )
+        listed.coalesce(1).write.json(f"{self._base}/{place}")
+        count = int(counts.get["rows"])
+        return replace(table, dirty=count, dirty_list=place if count else None)
+
+    def _write_quarantine(self, outcasts: Any) -> int:
+        outcasts = outcasts.persist()
+        try:
+            count = int(outcasts.count())
+            log.warning("%d events could not be read; they are in %s.", count, QUARANTINE_TABLE)
+            tables = EventTables(self._spark, self._files, self._base)
+            tables.replace(QUARANTINE_TABLE, outcasts.coalesce(1), ("window_id",))
+        finally:
+            outcasts.unpersist()
+        return count
+
+
+def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: Changes) -> ChangePlan:
+    """Return how the events of one table are read, with a column for each of their fields."""
+    registry = ColumnRegistry(dict(table.columns.columns))
+    placed: dict[str, ChangeSchema] = {}
+    for schema_id, text in sorted(schemas.items()):
+        wanted = [(column.name, column.type) for column in replica_columns(json.loads(text))]
+        columns = registry.place(wanted, reserved=(*TABLE_ENVELOPE, BUCKET, DROPPED))
+        for (field, _), column in zip(wanted, columns, strict=True):
+            if field.lower() != column.lower():
+                log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
+        placed[schema_id] = ChangeSchema(text, columns)
+    return ChangePlan(name, registry.columns, placed, changes.first_sequences, changes.decoder)
+
+
+def _flagged(table: TableState, counted: Counter[Any]) -> TableState:
+    """Return the table flagged by events that stand for changes of more records than they name."""
+    for key in counted:
+        if key[0] in ("overflow", "all_records"):
+            reason, milliseconds, _, sequence = key
+            since = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
+            table = table.flagged(Flag(reason, since, sequence))
+    return table
