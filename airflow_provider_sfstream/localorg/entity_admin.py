@@ -59,11 +59,16 @@ class _EntityControls:
         return {"schema_id": schema_id}
 
     async def set_gaps(self, request: web.Request, body: dict[str, Any]) -> Any:
-        """Send this ``percent`` of the entity's change events as GAP events from now on; 0 ends it."""
-        entity, percent = self._entity(request), body["percent"]
+        """Send this ``percent`` of the entity's change events as GAP events from now on; 0 ends it.
+
+        With a ``seed``, a whole number, the choice among the changes to come, of all entities, can be repeated.
+        """
+        entity, percent, seed = self._entity(request), body["percent"], body.get("seed")
         if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent <= 100:
             raise ValueError(f"percent={percent!r} must be a number from 0 to 100")
-        self._org.sobjects.gap_percent[entity.name] = float(percent)
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+            raise ValueError(f"seed={seed!r} must be a whole number")
+        self._org.sobjects.lose_changes(entity, float(percent), seed)
         return self._shown(entity)
 
     async def overflow(self, request: web.Request, body: dict[str, Any]) -> Any:

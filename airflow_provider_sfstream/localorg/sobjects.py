@@ -147,6 +147,15 @@ class SObjects:
             self._publish(change_events(captured, transaction, rules), transaction, work)
         return results
 
+    def lose_changes(self, entity: Entity, percent: float, seed: int | None = None) -> None:
+        """Send this share of an entity's change events as GAP events from now on.
+
+        :param seed: makes the choice among the changes to come, of all entities, one that can be repeated.
+        """
+        self.gap_percent[entity.name] = percent
+        if seed is not None:
+            self._rng = random.Random(seed)  # noqa: S311 - chance, not secrets
+
     def overflow(self, entity: Entity, *, user_id: str) -> bytes:
         """Publish a GAP_OVERFLOW event, as after more than 100,000 changes in one transaction; return its replay ID."""
         return self._announce(user_id, lambda transaction: overflow_event(entity, transaction))

@@ -1,0 +1,374 @@
+"""A random workload on a local org's records, through its REST API, and its change events landed in random windows.
+
+Every field kind, nulls, compound fields, business and person accounts, deletes and undeletes, one change of many
+records at once, transactions across entities, new fields in the middle, lost changes (GAP events) and an overflow.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
+from airflow_provider_sfstream.stores.variables import VariableReplayStore
+from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window
+from tests.support.clients import pubsub_client
+from tests.support.localorg import LocalOrg
+from tests.support.replay_stores import DictVariables
+
+TOPIC = "/data/ChangeEvents"
+ENTITIES = ("Account", "Contact", "Opportunity", "Shipment__c")
+GAP_PERCENT = 5
+DIFF_TEXT_CHARACTERS = 1_000
+NEW_FIELDS = {
+    "Account": (("Colour__c", "Text"), ("Spot__c", "Location"), ("Grade__c", "Percent")),
+    "Shipment__c": (("Checked_At__c", "DateTime"), ("Boxes__c", "Integer")),
+}
+_READ_ONLY = {"Id", "IsDeleted", "SystemModstamp", "CreatedDate", "CreatedById", "LastModifiedDate", "LastModifiedById"}
+_COMPOUND = {"address", "location"}
+_NAMES = {"Name", "Salutation", "FirstName", "LastName"}
+_STORIES = {"Account": "Description", "Contact": "Description", "Shipment__c": "Instructions__c"}
+_EPOCH = date(1970, 1, 1)
+_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
+_WORDS = (
+    "Graz",
+    "Wien",
+    "ü",
+    "漢字",
+    'a "quoted", word',
+    "line\nbreak",
+    "line\r\nbreak",
+    "Tab\there",
+    "'",
+    "\\",
+    "🙂",
+    "0",
+)
+
+
+class OrgWorkload:
+    """Changes an org's records at random; what it did depends on the seed alone.
+
+    :param seed: two workloads of one seed on two new orgs make the same requests.
+    :param diffs: have updates of long texts sent as diffs, and make such updates.
+    """
+
+    def __init__(self, org: LocalOrg, seed: int, *, diffs: bool = False) -> None:
+        self.random = random.Random(seed)
+        self._org = org
+        self._diffs = diffs
+        self._base = f"{org.instance_url}/services/data/v62.0"
+        headers = {"Authorization": f"Bearer {org.token()}"}
+        self._http = httpx.Client(headers=headers, timeout=60, trust_env=False)
+        self._columns = {entity: self._describe(entity) for entity in ENTITIES}
+        self._live: dict[str, list[str]] = {entity: [] for entity in ENTITIES}
+        self._deleted: dict[str, list[str]] = {entity: [] for entity in ENTITIES}
+        self._persons: set[str] = set()
+        self._stories: dict[str, str] = {}
+
+    @classmethod
+    @contextmanager
+    def on(cls, org: LocalOrg, seed: int, *, diffs: bool = False) -> Iterator[OrgWorkload]:
+        """Yield a workload on an org whose change events are lost and sent as diffs as asked."""
+        if diffs:
+            org.knobs(diff_text_characters=DIFF_TEXT_CHARACTERS)
+        for entity in ENTITIES:
+            org.admin("POST", f"/entities/{entity}/gaps", {"percent": GAP_PERCENT, "seed": seed})
+        workload = cls(org, seed, diffs=diffs)
+        try:
+            yield workload
+        finally:
+            workload.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def run(self, steps: int) -> None:
+        """Make this many random requests, each of them one transaction (a mixed one on some)."""
+        acts: list[tuple[int, Callable[[], None]]] = [
+            (20, self.create),
+            (36, self.update),
+            (8, self.update_alike),
+            (6, self.update_one),
+            (6, self.clear),
+            (9, self.delete),
+            (9, self.undelete),
+            (10, self.edit_story if self._diffs else self.update),
+        ]
+        weights = [weight for weight, _ in acts]
+        for _ in range(steps):
+            (_, act), *_ = self.random.choices(acts, weights)
+            act()
+
+    def create(self) -> None:
+        """Create records of several entities; now and then two that are alike."""
+        records = [self._new(self.random.choice(ENTITIES)) for _ in range(self.random.randint(1, 10))]
+        if self.random.random() < 0.3:
+            records.append(records[0])
+        self._created(records, self._collection("POST", records))
+
+    def update(self) -> None:
+        """Change some fields of some records of several entities."""
+        self._collection("PATCH", [self._changed(entity, one) for entity, one in self._some(10)])
+
+    def update_alike(self) -> None:
+        """Make one change to many records of an entity, and another to one of another entity."""
+        entity = self.random.choice(ENTITIES)
+        chosen = self._sample(entity, 60)
+        if not chosen:
+            return
+        values = self._values(entity, self.random.randint(1, 4))
+        records = [_record(entity, values, Id=one) for one in chosen]
+        records += [self._changed(*one) for one in self._some(2) if one[1] not in chosen]
+        self._collection("PATCH", records)
+
+    def update_one(self) -> None:
+        """Change one record by itself."""
+        for entity, one in self._some(1):
+            self._call("PATCH", f"/sobjects/{entity}/{one}", self._content(self._changed(entity, one)))
+
+    def clear(self) -> None:
+        """Set many fields of some records to null."""
+        records = []
+        for entity, one in self._some(4):
+            names = self.random.sample(sorted(self._fields(entity)), 25 if entity == "Account" else 8)
+            records.append(_record(entity, dict.fromkeys(names), Id=one))
+            self._stories.pop(one, None)
+        self._collection("PATCH", records)
+
+    def edit_story(self) -> None:
+        """Change a few lines of long texts; write them where there are none yet."""
+        records = []
+        told = [(entity, one) for entity in _STORIES for one in self._live[entity] if self._stories.get(one)]
+        for entity, one in dict.fromkeys([*self.random.sample(told, min(len(told), 3)), *self._some(3)]):
+            if entity in _STORIES:
+                self._stories[one] = self._edited(self._stories.get(one))
+                records.append(_record(entity, {_STORIES[entity]: self._stories[one]}, Id=one))
+        self._collection("PATCH", records)
+
+    def delete(self) -> None:
+        """Delete records of several entities."""
+        chosen = self._some(6)
+        if chosen:
+            self._call("DELETE", "/composite/sobjects", params={"ids": ",".join(one for _, one in chosen)})
+        for entity, one in chosen:
+            self._live[entity].remove(one)
+            self._deleted[entity].append(one)
+
+    def undelete(self) -> None:
+        """Bring one record back."""
+        entity = self.random.choice(ENTITIES)
+        if self._deleted[entity]:
+            one = self._deleted[entity].pop(self.random.randrange(len(self._deleted[entity])))
+            self._call("POST", f"/sobjects/{entity}/{one}/undelete")
+            self._live[entity].append(one)
+
+    def overflow(self) -> str:
+        """Change so many records of one entity in one transaction that the last of them are told by GAP_OVERFLOW alone.
+
+        Return the entity.
+        """
+        entity = self.random.choice(ENTITIES)
+        self._org.knobs(overflow_changes=self.random.randint(1, 30))
+        self._collection("PATCH", [self._changed(entity, one) for one in self._sample(entity, 100)])
+        new = [self._new(entity) for _ in range(50)]
+        self._created(new, self._collection("POST", new))
+        self._org.knobs(overflow_changes=100_000)
+        return entity
+
+    def add_fields(self) -> None:
+        """Give some entities further fields; later changes use them."""
+        for entity, fields in NEW_FIELDS.items():
+            for name, kind in fields:
+                self._org.admin("POST", f"/entities/{entity}/fields", {"name": name, "type": kind})
+            self._columns[entity] = self._describe(entity)
+
+    def all_records(self, entity: str) -> list[dict[str, Any]]:
+        """Return every record of an entity as REST shows it, deleted ones too."""
+        page = self._call("GET", "/queryAll", params={"q": f"SELECT FIELDS(ALL) FROM {entity}"})
+        records = list(page["records"])
+        while not page["done"]:
+            page = self._http.get(f"{self._org.instance_url}{page['nextRecordsUrl']}").raise_for_status().json()
+            records += page["records"]
+        return records
+
+    def field_types(self, entity: str) -> dict[str, str]:
+        """Return the columns of an entity that change events carry, with the types that describe gives."""
+        return dict(self._columns[entity])
+
+    def _describe(self, entity: str) -> dict[str, str]:
+        fields = self._call("GET", f"/sobjects/{entity}/describe")["fields"]
+        return {field["name"]: field["type"] for field in fields if field["type"] not in _COMPOUND}
+
+    def _fields(self, entity: str) -> dict[str, str]:
+        """Return the columns to write at random. What names an account is left to those who know what it is."""
+        left_out = _READ_ONLY | (_NAMES if entity in ("Account", "Contact") else {"Name", "StageName", "CloseDate"})
+        return {name: kind for name, kind in self._columns[entity].items() if name not in left_out}
+
+    def _new(self, entity: str) -> dict[str, Any]:
+        values = self._values(entity, self.random.randint(0, 40))
+        return _record(entity, {**values, **self._name(entity, is_person=self.random.random() < 0.4)})
+
+    def _name(self, entity: str, *, is_person: bool) -> dict[str, Any]:
+        if entity == "Opportunity":
+            return {"Name": self._text(), "StageName": self._text(), "CloseDate": self._date()}
+        if entity == "Shipment__c":
+            return {"Name": self._text()} if self.random.random() < 0.5 else {}
+        if entity == "Account" and not is_person:
+            return {"Name": self._text()}
+        parts = {name: self._text() for name in ("Salutation", "FirstName") if self.random.random() < 0.6}
+        return {**parts, "LastName": self._text()}
+
+    def _changed(self, entity: str, one: str) -> dict[str, Any]:
+        values = self._values(entity, self.random.choice((1, 1, 2, 3, 5, 12)))
+        if self.random.random() < 0.2:
+            name = self._name(entity, is_person=one in self._persons)
+            values |= dict(self.random.sample(sorted(name.items()), self.random.randint(0, len(name))))
+            if "LastName" in name and self.random.random() < 0.3:
+                values |= {"FirstName": None}
+        for story in (name for name in (_STORIES.get(entity),) if name in values):
+            self._stories[one] = values[story] or ""
+        return _record(entity, values, Id=one)
+
+    def _created(self, records: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]) -> None:
+        for record, result in zip(records, results, strict=True):
+            entity = record["attributes"]["type"]
+            self._live[entity].append(result["id"])
+            if entity == "Account" and "LastName" in record:
+                self._persons.add(result["id"])
+
+    def _some(self, most: int) -> list[tuple[str, str]]:
+        """Return some records, each once; a few of them are hot."""
+        live = [(entity, one) for entity in ENTITIES for one in self._live[entity]]
+        wanted = self.random.randint(1, most)
+        hot = live[:3] if self.random.random() < 0.3 else []
+        chosen = hot + (self.random.choices(live, k=wanted) if live else [])
+        return list(dict.fromkeys(chosen))[:wanted]
+
+    def _sample(self, entity: str, most: int) -> list[str]:
+        live = self._live[entity]
+        return self.random.sample(live, min(len(live), self.random.randint(2, most)))
+
+    def _values(self, entity: str, count: int) -> dict[str, Any]:
+        fields = self._fields(entity)
+        names = self.random.sample(sorted(fields), min(count, len(fields)))
+        return {name: self._value(fields[name]) for name in names}
+
+    def _value(self, kind: str) -> Any:
+        if self.random.random() < 0.15:
+            return None
+        make: Mapping[str, Callable[[], Any]] = {
+            "boolean": lambda: self.random.random() < 0.5,
+            "int": lambda: self.random.choice((0, 1, -1, 2**31 - 1, -(2**31), self.random.randint(-1000, 1000))),
+            "currency": self._number,
+            "double": self._number,
+            "percent": self._number,
+            "date": self._date,
+            "datetime": self._datetime,
+            "time": lambda: f"{(_MOMENT + timedelta(milliseconds=self.random.randrange(86_400_000))):%H:%M:%S.%f}"[:12],
+            "reference": lambda: f"001{self.random.randrange(10**12):012d}",
+            "multipicklist": lambda: ";".join(self.random.sample(("Red", "Green", "Blue"), self.random.randint(1, 3))),
+        }
+        return make.get(kind, self._text)()
+
+    def _text(self) -> str:
+        return " ".join(self.random.choices(_WORDS, k=self.random.choice((1, 1, 2, 4))))
+
+    def _number(self) -> float:
+        return self.random.choice(
+            (0.0, 0.1, -1.5, 1e15, self.random.uniform(-1e6, 1e6), float(self.random.randint(0, 99)))
+        )
+
+    def _date(self) -> str:
+        # Salesforce takes dates of the years from 1700 to 4000.
+        day = self.random.choice((-98_000, -26_000, 0, 740_000, self.random.randint(-20_000, 40_000)))
+        return (_EPOCH + timedelta(days=day)).isoformat()
+
+    def _datetime(self) -> str:
+        return f"{self._date()}T{self.random.randrange(24):02d}:{self.random.randrange(60):02d}:59Z"
+
+    def _edited(self, story: str | None) -> str:
+        if not story or len(story) < DIFF_TEXT_CHARACTERS:
+            line_break = self.random.choice(("\n", "\r\n"))
+            return line_break.join(f"Line {n}: {self.random.random()} {'.' * 20}" for n in range(60))
+        line_break = "\r\n" if "\r\n" in story else "\n"
+        lines = story.split(line_break)
+        for _ in range(self.random.randint(1, 3)):
+            at = self.random.randrange(len(lines))
+            lines[at : at + self.random.randint(0, 2)] = [self._text()] * self.random.randint(0, 2)
+        return line_break.join(lines) or "x"
+
+    @staticmethod
+    def _content(record: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in record.items() if name not in ("attributes", "Id")}
+
+    def _collection(self, method: str, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        if not records:
+            return []
+        results = self._call(method, "/composite/sobjects", {"allOrNone": True, "records": list(records)})
+        assert all(result["success"] for result in results), [one["errors"] for one in results if not one["success"]][
+            :3
+        ]
+        return list(results)
+
+    def _call(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        response = self._http.request(method, self._base + path, json=body, **options)
+        assert response.is_success, f"{method} {path}: {response.status_code} {response.text[:500]}"
+        return response.json() if response.content else None
+
+
+class RandomWindows:
+    """Lands an org's change events, window after window, cut where chance wants: inside transactions too.
+
+    :attr manifests: URLs of the manifests, in the order of the chain.
+    """
+
+    def __init__(self, org: LocalOrg, folder: Path, seed: int) -> None:
+        org.knobs(keepalive_seconds=0.05)
+        self.manifests: list[str] = []
+        self.events = 0
+        self._random = random.Random(f"windows of {seed}")
+        self._client = pubsub_client(org)
+        self._stream = Stream(org.org_id, "pubsub", TOPIC)
+        self._catalog = LandingCatalog(Landing.from_url(str(folder)))
+        self._store = VariableReplayStore(self._catalog, DictVariables())
+        self._due = datetime(2026, 1, 10, tzinfo=UTC)
+
+    def __enter__(self) -> RandomWindows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def drain(self, count: int, most: int) -> None:
+        """Drain so many windows of 1 to ``most`` events."""
+        for _ in range(count):
+            self.drain_one(self._random.randint(1, most))
+
+    def drain_rest(self, most: int) -> None:
+        """Drain until nothing is left."""
+        while self.drain_one(self._random.randint(1, most)) != "caught_up":
+            pass
+
+    def drain_one(self, max_events: int | None = None) -> str:
+        """Drain one window and return why it ended."""
+        number = len(self.manifests)
+        run = RunIdentity("workload", "drain", f"run-{number}", self._due + timedelta(minutes=number))
+        request = WindowRequest(self._stream, run, DrainLimits(max_events=max_events))
+        manifest = drain_window(request, source=self._client, store=self._store, catalog=self._catalog).manifest
+        self.manifests.append(manifest.window.manifest_url)
+        self.events += manifest.window.event_count
+        return manifest.stop_reason
+
+
+def _record(entity: str, values: Mapping[str, Any], **further: Any) -> dict[str, Any]:
+    return {"attributes": {"type": entity}, **values, **further}
