@@ -11,7 +11,7 @@ A column type is a JSON value, as the column registry stores it: a name (``"stri
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 ColumnType: TypeAlias = str | dict[str, Any]
@@ -41,12 +41,14 @@ _DOCUMENTED: dict[str, tuple[str, Conversion]] = {
 
 @dataclass(frozen=True)
 class Value:
-    """The column type of a value and the conversion that gives it; ``members`` of a struct, ``item`` of the rest."""
+    """The column type of a value and the conversion that gives it; ``members`` of a struct and the name of its Avro
+    ``record``, ``item`` of the rest."""
 
     type: ColumnType
     conversion: Conversion = "plain"
     members: tuple[Member, ...] = ()
     item: Value | None = None
+    record: str = ""
 
 
 _JSON = Value("string", "json")
@@ -55,12 +57,14 @@ _JSON = Value("string", "json")
 
 @dataclass(frozen=True)
 class Member:
-    """One column that a field gives: the whole field, or one ``branch`` (its index) of a union of several."""
+    """One column that a field gives: the whole field, or one ``branch`` (its index) of a union of several.
+    ``position`` is the field's in its record, from 0."""
 
     name: str
     field: str
     value: Value
     branch: int | None = None
+    position: int = 0
 
 
 def members_of(schema: dict[str, Any]) -> tuple[Member, ...]:
@@ -114,8 +118,8 @@ class _Reader:
         self._named[name] = (schema, namespace)
         self._open.append(name)
         members: list[Member] = []
-        for field in schema["fields"]:
-            members += self._field(field, namespace)
+        for position, field in enumerate(schema["fields"]):
+            members += (replace(member, position=position) for member in self._field(field, namespace))
         self._open.pop()
         return tuple(members)
 
@@ -164,8 +168,10 @@ class _Reader:
             return Value({"map": item.type}, "map", item=item)
         if kind == "record":
             members = self.record(avro, namespace)
-            # Parquet has no empty group.
-            return Value({"struct": {m.name: m.value.type for m in members}}, "struct", members) if members else _JSON
+            if not members:  # Parquet has no empty group
+                return _JSON
+            record = _full_name(avro["name"], namespace)[0].rpartition(".")[2]
+            return Value({"struct": {m.name: m.value.type for m in members}}, "struct", members, record=record)
         name = _full_name(kind, namespace)[0]
         if name in self._open:
             return _JSON

@@ -131,7 +131,7 @@ def quarantine_rows(plan: TablePlan) -> Rows:
                 _, failures = decoder.decode_all(group.column("payload").to_pylist())
                 if failures:
                     outcasts = group.take([failure.row for failure in failures])
-                    yield _quarantined(outcasts, [failure.reason for failure in failures], plan.windows, schema)
+                    yield quarantined(outcasts, [failure.reason for failure in failures], plan.windows, schema)
 
     return rows
 
@@ -143,7 +143,7 @@ def refused_rows(reasons: dict[str, str], windows: tuple[WindowReference, ...]) 
         for batch in batches:
             schema_ids = batch.column("schema_id").to_pylist()
             texts = [reasons.get(name, f"the manifest has no schema {name!r}") for name in schema_ids]
-            yield _quarantined(batch, texts, windows, quarantine_schema())
+            yield quarantined(batch, texts, windows, quarantine_schema())
 
     return rows
 
@@ -160,20 +160,21 @@ def _by_source(
     batch: pa.RecordBatch, plan: TablePlan
 ) -> Iterator[tuple[pa.RecordBatch, tuple[str, ...], EventDecoder]]:
     """Split a batch by what decodes it, and give the columns that this fills."""
-    for format_, part in _by_value(batch, "format"):
+    for format_, part in by_value(batch, "format"):
         if format_ in plan.fields:
             fields = plan.fields[format_]
             yield part, fields.columns, _decoder(format_, fields, plan.decoder)
             continue
-        for schema_id, group in _by_value(part, "schema_id"):
+        for schema_id, group in by_value(part, "schema_id"):
             schema = plan.schemas[schema_id]
             yield group, schema.columns, _decoder(format_, schema, plan.decoder)
 
 
-def _by_value(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
+def by_value(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """Split a batch by the values of a column."""
     values = batch.column(column)
     for value in pa.compute.unique(values).to_pylist():
-        chosen = pa.compute.equal(values, value)
+        chosen = values.is_null() if value is None else pa.compute.equal(values, value)
         yield value, batch if pa.compute.all(chosen).as_py() else batch.filter(chosen)
 
 
@@ -230,9 +231,10 @@ def _envelope(windows: tuple[WindowReference, ...], group: pa.RecordBatch) -> di
     }
 
 
-def _quarantined(
+def quarantined(
     group: pa.RecordBatch, reasons: list[str], windows: tuple[WindowReference, ...], schema: pa.Schema
 ) -> pa.RecordBatch:
+    """Return landed rows as rows of the quarantine table, each with its reason."""
     envelope = _envelope(windows, group)
     values = {name: group.column(name) for name in group.schema.names} | {
         "reason": pa.array(reasons, pa.string()),

@@ -9,6 +9,9 @@ from typing import Any
 PACKAGE = "airflow_provider_sfstream"
 FILE_NAME = "sfstream_spark.zip"
 _SPARK = Path(__file__).parent
+_ROOT = _SPARK.parent
+_BESIDE = ("__init__.py", "exceptions.py", "protocol/__init__.py", "protocol/bitmaps.py")
+"""What the executors' modules import from the rest of the package."""
 
 
 def is_shipped(spark: Any) -> bool:
@@ -19,8 +22,7 @@ def is_shipped(spark: Any) -> bool:
 def write_executor_package(folder: str | Path) -> Path:
     """Write the zip into ``folder`` and return its path."""
     target = Path(folder) / FILE_NAME
-    root = _SPARK.parent
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for source in (root / "__init__.py", root / "exceptions.py", *sorted(_SPARK.glob("*.py"))):
-            archive.write(source, f"{PACKAGE}/{source.relative_to(root).as_posix()}")
+        for source in (*(_ROOT / name for name in _BESIDE), *sorted(_SPARK.glob("*.py"))):
+            archive.write(source, f"{PACKAGE}/{source.relative_to(_ROOT).as_posix()}")
     return target
