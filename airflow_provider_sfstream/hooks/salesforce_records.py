@@ -1,0 +1,57 @@
+"""The hook for records of an org, through the REST API and Bulk API 2.0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
+from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.clients.records import RecordClient
+
+
+class SalesforceRecordHook(SalesforceLoginHook):
+    """Read records of an org with every login flow of this package. Needs the extra ``salesforce``.
+
+    A connection made for the hook of ``apache-airflow-providers-salesforce`` can be used as it is: the fields are the
+    same. That hook itself does not serve here: it knows neither a certificate authority nor the token and refresh token
+    flows, holds all records of a query in memory, and has no query jobs. ``get_conn().salesforce`` is the object of
+    simple-salesforce that its ``get_conn()`` gives.
+
+    :param salesforce_conn_id: the Airflow connection.
+    """
+
+    def get_conn(self) -> RecordClient:
+        """Log in; return a new client, for the caller to close (``with hook.get_conn() as client``).
+
+        :raises ConfigurationError: if the connection's fields cannot be used, or simple-salesforce is not installed.
+        :raises AuthenticationError: if the login failed.
+        """
+        settings = self.settings()
+        try:
+            from airflow_provider_sfstream.clients.records import RecordClient
+        except ImportError as error:
+            raise ConfigurationError(
+                f"Fetching records needs {error.name or 'simple-salesforce'}, which is not installed. Install "
+                "airflow-provider-sfstream[salesforce] on the workers. Nothing was contacted."
+            ) from error
+        try:
+            return RecordClient(
+                self.token_provider(),
+                api_version=settings.version or DEFAULT_API_VERSION,
+                tls_ca=settings.tls_ca,
+                proxies=settings.proxies,
+            )
+        except ConfigurationError as error:
+            raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}: {error}") from None
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Log in and describe ``Account``; return whether it works, and what does not."""
+        try:
+            with self.get_conn() as client:
+                client.describe("Account")
+                return True, f"Logged in to org {client.org_id}; records can be read."
+        except SalesforceStreamError as error:
+            return False, f"Records: {error}"
