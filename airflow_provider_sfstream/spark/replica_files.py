@@ -6,7 +6,7 @@ A rewrite of a bucket gives new files beside the old ones; which of them are the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,7 +103,7 @@ def rewrite_buckets(
     live: BucketFiles,
     columns: dict[str, ColumnType],
     changes: Any,
-    merge: Callable[[], Sequence[Any]],
+    merge: Sequence[Any],
     folder: str,
 ) -> Rewritten:
     """Merge ``changes`` into the buckets of a table that they are in. Other buckets keep their files.
@@ -111,7 +111,7 @@ def rewrite_buckets(
     :param live: the table's files by bucket.
     :param columns: the record's columns, those included that the changes bring.
     :param changes: rows with ``Id`` (unique) and ``_bucket``; persisted, since they are read more than once.
-    :param merge: gives the columns of the new row over ``base`` and ``change``, and ``_dropped``.
+    :param merge: the columns of the new row over ``base`` and ``change``, and ``_dropped``.
     :param folder: a name that was never used for this table.
     """
     from pyspark.sql import Observation
@@ -121,7 +121,7 @@ def rewrite_buckets(
     if not touched:
         return Rewritten({bucket: list(names) for bucket, names in live.items()}, 0, 0, 0)
     base = files.read(table, {bucket: live.get(bucket, ()) for bucket in touched}, columns)
-    new = joined(base, changes, 2 * len(touched)).select(BUCKET, *merge()).where(~f.col(DROPPED)).drop(DROPPED)
+    new = joined(base, changes, 2 * len(touched)).select(BUCKET, *merge).where(~f.col(DROPPED)).drop(DROPPED)
     counts = Observation()
     observed = new.observe(
         counts,

@@ -10,73 +10,68 @@ from collections.abc import Iterable
 from typing import Any
 
 Row = dict[str, Any]
+_ORIGIN = ("_replay_id", "_commit_time", "_transaction_key")
 
 
-def new_row(record_id: str, columns: Iterable[str]) -> Row:
-    """Return a row of which nothing is known."""
-    envelope = dict.fromkeys(("_dirty_since", "_dirty_reason", "_replay_id", "_commit_time", "_transaction_key"))
-    return {"Id": record_id, "_deleted": False, "_dirty": False, "_sequence": None, "_refreshed_at": None} | (
-        envelope | dict.fromkeys(columns)
-    )
+def fold(changes: Iterable[Row]) -> Row:
+    """Return all changes of one record, in order, as one."""
+    folded: Row = {"_full": False, "_deleted": None, "_dirty_since": None, "_dirty_reason": None, "_set": frozenset()}
+    for change in changes:
+        folded |= {"Id": change["Id"], "_sequence": change["_sequence"], "_seen_commit_time": change["_commit_time"]}
+        if folded["_dirty_reason"] is not None:
+            continue
+        folded |= {name: change[name] for name in _ORIGIN}
+        if change["_operation"] == "gap":
+            folded |= {"_dirty_since": change["_commit_time"], "_dirty_reason": change["_dirty_reason"]}
+            continue
+        folded |= {name: change[name] for name in change["_set"]}
+        folded["_set"] |= change["_set"]
+        folded["_full"] |= change["_operation"] == "full"
+        if change["_operation"] != "patch":
+            folded["_deleted"] = change["_operation"] == "delete"
+    return folded
 
 
 def apply_window(table: dict[str, Row], changes: Iterable[Row], columns: Iterable[str], *, hard: bool = False) -> None:
-    """Apply the changes of one window to ``table`` (rows by ``Id``) one after another."""
+    """Apply the changes of one window to ``table`` (rows by ``Id``), one change after another."""
     columns = list(columns)
     by_record: dict[str, list[Row]] = {}
     for change in sorted(changes, key=lambda change: change["_sequence"]):
         by_record.setdefault(change["Id"], []).append(change)
-    for row in table.values():
-        for name in columns:
-            row.setdefault(name, None)
+    for record_id, row in table.items():
+        table[record_id] = dict.fromkeys(columns) | row
     for record_id, own in by_record.items():
-        row = _apply(table.get(record_id), own, columns)
-        gone = hard and row["_deleted"] and _deletes(own) and not row["_dirty_reason_is_new_gap"]
-        changed = row.pop("_changed")
-        row.pop("_dirty_reason_is_new_gap")
-        if gone and changed:
+        row, deletes = _apply(table.get(record_id), own, columns)
+        if hard and deletes:
             table.pop(record_id, None)
         else:
             table[record_id] = row
 
 
-def _deletes(changes: list[Row]) -> bool:
-    """Tell whether the changes that apply end with the record deleted."""
-    deleted = False
-    for change in changes:
-        if change["_operation"] == "gap":
-            break
-        if change["_operation"] in ("delete", "full"):
-            deleted = change["_operation"] == "delete"
-    return deleted
-
-
-def _apply(former: Row | None, changes: list[Row], columns: list[str]) -> Row:
-    last = changes[-1]
-    row = new_row(changes[0]["Id"], columns) if former is None else dict(former)
-    row |= {"_changed": False, "_dirty_reason_is_new_gap": False}
+def _apply(former: Row | None, changes: list[Row], columns: list[str]) -> tuple[Row, bool]:
+    """Return the row after all changes of its record, and whether they delete the record."""
+    row, last = dict(former or _unknown_row(changes[0]["Id"], columns)), changes[-1]
     if row["_sequence"] is not None and row["_sequence"] >= last["_sequence"]:
-        return row
+        return row, False
     row["_sequence"] = last["_sequence"]
     refreshed = row["_refreshed_at"]
     if row["_dirty"] or (refreshed is not None and last["_commit_time"] < refreshed):
-        return row
-    row["_changed"] = True
-    whole = former is not None
+        return row, False
+    known, deletes = former is not None, False
     for change in changes:
-        for name in ("_replay_id", "_commit_time", "_transaction_key"):
-            row[name] = change[name]
+        row |= {name: change[name] for name in _ORIGIN}
         if change["_operation"] == "gap":
-            row |= _dirty(change, change["_dirty_reason"]) | {"_dirty_reason_is_new_gap": True}
-            return row
-        for name in change["_set"]:
-            row[name] = change[name]
+            return row | _dirty(change, change["_dirty_reason"]), False
+        row |= {name: change[name] for name in change["_set"]}
         if change["_operation"] != "patch":
-            row["_deleted"] = change["_operation"] == "delete"
-        whole = whole or change["_operation"] == "full"
-    if not whole:
-        row |= _dirty(row, "unknown_record")
-    return row
+            row["_deleted"] = deletes = change["_operation"] == "delete"
+        known = known or change["_operation"] == "full"
+    return (row if known else row | _dirty(row, "unknown_record")), deletes
+
+
+def _unknown_row(record_id: str, columns: list[str]) -> Row:
+    envelope = dict.fromkeys(("_dirty_since", "_dirty_reason", *_ORIGIN, "_sequence", "_refreshed_at", *columns))
+    return {"Id": record_id, "_deleted": False, "_dirty": False} | envelope
 
 
 def _dirty(change: Row, reason: str) -> Row:
