@@ -41,7 +41,7 @@ def folded_rows(columns: Columns) -> Rows:
             if not len(batch):
                 continue
             single = _as_folded(batch, columns)
-            folded = compose(single if carried is None else _concatenate(carried, single), columns)
+            folded = compose(single if carried is None else concatenated(carried, single), columns)
             if len(folded) > 1:
                 yield folded.slice(0, len(folded) - 1)
             # Taken, not sliced: a slice would keep the whole batch.
@@ -70,9 +70,9 @@ def compose(rows: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
         values[name] = rows.column(name).take(pa.array(groups.last_applied))
     full = rows.column("_full").to_numpy(zero_copy_only=False) & groups.applied
     values["_full"] = pa.array(np.logical_or.reduceat(full, groups.starts))
-    values["_deleted"] = groups.last_values(rows.column("_deleted"), _valid(rows.column("_deleted")))
-    words = _words(rows.column("_set"), len(columns)) * groups.applied[:, np.newaxis]
-    values["_set"] = _set_array(np.bitwise_or.reduceat(words, groups.starts, axis=0))
+    values["_deleted"] = groups.last_values(rows.column("_deleted"), is_valid(rows.column("_deleted")))
+    words = set_words(rows.column("_set"), len(columns)) * groups.applied[:, np.newaxis]
+    values["_set"] = set_array(np.bitwise_or.reduceat(words, groups.starts, axis=0))
     for number, name in enumerate(columns):
         chosen = (words[:, number // _WORD] >> (number % _WORD)) & 1
         values[name] = groups.last_values(rows.column(name), chosen.astype(bool))
@@ -88,7 +88,7 @@ class _Groups:
         self.starts = np.flatnonzero(np.concatenate(([True], differs)))
         self.ends = np.append(self.starts[1:], count) - 1
         self._places = np.arange(count)
-        gaps = np.where(_valid(rows.column("_dirty_reason")), self._places, count)
+        gaps = np.where(is_valid(rows.column("_dirty_reason")), self._places, count)
         self.last_applied = np.minimum(np.minimum.reduceat(gaps, self.starts), self.ends)
         self.applied = self._places <= np.repeat(self.last_applied, self.ends - self.starts + 1)
 
@@ -106,7 +106,7 @@ def _as_folded(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
     operations = changes.column("_operation")
     gap, full, delete = (pa.compute.equal(operations, name) for name in ("gap", "full", "delete"))
     nothing = pa.nulls(len(changes))
-    words = _words(changes.column("_set"), len(columns))
+    words = set_words(changes.column("_set"), len(columns))
     words[gap.to_numpy(zero_copy_only=False)] = 0
     reason = pa.compute.coalesce(changes.column("_dirty_reason"), pa.scalar("gap"))
     values = {name: changes.column(name) for name in changes.schema.names} | {
@@ -115,31 +115,34 @@ def _as_folded(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
         "_deleted": pa.compute.if_else(pa.compute.or_(full, delete), delete, nothing.cast(pa.bool_())),
         "_dirty_since": pa.compute.if_else(gap, changes.column("_commit_time"), nothing),
         "_dirty_reason": pa.compute.if_else(gap, reason, nothing),
-        "_set": _set_array(words),
+        "_set": set_array(words),
     }
     schema = folded_schema(columns)
     return pa.RecordBatch.from_arrays([conform(values[field.name], field.type) for field in schema], schema=schema)
 
 
-def _words(sets: pa.Array, columns: int) -> _Numbers:
+def set_words(sets: pa.Array, columns: int) -> _Numbers:
     """Return ``_set`` as a matrix of 64-bit words, one row each; a null or short one sets no column beyond its end."""
     words = np.zeros((len(sets), -(-columns // _WORD)), np.int64)
     offsets, values = sets.offsets.to_numpy(), sets.values.to_numpy(zero_copy_only=False)
-    lengths = np.where(_valid(sets), np.diff(offsets), 0)
+    lengths = np.where(is_valid(sets), np.diff(offsets), 0)
     for number in range(words.shape[1]):
         has = lengths > number
         words[has, number] = values[offsets[:-1][has] + number]
     return words
 
 
-def _set_array(words: _Numbers) -> pa.Array:
+def set_array(words: _Numbers) -> pa.Array:
+    """Return a matrix of 64-bit words as ``_set``."""
     count, width = words.shape
     return pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * width, words.reshape(-1))
 
 
-def _valid(column: pa.Array) -> _Numbers:
+def is_valid(column: pa.Array) -> _Numbers:
+    """Tell which values are not null."""
     return column.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
-def _concatenate(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+def concatenated(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of two batches as one."""
     return pa.Table.from_batches([one, other]).combine_chunks().to_batches()[0]
