@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from airflow_provider_sfstream.spark.replica_snapshots import (
     StreamState,
     TableState,
 )
-from airflow_provider_sfstream.spark.replica_tables import Changes, ReplicaTables
+from airflow_provider_sfstream.spark.replica_tables import Applied, Changes, ReplicaTables
 from airflow_provider_sfstream.spark.replica_transactions import last_whole_sequence
 from airflow_provider_sfstream.spark.replica_windows import CAUGHT_UP, NewWindow, ReadManifest, new_windows, numbered
 from airflow_provider_sfstream.spark.table_plans import Schemas, read_schemas
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.spark.replica_job import ReplicaMetrics, ReplicaOptions
 
 log = logging.getLogger(__name__)
+
+_TABLES_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -188,12 +191,24 @@ class StreamRun:
             decoder=self._options.decoder,
         )
         tables = self._tables_of(schemas, survey.schema_ids, landed, span[0])
-        changed: dict[str, TableState] = {}
-        for name, (table, ids) in sorted(tables.items()):
-            changed[name] = self._tables.apply(name, table, changes, ids, metrics)
-        if self._tables.quarantine(changes, survey.schema_ids - schemas.usable().keys(), metrics):
-            # Of which table these events are is not known.
+
+        def apply(name: str) -> Applied:
+            table, ids = tables[name]
+            return self._tables.apply(name, table, changes, ids)
+
+        # Most of a small table's time is Spark's planning: several are planned at once.
+        with ThreadPoolExecutor(max_workers=_TABLES_AT_ONCE) as pool:
+            applied = dict(zip(tables, pool.map(apply, tables), strict=True))
+        for name, one in applied.items():
+            of_table = metrics.of_table(name)
+            of_table.rows, of_table.deleted = of_table.rows + one.rows, of_table.deleted + one.deleted
+        changed = {name: one.table for name, one in applied.items()}
+        outcasts = [one.outcasts for one in applied.values() if one.outcasts is not None]
+        nameless = self._tables.without_schema(changes, survey.schema_ids - schemas.usable().keys())
+        if nameless is not None:  # of which table these events are is not known
+            outcasts.append(nameless)
             changed = self._flag_all(changed, "undecodable", changes.since(), span[1])
+        metrics.quarantined += self._tables.quarantine(outcasts)
         return changed
 
     def _tables_of(

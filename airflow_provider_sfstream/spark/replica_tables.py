@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import Any
 
 from airflow_provider_sfstream.spark.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
@@ -24,9 +25,6 @@ from airflow_provider_sfstream.spark.replica_files import ReplicaFiles, rewrite_
 from airflow_provider_sfstream.spark.replica_merge import DROPPED, Deletes, folded_changes, merged_columns
 from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.replica_snapshots import Flag, Snapshot, TableState
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.spark.replica_job import ReplicaMetrics
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +59,17 @@ class Changes:
         return min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
 
 
+@dataclass(frozen=True)
+class Applied:
+    """A table after its changes: how many rows were written anew, how many of them are deleted records, and the events
+    that could not be read, as rows of the quarantine."""
+
+    table: TableState
+    rows: int
+    deleted: int
+    outcasts: Any | None
+
+
 class ReplicaTables:
     """The tables below one output folder.
 
@@ -72,12 +81,10 @@ class ReplicaTables:
         self._spark, self._files, self._base, self._deletes = spark, files, base, deletes
         self._parquet = ReplicaFiles(spark, files, base)
 
-    def apply(
-        self, name: str, table: TableState, changes: Changes, schemas: Mapping[str, str], metrics: ReplicaMetrics
-    ) -> TableState:
-        """Apply the changes of one table's events; return the table as it is then.
+    def apply(self, name: str, table: TableState, changes: Changes, schemas: Mapping[str, str]) -> Applied:
+        """Apply the changes of one table's events. Tables may be worked on at the same time.
 
-        Nothing that readers see has changed until the state is published.
+        Nothing that readers see has changed until the table's new state is published.
 
         :param schemas: the Avro schemas of its events by id.
         """
@@ -99,40 +106,50 @@ class ReplicaTables:
                 table.files,
                 plan.columns,
                 folded,
-                lambda: merged_columns(plan.columns, deletes=self._deletes),
+                merged_columns(plan.columns, deletes=self._deletes),
                 uuid.uuid4().hex,
             )
         finally:
             folded.unpersist()
-        of_table = metrics.of_table(name)
-        of_table.rows += rewritten.rows
-        of_table.deleted += rewritten.deleted
         after = replace(
             table,
             columns=ColumnRegistry(plan.columns),
             files={bucket: tuple(names) for bucket, names in rewritten.files.items()},
         )
+        outcasts = None
         if any(key[0] == "undecodable" for key in counted.value):
             outcasts = changes.landed.where(mine).mapInArrow(
                 undecodable_rows(plan, changes.references), from_arrow_schema(quarantine_schema())
             )
-            metrics.quarantined += self._write_quarantine(outcasts)
             after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
-        return self._with_dirty_list(name, _flagged(after, counted.value), table.dirty + rewritten.dirty)
+        after = self._with_dirty_list(name, _flagged(after, counted.value), table.dirty + rewritten.dirty)
+        return Applied(after, rewritten.rows, rewritten.deleted, outcasts)
 
-    def quarantine(self, changes: Changes, unusable: Iterable[str | None], metrics: ReplicaMetrics) -> bool:
-        """Set aside the events whose schema cannot be used; return whether there are any."""
+    def without_schema(self, changes: Changes, unusable: Iterable[str | None]) -> Any | None:
+        """Return the events of schemas that cannot be used, as rows of the quarantine; ``None`` if there are none."""
         from pyspark.sql import functions as f
         from pyspark.sql.pandas.types import from_arrow_schema
 
         ids = set(unusable)
         if not ids:
-            return False
+            return None
         without = f.col("schema_id").isNull() | f.col("schema_id").isin(sorted(id_ for id_ in ids if id_ is not None))
         refuse = refused_rows(dict(changes.refused), changes.references)
-        outcasts = changes.landed.where(without).mapInArrow(refuse, from_arrow_schema(quarantine_schema()))
-        metrics.quarantined += self._write_quarantine(outcasts)
-        return True
+        return changes.landed.where(without).mapInArrow(refuse, from_arrow_schema(quarantine_schema()))
+
+    def quarantine(self, outcasts: Sequence[Any]) -> int:
+        """Set aside the events that cannot be read, all of the run at once; return how many they are."""
+        if not outcasts:
+            return 0
+        rows = reduce(lambda one, other: one.unionByName(other), outcasts).persist()
+        try:
+            count = int(rows.count())
+            log.warning("%d events could not be read; they are in %s.", count, QUARANTINE_TABLE)
+            tables = EventTables(self._spark, self._files, self._base)
+            tables.replace(QUARANTINE_TABLE, rows.coalesce(1), ("window_id",))
+        finally:
+            rows.unpersist()
+        return count
 
     def tidy(self, kept: Sequence[Snapshot]) -> None:
         """Remove the files that no kept snapshot names: those of older ones, and what killed runs left."""
@@ -159,17 +176,6 @@ class ReplicaTables:
         listed.coalesce(1).write.json(f"{self._base}/{place}")
         count = int(counts.get["rows"])
         return replace(table, dirty=count, dirty_list=place if count else None)
-
-    def _write_quarantine(self, outcasts: Any) -> int:
-        outcasts = outcasts.persist()
-        try:
-            count = int(outcasts.count())
-            log.warning("%d events could not be read; they are in %s.", count, QUARANTINE_TABLE)
-            tables = EventTables(self._spark, self._files, self._base)
-            tables.replace(QUARANTINE_TABLE, outcasts.coalesce(1), ("window_id",))
-        finally:
-            outcasts.unpersist()
-        return count
 
 
 def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: Changes) -> ChangePlan:
