@@ -75,8 +75,7 @@ class BitmapReader:
 
     def read(self, changed: pa.ListArray, nulled: pa.ListArray) -> SetColumns:
         """Return what the events with these ``changedFields`` and ``nulledFields`` set."""
-        joined = (pa.compute.binary_join(texts, " ") for texts in (changed, nulled))
-        texts = pa.compute.binary_join_element_wise(*joined, "|").fill_null("null").dictionary_encode()
+        texts = _joined(changed, nulled).dictionary_encode()
         which = texts.indices.to_numpy()
         readings = [self._read(text) for text in texts.dictionary.to_pylist()]
         nulled_by: dict[int, list[int]] = defaultdict(list)
@@ -93,9 +92,8 @@ class BitmapReader:
         )
 
     def _read_texts(self, text: str) -> _Reading:
-        parts = text.partition("|")
         try:
-            changed, nulled = (decode_bitmap(part.split(" ") if part else []) for part in (parts[0], parts[2]))
+            changed, nulled = map(decode_bitmap, _parted(text))
             to_null = self._columns_of(nulled, {*changed.nested, *nulled.nested})
             return _Reading(self._bits(self._columns_of(changed, changed.nested) | to_null), tuple(sorted(to_null)))
         except SchemaError as error:
@@ -127,6 +125,22 @@ class _Reading:
     bits: bytes
     nulled: tuple[int, ...]
     error: str = ""
+
+
+def _joined(changed: pa.ListArray, nulled: pa.ListArray) -> pa.Array:
+    """Return one text for each event, from which :func:`_parted` gets its entries back."""
+    lengths = pa.compute.add(pa.compute.list_value_length(changed), pa.compute.list_value_length(nulled))
+    joined = (pa.compute.binary_join(texts, " ") for texts in (changed, nulled))
+    return pa.compute.binary_join_element_wise(lengths.cast(pa.string()), *joined, "|").fill_null("")
+
+
+def _parted(text: str) -> tuple[list[str], list[str]]:
+    """Return the entries of ``changedFields`` and ``nulledFields``; the text as one that is none if they are not."""
+    length, *joined = text.split("|")
+    parts = tuple(part.split(" ") if part else [] for part in joined)
+    if len(parts) != 2 or len(parts[0]) + len(parts[1]) != int(length):
+        return [text], []
+    return parts
 
 
 def _chosen(numbers: Sequence[int], which: npt.NDArray[Any], count: int) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from airflow_provider_sfstream.spark.executor_package import write_executor_package
+
+EXECUTED = ("event_batches", "arrow_files", "field_survey", "change_batches")
+"""The modules that executors import; what they import comes along."""
+
+
+def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: Path) -> None:
+    package = write_executor_package(tmp_path)
+    imports = "\n".join(f"import airflow_provider_sfstream.spark.{name} as module" for name in EXECUTED)
+    program = f"import sys\nsys.path.insert(0, sys.argv[1])\n{imports}\nprint(module.__file__)"
+    run = subprocess.run([sys.executable, "-I", "-c", program, package], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith(str(package))
+
+
+def test_the_zip_holds_no_more_of_the_protocol_than_bitmaps(tmp_path: Path) -> None:
+    names = zipfile.ZipFile(write_executor_package(tmp_path)).namelist()
+    inside = sorted(name.partition("/")[2] for name in names if "/spark/" not in name)
+    assert inside == ["__init__.py", "exceptions.py", "protocol/__init__.py", "protocol/bitmaps.py"]
