@@ -6,7 +6,7 @@ A rewrite of a bucket gives new files beside the old ones; which of them are the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +105,8 @@ def rewrite_buckets(
     changes: Any,
     merge: Sequence[Any],
     folder: str,
+    *,
+    also: Iterable[int] = (),
 ) -> Rewritten:
     """Merge ``changes`` into the buckets of a table that they are in. Other buckets keep their files.
 
@@ -113,11 +115,12 @@ def rewrite_buckets(
     :param changes: rows with ``Id`` (unique) and ``_bucket``; persisted, since they are read more than once.
     :param merge: the columns of the new row over ``base`` and ``change``, and ``_dropped``.
     :param folder: a name that was never used for this table.
+    :param also: buckets to rewrite although no change is in them.
     """
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
-    touched = sorted(row[0] for row in changes.select(BUCKET).distinct().collect())
+    touched = sorted({*also, *(row[0] for row in changes.select(BUCKET).distinct().collect())})
     if not touched:
         return Rewritten({bucket: list(names) for bucket, names in live.items()}, 0, 0, 0)
     base = files.read(table, {bucket: live.get(bucket, ()) for bucket in touched}, columns)
