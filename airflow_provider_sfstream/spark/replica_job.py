@@ -17,6 +17,7 @@ from airflow_provider_sfstream.spark.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.landed_windows import LandedWindow, read_window, read_windows
 from airflow_provider_sfstream.spark.replica_merge import SETTINGS, Deletes
+from airflow_provider_sfstream.spark.replica_refresh_run import RefreshRun
 from airflow_provider_sfstream.spark.replica_snapshots import Snapshot, SnapshotStore, TableFormat
 from airflow_provider_sfstream.spark.replica_stream import StreamRun
 from airflow_provider_sfstream.spark.replica_tables import ReplicaTables
@@ -91,8 +92,8 @@ def run(spark: Any, options: ReplicaOptions) -> ReplicaMetrics:
 
     :param spark: a ``SparkSession``.
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
-    :raises ConfigurationError: if the windows hold no change events, their files were changed, or a table is fed by
-        another stream or kept in another format; nothing was published.
+    :raises ConfigurationError: if the windows hold no change events, their files were changed, a table is fed by
+        another stream or kept in another format, or the refresh is not of this replica; nothing was published.
     :raises PositionConflictError: if another job wrote meanwhile; nothing of this one counts.
     """
     started = time.monotonic()
@@ -108,6 +109,8 @@ def run(spark: Any, options: ReplicaOptions) -> ReplicaMetrics:
     for of_one_stream in _by_stream(windows):
         step = StreamRun(spark, files, tables, snapshot, of_one_stream, lambda url: read_window(files, url), options)
         snapshot = _publish(store, snapshot, step.run(metrics), metrics)
+    if options.refresh is not None:
+        snapshot = _publish(store, snapshot, RefreshRun(files, tables, snapshot, options.refresh).run(metrics), metrics)
     tables.tidy(store.forget(options.keep_snapshots))
     metrics.seconds = round(time.monotonic() - started, 2)
     if options.metrics_file:

@@ -14,9 +14,7 @@ from airflow_provider_sfstream.spark.replica_merge import DROPPED, Deletes
 from airflow_provider_sfstream.spark.replica_rows import TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.replica_snapshots import Flag, StreamState
 
-_ENVELOPE_TYPES: dict[str, ColumnType] = {"_found": "boolean", "_deleted": "boolean"} | {
-    name: TABLE_ENVELOPE[name] for name in ("Id", "_sequence", "_refreshed_at")
-}
+_ENVELOPE_TYPES: dict[str, ColumnType] = {**TABLE_ENVELOPE, "_found": "boolean"}
 _MOMENT = "yyyy-MM-dd'T'HH:mm:ss[.SSS]XX"
 """As REST (``+0000``) and the Bulk API (``Z``) write it."""
 

@@ -20,9 +20,11 @@ from airflow_provider_sfstream.spark.event_batches import WindowReference, quara
 from airflow_provider_sfstream.spark.event_tables import QUARANTINE_TABLE, EventTables
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.landed_windows import LandedWindow
+from airflow_provider_sfstream.spark.refresh_document import TableRefresh
 from airflow_provider_sfstream.spark.replica_columns import replica_columns
 from airflow_provider_sfstream.spark.replica_files import ReplicaFiles, rewrite_buckets
-from airflow_provider_sfstream.spark.replica_merge import DROPPED, Deletes, folded_changes, merged_columns
+from airflow_provider_sfstream.spark.replica_merge import DROPPED, Deletes, folded_changes, merged_columns, with_bucket
+from airflow_provider_sfstream.spark.replica_refresh import images, refreshed_columns
 from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.replica_snapshots import Flag, Snapshot, TableState
 
@@ -124,6 +126,27 @@ class ReplicaTables:
             after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
         after = self._with_dirty_list(name, _flagged(after, counted.value), table.dirty + rewritten.dirty)
         return Applied(after, rewritten.rows, rewritten.deleted, outcasts)
+
+    def refresh(self, name: str, table: TableState, refresh: TableRefresh, folder: str, *, moved_on: bool) -> Applied:
+        """Merge records as they were fetched; nothing that readers see has changed until the new state is published.
+
+        :param folder: of the refresh, as Hadoop names it.
+        :param moved_on: whether the stream has had events applied since the fetch began.
+        """
+        columns, is_full = table.columns.columns, refresh.mode == "full"
+        rows = with_bucket(images(self._spark, folder, refresh, columns), table.buckets).persist()
+        merge = refreshed_columns(columns, refresh, deletes=self._deletes, moved_on=moved_on)
+        try:
+            # A full refresh has no line for a record that the org no longer has, so it looks at every row.
+            rewritten = rewrite_buckets(
+                *(self._parquet, name, table.files, columns, rows, merge, uuid.uuid4().hex),
+                also=table.files if is_full else (),
+            )
+        finally:
+            rows.unpersist()
+        after = replace(table, files={bucket: tuple(names) for bucket, names in rewritten.files.items()})
+        after = self._with_dirty_list(name, after, rewritten.dirty + (0 if is_full else table.dirty))
+        return Applied(after, rewritten.rows, rewritten.deleted, None)
 
     def without_schema(self, changes: Changes, unusable: Iterable[str | None]) -> Any | None:
         """Return the events of schemas that cannot be used, as rows of the quarantine; ``None`` if there are none."""

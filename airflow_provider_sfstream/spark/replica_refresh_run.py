@@ -1,0 +1,66 @@
+"""A run of the ``replica`` job that merges fetched records: from what was fetched to the next snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.refresh_document import RefreshDocument, TableRefresh
+from airflow_provider_sfstream.spark.replica_refresh import flag_after
+from airflow_provider_sfstream.spark.replica_snapshots import Snapshot, StreamState, TableState
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.spark.replica_job import ReplicaMetrics
+    from airflow_provider_sfstream.spark.replica_tables import ReplicaTables
+
+
+class RefreshRun:
+    """Merges the records of one refresh.
+
+    :param snapshot: the replica as it is now, which may be later than the one that the refresh began with.
+    :param url: of the refresh's document.
+    """
+
+    def __init__(self, files: HadoopFiles, tables: ReplicaTables, snapshot: Snapshot, url: str) -> None:
+        self._files, self._tables, self._snapshot = files, tables, snapshot
+        self._url = files.url(url)
+
+    def run(self, metrics: ReplicaMetrics) -> Snapshot:
+        """Return the snapshot that follows.
+
+        :raises ConfigurationError: if the refresh is not of this replica, or cannot be found or read; nothing was
+            published.
+        """
+        document = self._document()
+        changed: dict[str, TableState] = {}
+        for name, refresh in sorted(document.tables.items()):
+            table, stream = self._table(name, refresh)
+            moved_on = stream.applied_sequence > refresh.applied_sequence
+            folder = self._url.rpartition("/")[0]
+            applied = self._tables.refresh(name, table, refresh, folder, moved_on=moved_on)
+            changed[name] = replace(applied.table, flag=flag_after(table.flag, refresh, stream))
+            of_table = metrics.of_table(name)
+            of_table.rows += applied.rows
+            of_table.deleted += applied.deleted
+        return self._snapshot.next({}, changed, datetime.now(UTC))
+
+    def _document(self) -> RefreshDocument:
+        try:
+            return RefreshDocument.from_json(self._files.read_text(self._url), self._url)
+        except FileNotFoundError:
+            raise ConfigurationError(
+                f"There is no refresh at {self._url}: another one has begun since, and removed it. Let one refresh at "
+                "a time work on a replica, and run it again. Nothing was published."
+            ) from None
+
+    def _table(self, name: str, refresh: TableRefresh) -> tuple[TableState, StreamState]:
+        table = self._snapshot.tables.get(name)
+        if table is None or table.stream != refresh.stream:
+            raise ConfigurationError(
+                f"{self._url} has records of {name} made from the stream {refresh.stream}; the replica has no such "
+                "table any longer. Run the refresh again. Nothing was published."
+            )
+        return table, self._snapshot.streams[table.stream]
