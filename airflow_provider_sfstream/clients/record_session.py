@@ -93,6 +93,7 @@ class _Adapter(HTTPAdapter):
         self._ssl_context = ssl_context
         repeat = Retry(
             total=4,
+            other=0,  # what no retry mends, such as a certificate
             backoff_factor=0.5,
             status_forcelist=_PASSING,
             allowed_methods=("GET",),
