@@ -8,6 +8,7 @@ History is kept in Parquet, for tables in Parquet.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -60,22 +61,25 @@ def closed_versions(
 
 
 def replaced_versions(
-    base: Any, fetched: Any, merge: Sequence[Any], columns: dict[str, ColumnType], partitions: int
+    base: Any, fetched: Any, merge: Sequence[Any], columns: dict[str, ColumnType], partitions: int, gone_at: datetime
 ) -> Any:
-    """Return the versions that records fetched anew end.
+    """Return the versions that a refresh ends.
 
-    A row that begins when its former one did has replaced it, so that nothing ended.
+    A new row that begins when its former one did takes its place, and ends nothing.
 
     :param base: rows of the table before the refresh, with their bucket.
     :param fetched: what is merged into them, with its bucket.
     :param merge: the columns of the new row over ``base`` and ``change``, and ``_dropped``.
+    :param gone_at: when the version of a row ends that is dropped: nobody can tell when the record was deleted.
+    :return: rows as :data:`VERSION_ENVELOPE` says, and ``columns``.
     """
     from pyspark.sql import functions as f
 
-    pairs = joined(base, fetched, partitions).where("base.Id IS NOT NULL AND change.Id IS NOT NULL")
+    pairs = joined(base, fetched, partitions).where("base.Id IS NOT NULL")
     both = pairs.select("base", f.struct(*merge).alias("new"))
-    ends = f.greatest(_begins("new."), _begins("base."))
-    ended = both.where(f.col(f"new.{DROPPED}") | (_begins("new.") > _begins("base.")))
+    dropped = f.col(f"new.{DROPPED}")
+    ended = both.where(dropped | (_begins("new.") > _begins("base.")))
+    ends = f.when(dropped, f.greatest(_begins("base."), f.lit(gone_at))).otherwise(_begins("new."))
     return ended.select("base.*", ends.alias("_valid_to")).select(*_version(columns, f.col("_valid_to")))
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.spark.history_batches import STEP_ENVELOPE, closed_rows, version_schema
+from airflow_provider_sfstream.spark.history_batches import STEP_ENVELOPE, closed_rows, states_after, version_schema
 from tests.support import history_model, replica_model
 from tests.support.replica_changes import COLUMNS, START, batch_of, random_changes, random_value, set_words
 from tests.support.replica_model import Row
@@ -149,3 +149,14 @@ def test_the_time_of_a_deleted_record_is_a_version_only_if_its_row_stays(deletes
     first, second, third = (change["_commit_time"] for change in changes)
     kept = [("delete", second, third)] if deletes == "soft" else []
     assert spans == [("upsert", first, second), *kept]
+
+
+def test_after_a_gap_the_columns_are_those_from_before_it() -> None:
+    full = {"_operation": "full", "_set": frozenset(FEW), "Name": "Ada", "Tags__c": None, "Number1__c": 1}
+    gap = {"_operation": "gap", "_set": frozenset(FEW), "_dirty_reason": "gap"}
+    changes = [
+        {"Id": "0010", "_sequence": number, "_commit_time": START + timedelta(seconds=number)} | change
+        for number, change in enumerate((full, gap), 1)
+    ]
+    (state,) = states_after(as_steps({}, changes, FEW), FEW).slice(1).to_pylist()
+    assert (state["Name"], state["Number1__c"], state["_dirty_reason"], state["_stopped"]) == ("Ada", 1, "gap", True)
