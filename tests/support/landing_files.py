@@ -60,12 +60,15 @@ def land_window(
     event_times: tuple[datetime, datetime] | None = None,
     topic: str = "/event/Order__e",
     parts: int = 1,
+    **window: Any,
 ) -> str:
     """Write a window below ``base`` and return the URL of its manifest.
 
     :param schemas: by id; only these get a file. An event of another schema is encoded beforehand.
     :param event_times: first and last event time for the manifest.
+    :param window: further values of its ``ReplayWindow``, and ``stop_reason``.
     """
+    stop_reason = window.pop("stop_reason", "caught_up")
     stream = Stream("00D000000000001EAA", "pubsub", topic)
     stream_folder = base / stream.path
     folder = stream_folder / "windows/2026/01/10" / window_id
@@ -90,21 +93,24 @@ def land_window(
     manifest = Manifest(
         stream=stream,
         window=ReplayWindow(
-            window_id=window_id,
-            kind="live",
-            after=None,
-            through=events[-1].replay_id if events else None,
-            event_count=len(events),
-            first_event_time=event_times[0] if event_times else None,
-            last_event_time=event_times[1] if event_times else None,
-            manifest_url=folder.as_uri() + "/manifest.json",
-            run=RunIdentity("dag", "task", "run", RECEIVED_AT),
+            **{
+                "window_id": window_id,
+                "kind": "live",
+                "after": None,
+                "through": events[-1].replay_id if events else None,
+                "event_count": len(events),
+                "first_event_time": event_times[0] if event_times else None,
+                "last_event_time": event_times[1] if event_times else None,
+                "manifest_url": folder.as_uri() + "/manifest.json",
+                "run": RunIdentity("dag", "task", "run", RECEIVED_AT),
+                **window,
+            }
         ),
         fence=0,
         files=tuple(_write_part(folder, number, part) for number, part in enumerate(_parts(table, parts))),
         schemas={schema_id: f"../../../../../schemas/{schema_id}.avsc" for schema_id in schemas},
         payload_bytes=sum(map(len, payloads)),
-        stop_reason="caught_up",
+        stop_reason=stop_reason,
         started_at=RECEIVED_AT,
         finished_at=RECEIVED_AT,
         provider_version="0",
