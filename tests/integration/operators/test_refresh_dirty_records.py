@@ -1,0 +1,263 @@
+"""What a refresh fetches from a local org and hands to the job, which is not started here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from airflow_provider_sfstream.clients.records import RecordClient
+from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
+from airflow_provider_sfstream.operators import _refresh_files
+from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
+from airflow_provider_sfstream.spark.refresh_document import FOLDER, RefreshDocument
+from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
+from tests.support.localorg import LocalOrg
+from tests.support.tasks import context_for, set_connection
+
+COLUMNS = {
+    "Name": "string",
+    "LastName": "string",
+    "FirstName": "string",
+    "AnnualRevenue": "double",
+    "Gone__c": "string",
+}
+SYSTEM = {"_found": "true", "_deleted": "false"}
+NEVER = "001zzzzzzzzzzzzAAA"
+
+
+@pytest.fixture(scope="module")
+def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path_factory.mktemp("org")) as org:
+        yield org
+
+
+@pytest.fixture(scope="module")
+def accounts(running_org: LocalOrg) -> dict[str, str]:
+    """Ids by name."""
+    records = [
+        {"Name": "one", "AnnualRevenue": 1.5},
+        {"FirstName": "Ada", "LastName": "Lovelace"},
+        {"Name": "binned"},
+        *({"Name": f"number {number}"} for number in range(40)),
+    ]
+    ids = [str(running_org.rest("POST", "/sobjects/Account", record)["id"]) for record in records]
+    running_org.rest("DELETE", f"/sobjects/Account/{ids[2]}")
+    return dict(zip([str(record.get("Name") or "Ada") for record in records], ids, strict=True))
+
+
+class Fetching:
+    """A replica's state made by hand, and what the operator hands to a job for it."""
+
+    def __init__(self, org: LocalOrg, output: Path) -> None:
+        self.org, self.output = org, output
+        self.tables: dict[str, TableState] = {}
+        self.state = StreamState(
+            org.org_id, "pubsub", "/data/ChangeEvents", "", AppliedWindow("window-1", "", 1, 50), None, 49
+        )
+
+    def table(self, dirty: dict[str, int] | None = None, *, flagged: bool = False) -> TableState:
+        place = "_sfstream/replica/dirty/Account/list"
+        if dirty:
+            (self.output / place).mkdir(parents=True)
+            lines = [json.dumps({"Id": record_id, "sequence": number}) for record_id, number in dirty.items()]
+            (self.output / place / "part-0.json").write_text("\n".join(lines) + "\n")
+            (self.output / place / "_SUCCESS").touch()
+        flag = Flag("new", "2026-01-01T00:00:00+00:00", 1) if flagged else None
+        registry = ColumnRegistry(dict(COLUMNS))
+        return TableState(
+            "stream", "parquet", 2, registry, dirty=len(dirty or {}), dirty_list=place if dirty else None, flag=flag
+        )
+
+    def run(self, **arguments: Any) -> dict[str, Any]:
+        folder = self.output / "_sfstream/replica/snapshots"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{3:012d}.json").write_text(Snapshot(3, None, {"stream": self.state}, self.tables).to_json())
+        given = {"output_url": self.output.as_uri(), "salesforce_conn_id": "sf", **arguments}
+        operator = Capturing(task_id="refresh", **given)
+        operator.taken = self.output.parent / "taken"
+        try:
+            return operator.execute(context_for("refresh"))
+        finally:
+            self.arguments = operator.submitted
+            assert not (self.output / FOLDER).exists(), "a folder is left"
+
+    def document(self) -> RefreshDocument:
+        return RefreshDocument.from_json((self.output.parent / "taken/refresh.json").read_text(), "taken")
+
+    def lines(self) -> list[dict[str, str]]:
+        names = self.document().tables["Account"].files
+        texts = [(self.output.parent / "taken" / name).read_text() for name in names]
+        return [json.loads(line) for text in texts for line in text.splitlines()]
+
+
+class Capturing(RefreshDirtyRecordsOperator):
+    """Keeps what the job would get."""
+
+    taken: Path
+    submitted: Sequence[str] = ()
+
+    def submit(self, context: Any, arguments: Sequence[str]) -> dict[str, Any] | None:
+        self.submitted = list(arguments)
+        shutil.copytree(Path(arguments[1].removeprefix("file://")).parent, self.taken)
+        return None
+
+
+@pytest.fixture
+def fetching(
+    running_org: LocalOrg, accounts: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Fetching:
+    set_connection(monkeypatch, "sf", **running_org.airflow_connection())
+    waits = RecordClient.__init__.__kwdefaults__ | {"job_wait": 0.01}
+    monkeypatch.setattr(RecordClient.__init__, "__kwdefaults__", waits)
+    return Fetching(running_org, tmp_path / "replica")
+
+
+@pytest.fixture(params=["rest", "bulk"])
+def api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """For records by id, the Bulk API is used where an object has so many fields that a URL has no room for ids."""
+    if request.param == "bulk":
+        monkeypatch.setattr("airflow_provider_sfstream.protocol.soql.ids_in_url", lambda *_: 19)
+        monkeypatch.setattr("airflow_provider_sfstream.protocol.soql.ids_in_body", lambda *_: 20)
+    else:
+        monkeypatch.setattr("airflow_provider_sfstream.protocol.soql.ids_in_url", lambda *_: 20)
+    return str(request.param)
+
+
+def test_dirty_rows(fetching: Fetching, accounts: dict[str, str], api: str, caplog: pytest.LogCaptureFixture) -> None:
+    listed = {record_id: number for number, record_id in enumerate([*accounts.values(), NEVER], 5)}
+    fetching.tables = {"Account": fetching.table(listed), "Contact": TableState("stream", "parquet", 2)}
+    result = fetching.run(deletes="hard", keep_snapshots=7)
+    assert result["tables"]["Account"] | {"seconds": 0} == {
+        **{"mode": "records", "fetched": len(accounts), "deleted": 2, "seconds": 0, "still_dirty": None, "flag": None}
+    }
+    assert fetching.arguments[0] == "--refresh"
+    assert fetching.arguments[2:] == ["--deletes", "hard", "--keep-snapshots", "7"]
+    document = fetching.document()
+    table = document.tables["Account"]
+    assert (document.snapshot, list(document.tables)) == (3, ["Account"])
+    assert (table.mode, table.columns) == ("records", ("Name", "LastName", "FirstName", "AnnualRevenue"))
+    assert (table.applied_sequence, table.next_sequence, table.last_window) == (49, 51, "window-1")
+    lines = {line["Id"]: line for line in fetching.lines()}
+    assert {record_id: int(line["_sequence"]) for record_id, line in lines.items()} == listed
+    assert len(fetching.lines()) == len(listed)
+    moments = [line.pop("_refreshed_at", "") for line in lines.values()]
+    assert moments.count("") == 1
+    of = {name: lines[record_id] for name, record_id in accounts.items()}
+    assert of["one"] == {**SYSTEM, "Id": accounts["one"], "_sequence": "5", "Name": "one", "AnnualRevenue": "1.5"}
+    # SOQL says "Ada Lovelace"; a change event of a person account has no Name.
+    assert of["Ada"] == {
+        **SYSTEM, "Id": accounts["Ada"], "_sequence": "6", "FirstName": "Ada", "LastName": "Lovelace"
+    }  # fmt: skip
+    assert of["binned"]["_deleted"] == "true"
+    assert lines[NEVER] == {"Id": NEVER, "_found": "false", "_sequence": str(listed[NEVER])}
+    jobs = [request for request in fetching.org.requests("http") if request["method"].endswith("/jobs/query")]
+    assert bool(jobs) is (api == "bulk")
+    assert "Account: columns that stay as they are" in caplog.text
+    assert "Gone__c" in caplog.text
+
+
+@pytest.mark.parametrize("bulk_threshold", [43, 44])
+def test_a_flagged_table(fetching: Fetching, accounts: dict[str, str], bulk_threshold: int) -> None:
+    assert len(accounts) == 43
+    before = len(fetching.org.requests("http"))
+    fetching.tables = {"Account": fetching.table(flagged=True)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_refresh_files.RefreshFiles.__init__.__kwdefaults__, "lines_per_file", 10)
+        fetching.run(bulk_threshold=bulk_threshold, bulk_page_records=9)
+    table = fetching.document().tables["Account"]
+    assert (table.mode, table.fetched) == ("full", len(accounts))
+    assert table.files == tuple(f"Account/part-{number:05d}.jsonl" for number in range(5))
+    assert {line["Id"] for line in fetching.lines()} == set(accounts.values())
+    assert len(fetching.lines()) == len(accounts)
+    asked = [request["method"] for request in fetching.org.requests("http")[before:]]
+    assert any("/jobs/query" in method for method in asked) is (bulk_threshold == 43)
+
+
+def test_a_table_without_records(fetching: Fetching) -> None:
+    fetching.tables = {"Shipment__c": fetching.table(flagged=True)}
+    fetching.run()
+    assert fetching.document().tables["Shipment__c"].files == ()
+
+
+def test_nothing_to_do(fetching: Fetching) -> None:
+    fetching.tables = {"Account": fetching.table()}
+    before = len(fetching.org.requests("http"))
+    for arguments in ({}, {"tables": ["Account"]}, {"tables": [], "full": True}):
+        with pytest.raises(AirflowSkipException, match="No row of the replica is dirty"):
+            fetching.run(**arguments)
+    assert len(fetching.org.requests("http")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"tables": ["Acount"]}, r"no table Acount; it has Account.*Nothing was fetched"),
+        ({"tables": "Account"}, r"tables='Account' must be a list"),
+        ({"full": "Account"}, r"full='Account' must be a list"),
+        ({"output_url": " "}, r"output_url is empty"),
+    ],
+)
+def test_arguments_that_cannot_be_used(fetching: Fetching, arguments: dict[str, Any], said: str) -> None:
+    fetching.tables = {"Account": fetching.table(flagged=True)}
+    before = len(fetching.org.requests("http"))
+    with pytest.raises(AirflowFailException, match=said):
+        fetching.run(**arguments)
+    assert (len(fetching.org.requests("http")), fetching.arguments) == (before, ())
+
+
+@pytest.mark.parametrize("argument", ["bulk_threshold", "bulk_page_records", "keep_snapshots"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, "10"])
+def test_numbers_that_are_none(argument: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{argument}=.* must be a whole number above zero"):
+        RefreshDirtyRecordsOperator(task_id="refresh", output_url="s3://lake", **{argument: value})
+
+
+def test_another_org(fetching: Fetching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetching.tables = {"Account": fetching.table(flagged=True)}
+    with LocalOrg.running(tmp_path / "other") as other:
+        set_connection(monkeypatch, "sf", **other.airflow_connection())
+        with pytest.raises(
+            AirflowFailException, match=rf"'sf' leads to the org {other.org_id}, .* {fetching.org.org_id}"
+        ):
+            fetching.run()
+        asked = {request["method"] for request in other.requests("http")}
+    assert (asked, fetching.arguments) == ({"POST /services/oauth2/token"}, ())
+
+
+def test_an_object_that_the_user_does_not_see(fetching: Fetching) -> None:
+    fetching.tables = {"Secret__c": fetching.table(flagged=True)}
+    with pytest.raises(AirflowFailException, match=r"Secret__c: its fields: .*'View All'.*The replica is as it was"):
+        fetching.run()
+
+
+def test_a_list_of_dirty_rows_that_is_gone(fetching: Fetching, accounts: dict[str, str]) -> None:
+    fetching.tables = {"Account": fetching.table({accounts["one"]: 1})}
+    shutil.rmtree(fetching.output / "_sfstream/replica/dirty")
+    with pytest.raises(LandingError, match=r"The list of dirty rows .*dirty/Account/list cannot be read"):
+        fetching.run()
+
+
+def test_without_simple_salesforce(fetching: Fetching, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetching.tables = {"Account": fetching.table(flagged=True)}
+    monkeypatch.delitem(sys.modules, "airflow_provider_sfstream.clients.records")
+    monkeypatch.setitem(sys.modules, "simple_salesforce.api", None)
+    with pytest.raises(AirflowFailException, match=r"airflow-provider-sfstream\[salesforce\].*Nothing was contacted"):
+        fetching.run()
+
+
+def test_nothing_heavy_is_imported_with_the_operator() -> None:
+    code = (
+        "import sys, airflow_provider_sfstream.operators.refresh_dirty_records as one;"
+        "print(one.__name__, sorted({'simple_salesforce', 'zeep', 'pyarrow', 'fastavro'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "airflow_provider_sfstream.operators.refresh_dirty_records []"

@@ -1,0 +1,35 @@
+"""The refresh operator with the job in the test's own Spark session, in place of a ``spark-submit`` for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.spark.replica import parse_arguments
+from airflow_provider_sfstream.spark.replica_job import run
+from tests.support.tasks import context_for
+
+
+class RefreshInSession(RefreshDirtyRecordsOperator):
+    """Does all that the operator does, but runs the job in a Spark session. Made by :func:`refresh`."""
+
+    spark: Any
+    before_job: Callable[[], object] | None
+
+    def submit(self, context: Any, arguments: Sequence[str]) -> dict[str, Any]:
+        if self.before_job is not None:
+            self.before_job()
+        return asdict(run(self.spark, parse_arguments([*arguments, "--output", self.output_url])))
+
+
+def refresh(spark: Any, *, before_job: Callable[[], object] | None = None, **arguments: Any) -> dict[str, Any]:
+    """Run the task; return its XCom result.
+
+    :param before_job: called when everything is fetched, before the job.
+    :param arguments: of the operator.
+    """
+    operator = RefreshInSession(task_id="refresh", **arguments)
+    operator.spark, operator.before_job = spark, before_job
+    return operator.execute(context_for("refresh"))
