@@ -27,6 +27,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     f"{_PACKAGE}.operators.drain_replay_window",
                     f"{_PACKAGE}.operators.managed_event_subscription",
+                    f"{_PACKAGE}.operators.refresh_dirty_records",
                     f"{_PACKAGE}.operators.replay_position",
                     f"{_PACKAGE}.operators.spark_submit_replay_windows",
                 ],
@@ -51,6 +52,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{_PACKAGE}.hooks.managed_event_subscription",
                     f"{_PACKAGE}.hooks.replay_store",
                     f"{_PACKAGE}.hooks.salesforce_pubsub",
+                    f"{_PACKAGE}.hooks.salesforce_records",
                     f"{_PACKAGE}.hooks.salesforce_streaming",
                 ],
             }
