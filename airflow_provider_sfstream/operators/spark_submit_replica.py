@@ -40,8 +40,9 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
     :param output_url: folder of the replica, as a URL that Spark can write to. (templated)
     :param table_format: ``"parquet"``, or ``"delta"`` or ``"iceberg"`` with their packages on the Spark connection
         (docs/replica-table-formats.md). It cannot be changed for a table that exists.
+    :param table_prefix: catalog and namespace of Iceberg tables: ``"lake.salesforce"``. (templated)
     :param deletes: ``"soft"`` keeps deleted records with ``_deleted``; ``"hard"`` removes them.
-    :param history: keep every version of each record too (docs/replica-history.md).
+    :param history: keep every version of each record too, from now on (docs/replica-history.md). For Parquet.
     :param buckets: into how many parts new tables are divided by record id. A run rewrites only the parts that have
         a changed record.
     :param keep_snapshots: how many snapshots, and so how many runs back, readers may still be reading.
@@ -50,7 +51,7 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
     :param conn_id: Airflow connection that names the Spark master.
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "windows")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "windows", "table_prefix")
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         windows: Any,
         output_url: str,
         table_format: Literal["parquet", "delta", "iceberg"] = "parquet",
+        table_prefix: str | None = None,
         deletes: Literal["soft", "hard"] = "soft",
         history: bool = False,
         buckets: int = 64,
@@ -74,6 +76,7 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         super().__init__(script="replica.py", output_url=output_url, name=name or "sfstream-replica", **kwargs)
         self.windows = windows
         self.table_format = table_format
+        self.table_prefix = table_prefix
         self.deletes = deletes
         self.history = history
         self.buckets = buckets
@@ -89,6 +92,8 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         arguments = [part for url in manifests for part in ("--manifest", url)]
         arguments += ["--table-format", self.table_format, "--deletes", self.deletes]
         arguments += ["--buckets", str(self.buckets), "--keep-snapshots", str(self.keep_snapshots)]
+        if self.table_prefix:
+            arguments += ["--table-prefix", self.table_prefix]
         if self.history:
             arguments.append("--history")
         return self.submit(context, arguments)

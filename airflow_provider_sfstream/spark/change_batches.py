@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
@@ -44,7 +45,7 @@ from airflow_provider_sfstream.spark.replica_rows import CHANGE_ENVELOPE
 __all__ = ["ChangePlan", "ChangeSchema", "change_rows", "transaction_schema", "transactions", "undecodable_rows"]
 
 _LARGEST_BATCH = 1 << 14
-"""Rows handed on at once: one event can stand for very many records."""
+"""Rows handed on at once, beside one for each event: an event can stand for very many records."""
 _TRANSACTION: dict[str, ColumnType] = {"_sequence": "long", "_transaction_key": "string"}
 
 
@@ -168,11 +169,17 @@ def _exploded(plan: ChangePlan, changes: Changes, counted: Counter[Any]) -> Batc
     for reason, rows in (("overflow", np.flatnonzero(overflow)), ("all_records", for_all)):
         counted.update((reason, *_told(changes, sequences, int(row))) for row in rows)
     by_event = _by_event(plan, changes, sequences)
-    one_each = len(kept) == len(ids) == len(by_event) and bool((events == kept).all())
-    for start in range(0, len(kept), _LARGEST_BATCH):
-        chosen = kept[start : start + _LARGEST_BATCH]
-        rows = by_event.slice(start, len(chosen)) if one_each else by_event.take(pa.array(events[chosen]))
-        yield rows.set_column(0, rows.schema.field(0), ids.take(pa.array(chosen)))
+    # Most events are of one record: all first records in one piece, as copying wide rows is what costs.
+    first = np.diff(events[kept], prepend=-1) > 0
+    for chosen in (kept[first], *_pieces(kept[~first])):
+        whole = len(chosen) == len(by_event)
+        rows = by_event if whole else by_event.take(pa.array(events[chosen]))
+        if len(rows):
+            yield rows.set_column(0, rows.schema.field(0), ids.take(pa.array(chosen)))
+
+
+def _pieces(rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    return np.array_split(rows, -(-len(rows) // _LARGEST_BATCH)) if len(rows) else []
 
 
 def _by_event(plan: ChangePlan, changes: Changes, sequences: pa.Array) -> pa.RecordBatch:
@@ -203,7 +210,7 @@ def _sequences(landed: pa.RecordBatch, first_sequences: tuple[int, ...]) -> pa.A
     return pa.compute.add(pa.array(first_sequences, pa.int64()).take(landed.column("window")), landed.column("ordinal"))
 
 
-def _lists(words: Any) -> pa.ListArray:
+def _lists(words: npt.NDArray[np.int64]) -> pa.ListArray:
     count, width = words.shape
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
     return pa.ListArray.from_arrays(pa.array(offsets), words.ravel())

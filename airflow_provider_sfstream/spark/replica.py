@@ -32,6 +32,7 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
     parser.add_argument("--refresh", metavar="URL", help="refresh.json of records that were fetched")
     parser.add_argument("--output", required=True, metavar="URL", help="folder of the tables")
     parser.add_argument("--table-format", choices=("parquet", "delta", "iceberg"), default="parquet")
+    parser.add_argument("--table-prefix", metavar="CATALOG.NAMESPACE", help="where new Iceberg tables are")
     parser.add_argument("--deletes", choices=("soft", "hard"), default="soft")
     parser.add_argument("--history", action="store_true", help="keep every version of each record too")
     parser.add_argument("--buckets", type=int, default=64, help="parts of a new table")
@@ -48,6 +49,7 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
         manifests=tuple(given.manifest),
         refresh=given.refresh,
         table_format=given.table_format,
+        table_prefix=given.table_prefix,
         deletes=given.deletes,
         history=given.history,
         buckets=given.buckets,

@@ -85,10 +85,10 @@ class ReplicaFiles:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A table after a rewrite of some of its buckets.
+    """A table after a rewrite of some of its rows.
 
-    :param files: all of its files by bucket.
-    :param rows: how many rows the rewritten buckets have; ``dirty`` and ``deleted`` of them.
+    :param files: all of its files by bucket, of a table in Parquet.
+    :param rows: how many rows were written anew; ``dirty`` and ``deleted`` of them.
     """
 
     files: dict[int, list[str]]
@@ -126,12 +126,17 @@ def rewrite_buckets(
     base = files.read(table, {bucket: live.get(bucket, ()) for bucket in touched}, columns)
     new = joined(base, changes, 2 * len(touched)).select(BUCKET, *merge).where(~f.col(DROPPED)).drop(DROPPED)
     counts = Observation()
-    observed = new.observe(
-        counts,
+    written = files.write(table, new.observe(counts, *counted()), folder)
+    kept = {bucket: list(names) for bucket, names in live.items() if bucket not in touched}
+    return Rewritten(dict(sorted((kept | written).items())), **counts.get)
+
+
+def counted() -> list[Any]:
+    """Return what is counted of new rows while they are written, by the names of :class:`Rewritten`."""
+    from pyspark.sql import functions as f
+
+    return [
         f.count(f.lit(1)).alias("rows"),
         f.count_if("_dirty").alias("dirty"),
         f.count_if("_deleted").alias("deleted"),
-    )
-    written = files.write(table, observed, folder)
-    kept = {bucket: list(names) for bucket, names in live.items() if bucket not in touched}
-    return Rewritten(dict(sorted((kept | written).items())), **counts.get)
+    ]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.avro_columns import ColumnType
@@ -21,19 +21,18 @@ from airflow_provider_sfstream.spark.replica_merge import Deletes, joined, merge
 from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.replica_sql import add_columns, create_table, merge, quoted
 
-MergeFormat = Literal["delta", "iceberg"]
 BUCKETS_PROPERTY = "sfstream.buckets"
 """Property of a table that says in how many buckets it is: what tells it from any other table of that name."""
 
-_CATALOGS: dict[MergeFormat, tuple[str, ...]] = {
+_CATALOGS: dict[str, tuple[str, ...]] = {
     "delta": ("org.apache.spark.sql.delta.catalog.DeltaCatalog",),
     "iceberg": ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg.spark.SparkSessionCatalog"),
 }
-_EXTENSIONS: dict[MergeFormat, str] = {
+_EXTENSIONS: dict[str, str] = {
     "delta": "io.delta.sql.DeltaSparkSessionExtension",
     "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
 }
-_PACKAGES: dict[MergeFormat, str] = {
+_PACKAGES: dict[str, str] = {
     "delta": "io.delta:delta-spark_{spark}_{scala}",
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-{spark}_{scala}",
 }
@@ -69,6 +68,8 @@ class MergeTable(ABC):
     spark: Any
     name: str
     buckets: int
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Columns that have another name in tables of this format."""
 
     def prepare(self, columns: dict[str, ColumnType]) -> None:
         """Create the table, or add the columns that it lacks.
@@ -102,10 +103,11 @@ class MergeTable(ABC):
         return None if len(parts) >= self.buckets else parts
 
     def read(self, parts: Sequence[int] | None = None) -> Any:
-        """Return the table's rows with their bucket, of these parts or of all."""
+        """Return the table's rows with their bucket, of these parts or of all, in the replica's own column names."""
         rows = self.spark.table(self.name)
         if parts is not None:
             rows = rows.where(_is_one_of(self.part(), parts))
+        rows = rows.withColumnsRenamed({stored: name for name, stored in self.renamed.items()})
         return rows if BUCKET in rows.columns else with_bucket(rows, self.buckets)
 
     def upsert(self, rows: Any, columns: dict[str, ColumnType], parts: Sequence[int] | None = None) -> None:
@@ -119,7 +121,7 @@ class MergeTable(ABC):
         if parts is not None:
             condition += f" AND {_is_one_of(self.part('target.'), parts)}"
         view = f"sfstream_{uuid.uuid4().hex}"
-        rows = rows.persist()  # a merge reads its source more than once
+        rows = rows.withColumnsRenamed(dict(self.renamed)).persist()  # a merge reads its source more than once
         try:
             rows.createOrReplaceTempView(view)
             self.spark.sql(merge(self.name, view, list(self.all_columns(columns)), condition))
@@ -128,8 +130,8 @@ class MergeTable(ABC):
             rows.unpersist()
 
     def all_columns(self, columns: dict[str, ColumnType]) -> dict[str, ColumnType]:
-        """Return the columns that the table has for a record with ``columns``."""
-        return TABLE_ENVELOPE | columns
+        """Return the columns that the table has for a record with ``columns``, as they are named there."""
+        return {self.renamed.get(name, name): type_ for name, type_ in TABLE_ENVELOPE.items()} | columns
 
     @abstractmethod
     def exists(self) -> bool:
@@ -179,7 +181,12 @@ class DeltaTable(MergeTable):
 
 
 class IcebergTable(MergeTable):
-    """An Iceberg table in a catalog, with the hidden partitioning ``bucket(buckets, Id)``."""
+    """An Iceberg table in a catalog, with the hidden partitioning ``bucket(buckets, Id)``.
+
+    Iceberg keeps the name ``_deleted`` for itself.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {"_deleted": "_is_deleted"}
 
     def exists(self) -> bool:
         return bool(self.spark.catalog.tableExists(self.name))
@@ -195,7 +202,7 @@ class IcebergTable(MergeTable):
 
 
 def merge_table(
-    spark: Any, table_format: MergeFormat, entity: str, *, output: str, table_prefix: str | None, buckets: int
+    spark: Any, table_format: str, entity: str, *, output: str, table_prefix: str | None, buckets: int
 ) -> MergeTable:
     """Return the table of an entity.
 
@@ -207,7 +214,7 @@ def merge_table(
     return IcebergTable(spark, quoted(*_prefix_parts(table_prefix), entity), buckets)
 
 
-def check_session(spark: Any, table_format: MergeFormat, table_prefix: str | None = None) -> None:
+def check_session(spark: Any, table_format: str, table_prefix: str | None = None) -> None:
     """Make sure that a session can write a format.
 
     :raises ConfigurationError: if the format's package is not there, or the session is not configured for it; the
@@ -229,7 +236,7 @@ def check_session(spark: Any, table_format: MergeFormat, table_prefix: str | Non
         raise _refused(table_format, f"MERGE needs {extension} in spark.sql.extensions. Add it")
 
 
-def _refused(table_format: MergeFormat, why: str) -> ConfigurationError:
+def _refused(table_format: str, why: str) -> ConfigurationError:
     return ConfigurationError(
         f"table_format={table_format!r} cannot be written: {why} on the Spark connection. Nothing was written."
     )

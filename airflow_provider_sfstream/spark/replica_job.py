@@ -40,8 +40,9 @@ class ReplicaOptions:
     :param manifests: URLs of manifests, in any order.
     :param refresh: URL of what ``RefreshDirtyRecordsOperator`` fetched.
     :param table_format: of new tables.
+    :param table_prefix: catalog and namespace of new Iceberg tables: ``lake.salesforce``.
     :param deletes: ``"hard"`` removes deleted records, ``"soft"`` marks them.
-    :param history: whether closed versions are kept.
+    :param history: keep ended versions from now on. Once kept, they are kept on.
     :param buckets: of new tables.
     :param keep_snapshots: how many snapshots stay readable.
     """
@@ -50,6 +51,7 @@ class ReplicaOptions:
     manifests: tuple[str, ...] = ()
     refresh: str | None = None
     table_format: TableFormat = "parquet"
+    table_prefix: str | None = None
     deletes: Deletes = "soft"
     history: bool = False
     buckets: int = 64

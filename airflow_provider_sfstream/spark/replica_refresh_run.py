@@ -63,4 +63,5 @@ class RefreshRun:
                 f"{self._url} has records of {name} made from the stream {refresh.stream}; the replica has no such "
                 "table any longer. Run the refresh again. Nothing was published."
             )
+        self._tables.check(name, table)
         return table, self._snapshot.streams[table.stream]

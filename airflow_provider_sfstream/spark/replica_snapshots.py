@@ -95,6 +95,7 @@ class TableState:
     """One table of a replica.
 
     :param stream: key of the stream that its changes come from.
+    :param table_prefix: catalog and namespace of an Iceberg table.
     :param columns: the record's columns, in order.
     :param files: for Parquet, the table's files by bucket, relative to the output folder.
     :param history: files of closed versions, relative to the output folder; ``None`` where no history is kept.
@@ -105,6 +106,7 @@ class TableState:
     stream: str
     table_format: TableFormat
     buckets: int
+    table_prefix: str | None = None
     columns: ColumnRegistry = field(default_factory=ColumnRegistry)
     files: dict[int, tuple[str, ...]] = field(default_factory=dict)
     history: tuple[str, ...] | None = None

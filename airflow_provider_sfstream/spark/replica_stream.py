@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -226,6 +226,9 @@ class StreamRun:
                 continue
             known = self._snapshot.tables.get(name)
             table = self._new_table(landed, start) if known is None else self._checked(name, known)
+            if self._options.history and table.history is None:
+                table = replace(table, history=())
+            self._tables.check(name, table)
             found[name] = (table, used)
         return found
 
@@ -236,6 +239,7 @@ class StreamRun:
             stream=self._key,
             table_format=self._options.table_format,
             buckets=self._options.buckets,
+            table_prefix=self._options.table_prefix,
             flag=Flag("new", since, start),
         )
 

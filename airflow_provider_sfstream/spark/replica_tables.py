@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
 from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
@@ -22,10 +23,12 @@ from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.landed_windows import LandedWindow
 from airflow_provider_sfstream.spark.refresh_document import TableRefresh
 from airflow_provider_sfstream.spark.replica_columns import replica_columns
-from airflow_provider_sfstream.spark.replica_files import ReplicaFiles, rewrite_buckets
+from airflow_provider_sfstream.spark.replica_files import ReplicaFiles
+from airflow_provider_sfstream.spark.replica_history import HISTORY, closed_versions, replaced_versions, write_versions
 from airflow_provider_sfstream.spark.replica_merge import DROPPED, Deletes, folded_changes, merged_columns, with_bucket
 from airflow_provider_sfstream.spark.replica_refresh import images, refreshed_columns
 from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.replica_sinks import MergeSink, ParquetSink, ReplicaSink
 from airflow_provider_sfstream.spark.replica_snapshots import Flag, Snapshot, TableState
 
 log = logging.getLogger(__name__)
@@ -82,6 +85,19 @@ class ReplicaTables:
     def __init__(self, spark: Any, files: HadoopFiles, base: str, deletes: Deletes) -> None:
         self._spark, self._files, self._base, self._deletes = spark, files, base, deletes
         self._parquet = ReplicaFiles(spark, files, base)
+        self._sinks: dict[bool, ReplicaSink] = {True: ParquetSink(self._parquet), False: MergeSink(spark, base)}
+
+    def check(self, name: str, table: TableState) -> None:
+        """Make sure that a table can be written as it is to be.
+
+        :raises ConfigurationError: if not; nothing was written.
+        """
+        if table.history is not None and table.table_format != "parquet":
+            raise ConfigurationError(
+                f"A history of {name} is kept for tables in Parquet only, and this one is in {table.table_format}. "
+                "Leave out history=True. Nothing was written."
+            )
+        self._sink(table).check(table)
 
     def apply(self, name: str, table: TableState, changes: Changes, schemas: Mapping[str, str]) -> Applied:
         """Apply the changes of one table's events. Tables may be worked on at the same time.
@@ -99,25 +115,20 @@ class ReplicaTables:
         decoded = changes.rows.where(mine).mapInArrow(
             change_rows(plan, counted.add), from_arrow_schema(plan.arrow_schema())
         )
-        partitions = int(self._spark.conf.get("spark.sql.shuffle.partitions"))
-        folded = folded_changes(decoded, plan.columns, partitions, table.buckets).persist()
+        after = replace(table, columns=ColumnRegistry(plan.columns))
+        if table.history is not None:
+            decoded = decoded.persist()
+        folded = folded_changes(decoded, plan.columns, self._partitions, table.buckets).persist()
         try:
-            rewritten = rewrite_buckets(
-                self._parquet,
-                name,
-                table.files,
-                plan.columns,
-                folded,
-                merged_columns(plan.columns, deletes=self._deletes),
-                uuid.uuid4().hex,
-            )
+            merge = merged_columns(plan.columns, deletes=self._deletes)
+            after, rewritten = self._sink(table).merge(name, after, folded, merge, everything=False)
+            if table.history is not None:
+                base = self._former_rows(name, table, after)
+                closed = closed_versions(base, decoded, plan.columns, self._partitions, deletes=self._deletes)
+                after = self._with_versions(name, after, closed)
         finally:
             folded.unpersist()
-        after = replace(
-            table,
-            columns=ColumnRegistry(plan.columns),
-            files={bucket: tuple(names) for bucket, names in rewritten.files.items()},
-        )
+            decoded.unpersist()
         outcasts = None
         if any(key[0] == "undecodable" for key in counted.value):
             outcasts = changes.landed.where(mine).mapInArrow(
@@ -138,13 +149,14 @@ class ReplicaTables:
         merge = refreshed_columns(columns, refresh, deletes=self._deletes, moved_on=moved_on)
         try:
             # A full refresh has no line for a record that the org no longer has, so it looks at every row.
-            rewritten = rewrite_buckets(
-                *(self._parquet, name, table.files, columns, rows, merge, uuid.uuid4().hex),
-                also=table.files if is_full else (),
-            )
+            after, rewritten = self._sink(table).merge(name, table, rows, merge, everything=is_full)
+            if table.history is not None:
+                base = self._former_rows(name, table, after)
+                gone_at = datetime.fromisoformat(table.flag.since) if table.flag else datetime.now(UTC)
+                ended = replaced_versions(base, rows, merge, columns, self._partitions, gone_at)
+                after = self._with_versions(name, after, ended)
         finally:
             rows.unpersist()
-        after = replace(table, files={bucket: tuple(names) for bucket, names in rewritten.files.items()})
         after = self._with_dirty_list(name, after, rewritten.dirty + (0 if is_full else table.dirty))
         return Applied(after, rewritten.rows, rewritten.deleted, None)
 
@@ -178,10 +190,27 @@ class ReplicaTables:
         """Remove the files that no kept snapshot names: those of older ones, and what killed runs left."""
         live = {path for snapshot in kept for table in snapshot.tables.values() for path in table.paths()}
         for name in {name for snapshot in kept for name in snapshot.tables}:
-            self._parquet.remove_unreferenced(name, live)
+            for folder in (name, HISTORY.format(name)):
+                self._parquet.remove_unreferenced(folder, live)
             for folder in self._files.folders(f"{self._base}/{_DIRTY_LISTS}/{name}"):
                 if f"{_DIRTY_LISTS}/{name}/{folder}" not in live:
                     self._files.delete(f"{self._base}/{_DIRTY_LISTS}/{name}/{folder}")
+
+    @property
+    def _partitions(self) -> int:
+        return int(self._spark.conf.get("spark.sql.shuffle.partitions"))
+
+    def _sink(self, table: TableState) -> ReplicaSink:
+        return self._sinks[table.table_format == "parquet"]
+
+    def _former_rows(self, name: str, before: TableState, after: TableState) -> Any:
+        """Return the rows, as they were before, of the buckets that a merge rewrote."""
+        rewritten = {bucket: names for bucket, names in before.files.items() if after.files.get(bucket) != names}
+        return ParquetSink(self._parquet).read(name, replace(after, files=rewritten))
+
+    def _with_versions(self, name: str, table: TableState, versions: Any) -> TableState:
+        written = write_versions(self._spark, self._base, name, versions, uuid.uuid4().hex)
+        return replace(table, history=(*(table.history or ()), *written))
 
     def _with_dirty_list(self, name: str, table: TableState, at_most: int) -> TableState:
         """Return the table with the list of its dirty rows."""
@@ -190,8 +219,7 @@ class ReplicaTables:
 
         if not at_most:
             return replace(table, dirty=0, dirty_list=None)
-        by_bucket = {bucket: list(names) for bucket, names in table.files.items()}
-        rows = self._parquet.read(name, by_bucket, table.columns.columns).where("_dirty")
+        rows = self._sink(table).read(name, table).where("_dirty")
         counts, place = Observation(), f"{_DIRTY_LISTS}/{name}/{uuid.uuid4().hex}"
         listed = rows.select("Id", f.col("_sequence").alias("sequence")).observe(
             counts, f.count(f.lit(1)).alias("rows")
