@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint format up bench proto test-pythons clean
+.PHONY: demo test lint format up bench proto test-pythons test-iceberg clean
 
 demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
 	@$(BIN)/python scripts/demo.py
@@ -34,6 +34,11 @@ test-pythons:  ## the unit tests on every supported Python that is installed
 	  $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version .venv-$$version/.installed && \
 	  .venv-$$version/bin/python -m pytest tests/unit -q || exit 1; \
 	done
+
+test-iceberg:  ## replica tables in Iceberg, on the Spark that its runtime can be had for
+	python3.11 -m venv .venv-iceberg
+	.venv-iceberg/bin/python -m pip install --quiet -r tests/integration/spark/iceberg-requirements.txt
+	.venv-iceberg/bin/python -m pytest tests/integration/spark/test_replica_iceberg.py
 
 proto:  ## regenerate the Pub/Sub API code; an old generator, so that protobuf 6 and 7 can both run it
 	$(PYTHON) -m venv build/protoc

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def spark_environment() -> dict[str, str]:
     return os.environ | {"PATH": path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-def start_session(folder: Path) -> Any:
+def start_session(folder: Path, settings: Mapping[str, str] | None = None) -> Any:
     """Start a session whose executors have this package from the zip only, as on a cluster."""
     os.environ.update(spark_environment())
     # It logs once more when Python ends, to streams that the test runner has closed by then.
@@ -34,7 +35,7 @@ def start_session(folder: Path) -> Any:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(MASTER).appName("sfstream tests")
-    for name, value in SETTINGS.items():
+    for name, value in (SETTINGS | dict(settings or {})).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

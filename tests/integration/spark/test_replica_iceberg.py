@@ -1,0 +1,154 @@
+"""Iceberg tables with Iceberg's own writer. Run by ``make test-iceberg``, in an environment of their own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.replica_formats import MergeTable, changed_rows, check_session, merge_table
+from airflow_provider_sfstream.spark.replica_merge import Deletes, folded_changes, with_bucket
+from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
+from tests.support import replica_model
+from tests.support.replica_changes import COLUMNS, START, random_changes
+from tests.support.replica_frames import change_frame, frame_of, rows_of, with_numbers
+from tests.support.replica_model import Row
+from tests.support.spark import start_session
+
+jars = pytest.importorskip("snowpark_connect_deps_iceberg", reason="make test-iceberg has Iceberg's classes")
+
+BUCKETS = 8
+EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+FIRST = {"Name": COLUMNS["Name"], "Place__c": {"struct": {"Latitude": "double"}}}
+THEN = FIRST | {"Place__c": COLUMNS["Place__c"], "Tags__c": COLUMNS["Tags__c"], "Logo__c": "binary"}
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    settings = {
+        "spark.jars": str(jars.get_jar_path("iceberg-spark-runtime-3.5_2.12-1.10.2.jar")),
+        "spark.sql.extensions": EXTENSIONS,
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(tmp_path_factory.mktemp("warehouse")),
+    }
+    session = start_session(tmp_path_factory.mktemp("spark"), settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def table(spark: Any, request: pytest.FixtureRequest) -> MergeTable:
+    prefix = f"lake.{request.node.name.replace('[', '_').replace(']', '')[:60]}"
+    return merge_table(spark, "iceberg", "Account", output="unused", table_prefix=prefix, buckets=BUCKETS)
+
+
+def apply(table: MergeTable, folder: Path, changes: list[Row], columns: dict, deletes: Deletes) -> None:
+    """Apply one window as the job does."""
+    rows = change_frame(table.spark, folder, changes, columns)
+    folded = folded_changes(rows, columns, 2, BUCKETS).persist()
+    table.prepare(columns)
+    parts = table.parts_of(folded)
+    table.upsert(changed_rows(table.read(parts), folded, columns, 2, deletes=deletes), columns, parts)
+    folded.unpersist()
+
+
+def stored(table: MergeTable, columns: dict) -> dict[str, Row]:
+    rows = rows_of(table.read(), [*TABLE_ENVELOPE, *columns])
+    assert len({row["Id"] for row in rows}) == len(rows)
+    return {row["Id"]: row for row in rows}
+
+
+def expected(model: dict[str, Row], columns: dict) -> dict[str, Row]:
+    return {row["Id"]: row for row in with_numbers(model.values(), [*TABLE_ENVELOPE, *columns])}
+
+
+def files(table: MergeTable) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for row in table.spark.sql(f"SELECT partition.Id_bucket AS part, file_path FROM {table.name}.files").collect():
+        found.setdefault(row["part"], set()).add(row["file_path"])
+    return found
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_windows_give_the_rows_of_the_model(table: MergeTable, tmp_path: Path, deletes: Deletes) -> None:
+    shape, model = random.Random(5), {}
+    records = [f"001{number:03d}" for number in range(30)]
+    for first, columns in [(1, FIRST), (61, THEN), (121, THEN)]:
+        changes = random_changes(shape, records, 60, columns, first)
+        replica_model.apply_window(model, changes, columns, hard=deletes == "hard")
+        apply(table, tmp_path, changes, columns, deletes)
+        if first == 1:
+            continue
+        assert stored(table, columns) == expected(model, columns)
+
+
+def test_changes_that_come_again_with_new_ones_are_applied_once(table: MergeTable, tmp_path: Path) -> None:
+    """As after a job that was killed when its merge was done and its snapshot not yet published."""
+    changes = random_changes(random.Random(6), [f"001{number}" for number in range(6)], 60, FIRST)
+    model: dict[str, Row] = {}
+    for upto in (30, 30, 60):
+        apply(table, tmp_path, changes[:upto], FIRST, "soft")
+        replica_model.apply_window(model, changes[:upto], FIRST)
+        assert stored(table, FIRST) == expected(model, FIRST)
+
+
+def test_only_the_parts_that_are_touched_are_written(table: MergeTable, tmp_path: Path) -> None:
+    records = [f"001{number:03d}" for number in range(40)]
+    full = {"_operation": "full", "_set": frozenset(FIRST), "_commit_time": START}
+    changes = [full | {"Id": record, "_sequence": number} for number, record in enumerate(records, 1)]
+    apply(table, tmp_path, changes, FIRST, "soft")
+    before = files(table)
+    assert len(before) == BUCKETS
+    patch = {"_operation": "patch", "_set": frozenset(["Name"]), "Name": "new", "_commit_time": START}
+    apply(table, tmp_path, [patch | {"Id": records[7], "_sequence": 100}], FIRST, "soft")
+    after = files(table)
+    assert sum(before[part] != after[part] for part in before) == 1
+    assert stored(table, FIRST)[records[7]]["Name"] == "new"
+    # The former row is read from the touched part alone.
+    one = frame_of(table.spark, tmp_path, [{"Id": records[7]}], {"Id": "string"})
+    assert 0 < table.read(table.parts_of(with_bucket(one, BUCKETS))).count() < len(records)
+
+
+def test_a_table_of_others_is_left_alone(table: MergeTable, spark: Any) -> None:
+    namespace = table.name.rpartition(".")[0]
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+    spark.sql(f"CREATE TABLE {table.name} (Id string) USING iceberg")
+    with pytest.raises(ConfigurationError, match="was not made by this job"):
+        table.prepare(FIRST)
+    assert spark.table(table.name).columns == ["Id"]
+
+
+def test_another_number_of_buckets_is_refused(table: MergeTable) -> None:
+    table.prepare(FIRST)
+    with pytest.raises(ConfigurationError, match="has 8 buckets and not 4"):
+        type(table)(table.spark, table.name, 4).prepare(FIRST)
+
+
+def test_a_column_that_others_made_of_another_type_is_refused(table: MergeTable, spark: Any) -> None:
+    table.prepare(FIRST)
+    spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS (Number1__c string)")
+    with pytest.raises(ConfigurationError, match=r"Number1__c .* is string, and the replica needs bigint"):
+        table.prepare(FIRST | {"Tags__c": "string", "Number1__c": "long"})
+    assert "Tags__c" not in spark.table(table.name).columns
+
+
+def test_columns_that_others_added_keep_their_values(table: MergeTable, spark: Any, tmp_path: Path) -> None:
+    changes = random_changes(random.Random(7), ["0010"], 1, FIRST)
+    apply(table, tmp_path, changes, FIRST, "soft")
+    spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS (Remark string)")
+    spark.sql(f"UPDATE {table.name} SET Remark = 'mine'")
+    apply(table, tmp_path, random_changes(random.Random(8), ["0010", "0011"], 20, FIRST, 2), FIRST, "soft")
+    remarks = {row["Id"]: row["Remark"] for row in spark.table(table.name).collect()}
+    assert remarks == {"0010": "mine", "0011": None}
+    assert BUCKET not in spark.table(table.name).columns
+
+
+def test_the_session_is_accepted(spark: Any) -> None:
+    check_session(spark, "iceberg", "lake.salesforce")
+    with pytest.raises(ConfigurationError, match=r"spark\.sql\.catalog\.other is not"):
+        check_session(spark, "iceberg", "other.salesforce")
