@@ -1,0 +1,37 @@
+"""Every 15 minutes: bring a table that equals the Salesforce object Account up to date with its change events.
+
+The first run makes the table and fetches the records that were there before; later ones apply what changed, and fetch
+again what an event could not tell.
+
+Needs Change Data Capture for Account, the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE
+in the environment: the URL below which windows and tables are written, for example s3://lake.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
+
+LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+
+with DAG(
+    "sfstream_account_replica",
+    schedule="*/15 * * * *",
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,  # a position in an Airflow Variable has one writer, and a replica one job
+    default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    tags=["salesforce"],
+    doc_md=__doc__,
+):
+    # An empty window may complete a transaction, so it is the next task that skips where there is nothing to do.
+    drain = DrainReplayWindowOperator(task_id="drain", topic="/data/AccountChangeEvent", landing_url=f"{LAKE}/landing")
+    replica = SparkSubmitReplicaOperator(task_id="replica", windows=drain.output, output_url=f"{LAKE}/replica")
+    refresh = RefreshDirtyRecordsOperator(task_id="refresh", output_url=f"{LAKE}/replica", trigger_rule="none_failed")
+    replica >> refresh
