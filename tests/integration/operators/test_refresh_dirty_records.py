@@ -10,17 +10,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_sfstream.clients.records import RecordClient
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.operators import _refresh_files
+from airflow_provider_sfstream.operators._replica import read_snapshot
 from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
 from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.refresh_document import FOLDER, RefreshDocument
 from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from tests.support.localorg import LocalOrg
+from tests.support.spark import MASTER, SETTINGS, spark_environment
 from tests.support.tasks import context_for, set_connection
 
 COLUMNS = {
@@ -74,13 +77,22 @@ class Fetching:
         flag = Flag("new", "2026-01-01T00:00:00+00:00", 1) if flagged else None
         registry = ColumnRegistry(dict(COLUMNS))
         return TableState(
-            "stream", "parquet", 2, registry, dirty=len(dirty or {}), dirty_list=place if dirty else None, flag=flag
+            "stream",
+            "parquet",
+            2,
+            columns=registry,
+            dirty=len(dirty or {}),
+            dirty_list=place if dirty else None,
+            flag=flag,
         )
 
-    def run(self, **arguments: Any) -> dict[str, Any]:
+    def publish(self) -> None:
         folder = self.output / "_sfstream/replica/snapshots"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{3:012d}.json").write_text(Snapshot(3, None, {"stream": self.state}, self.tables).to_json())
+
+    def run(self, **arguments: Any) -> dict[str, Any]:
+        self.publish()
         given = {"output_url": self.output.as_uri(), "salesforce_conn_id": "sf", **arguments}
         operator = Capturing(task_id="refresh", **given)
         operator.taken = self.output.parent / "taken"
@@ -252,6 +264,37 @@ def test_without_simple_salesforce(fetching: Fetching, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "simple_salesforce.api", None)
     with pytest.raises(AirflowFailException, match=r"airflow-provider-sfstream\[salesforce\].*Nothing was contacted"):
         fetching.run()
+
+
+def test_by_spark_submit(fetching: Fetching, accounts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    fetching.tables = {"Account": fetching.table(flagged=True)}
+    for name, value in spark_environment().items():
+        monkeypatch.setenv(name, value)
+    set_connection(monkeypatch, "spark_local", conn_type="spark", host=MASTER)
+    fetching.publish()
+    operator = RefreshDirtyRecordsOperator(
+        task_id="refresh",
+        output_url=fetching.output.as_uri(),
+        salesforce_conn_id="sf",
+        conn_id="spark_local",
+        conf=SETTINGS,
+    )
+    result = operator.execute(context_for("refresh"))
+    assert result | {"seconds": 0} == {"snapshot": 4, "tables": result["tables"], "seconds": 0}
+    assert result["tables"]["Account"] | {"seconds": 0} == {
+        **{"mode": "full", "fetched": len(accounts), "deleted": 1, "seconds": 0, "still_dirty": 0, "flag": None}
+    }
+    table = read_snapshot(fetching.output.as_uri(), None).tables["Account"]
+    assert table.flag is None
+    files = [str(fetching.output / name) for names in table.files.values() for name in names]
+    rows = {row["Id"]: row for row in ds.dataset(files).to_table().to_pylist()}
+    assert rows.keys() == set(accounts.values())
+    assert {row["_sequence"] for row in rows.values()} == {49}
+    ada, one, binned = (rows[accounts[name]] for name in ("Ada", "one", "binned"))
+    assert (ada["Name"], ada["FirstName"], ada["LastName"]) == (None, "Ada", "Lovelace")
+    assert (one["Name"], one["AnnualRevenue"], one["_deleted"], one["_dirty"]) == ("one", 1.5, False, False)
+    assert binned["_deleted"]
+    assert not (fetching.output / FOLDER).exists()
 
 
 def test_nothing_heavy_is_imported_with_the_operator() -> None:
