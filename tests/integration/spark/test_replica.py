@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError, PositionConflictError
 from airflow_provider_sfstream.protocol.streams import Gap
 from airflow_provider_sfstream.spark import replica_job
+from airflow_provider_sfstream.spark.replica_history import read_history
 from airflow_provider_sfstream.spark.replica_snapshots import SnapshotStore
 from tests.support.change_lake import GADGET, START, ChangeLake, change
 from tests.support.landing_files import LandedEvent
@@ -268,3 +269,22 @@ def test_snapshots_stay_readable_for_a_while(lake: ChangeLake) -> None:
         lake.rows(snapshot=1)
     with pytest.raises(ConfigurationError, match=r"no replica of Nothing below .*; there is Widget__c"):
         lake.rows("Nothing")
+
+
+def test_history_once_kept_is_kept_on(lake: ChangeLake) -> None:
+    lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="before")))
+    with pytest.raises(ConfigurationError, match="kept without a history"):
+        read_history(lake.spark, lake.output, "Widget__c")
+    events = [change(2, "UPDATE", [ONE], "t2", Name="first"), change(3, "UPDATE", [ONE], "t3", Name="second")]
+    lake.run(lake.land(*events), history=True)
+    last = lake.land(change(4, "DELETE", [ONE], "t4"))
+    lake.run(last)
+    lake.run(last)
+    versions = read_history(lake.spark, lake.output, "Widget__c").orderBy("_sequence").collect()
+    assert [(row["Name"], row["_deleted"], row["_is_current"]) for row in versions] == [
+        ("before", False, False),
+        ("first", False, False),
+        ("second", False, False),
+        ("second", True, True),
+    ]
+    assert [row["_valid_to"] for row in versions] == [*(row["_valid_from"] for row in versions[1:]), None]

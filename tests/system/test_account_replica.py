@@ -1,0 +1,88 @@
+"""A replica as a user keeps one: the example DAG, its first run with the records of before, gaps, deletes, a clear."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from scripts.airflow_stack import AirflowStack, wait_for
+from tests.support.localorg import LocalOrg
+
+DAG_ID = "sfstream_account_replica"
+TOPIC = "/data/AccountChangeEvent"
+FIELDS = ("Name", "Phone", "BillingCity", "AnnualRevenue", "NumberOfEmployees")
+
+
+def snapshot(lake: Path) -> dict[str, Any]:
+    """Return the replica's newest snapshot."""
+    return dict(json.loads(max((lake / "replica/_sfstream/replica/snapshots").glob("*.json")).read_text()))
+
+
+def replica(lake: Path) -> dict[str, tuple[Any, ...]]:
+    """Return each row's values, whether it is deleted and whether it is dirty, as a reader without Spark does it."""
+    names = [name for files in snapshot(lake)["tables"]["Account"]["files"].values() for name in files]
+    rows = ds.dataset([lake / "replica" / name for name in names]).to_table().to_pylist()
+    return {row["Id"]: (*(row[field] for field in FIELDS), row["_deleted"], row["_dirty"]) for row in rows}
+
+
+def org_records(org: LocalOrg) -> dict[str, tuple[Any, ...]]:
+    """Return the same of the org's own records."""
+    answer = org.rest("GET", f"/queryAll?q=SELECT+Id,IsDeleted,{','.join(FIELDS)}+FROM+Account")
+    assert answer["done"]
+    records = answer["records"]
+    return {row["Id"]: (*(row[field] for field in FIELDS), row["IsDeleted"], False) for row in records}
+
+
+def create(org: LocalOrg, name: str, **values: Any) -> str:
+    return str(org.rest("POST", "/sobjects/Account", {"Name": name, **values})["id"])
+
+
+def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
+    system_org.knobs(keepalive_seconds=2)
+    before = [create(system_org, f"before {n}", AnnualRevenue=n * 1.5) for n in range(30)]
+    # The events of all but the last are older than what the org keeps.
+    newest = system_org.record(TOPIC)[-1]["replay_id"].hex()
+    system_org.fault("expire_before", topic=TOPIC, replay_id=newest)
+    first = create(system_org, "first", BillingCity="Hamburg")
+    airflow.wait_for_dag(DAG_ID)
+    airflow.unpause(DAG_ID)
+    scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 60, "the scheduled run")[0]
+    assert airflow.wait_for_run(DAG_ID, scheduled) == "success", airflow.task_log(DAG_ID, scheduled, "refresh")
+    assert replica(lake) == org_records(system_org)
+    assert len(replica(lake)) == 31
+
+    system_org.rest("PATCH", f"/sobjects/Account/{first}", {"Phone": "040", "BillingCity": None})
+    system_org.rest("DELETE", f"/sobjects/Account/{before[0]}")
+    system_org.admin("POST", "/entities/Account/gaps", {"percent": 100})
+    system_org.rest("PATCH", f"/sobjects/Account/{before[1]}", {"NumberOfEmployees": 7})
+    system_org.admin("POST", "/entities/Account/gaps", {"percent": 0})
+    system_org.rest("PATCH", f"/sobjects/Account/{before[1]}", {"Phone": "030"})
+    second = airflow.trigger(DAG_ID)
+    assert airflow.wait_for_run(DAG_ID, second) == "success", airflow.task_log(DAG_ID, second, "refresh")
+    assert airflow.xcom(DAG_ID, second, "replica")["tables"]["Account"]["dirty"] == 1
+    refreshed = airflow.xcom(DAG_ID, second, "refresh")["tables"]["Account"]
+    assert (refreshed["mode"], refreshed["fetched"], refreshed["still_dirty"], refreshed["flag"]) == (
+        "records",
+        1,
+        0,
+        None,
+    )
+    assert replica(lake) == org_records(system_org)
+
+    quiet = airflow.trigger(DAG_ID)
+    assert airflow.wait_for_run(DAG_ID, quiet) == "success"
+    assert airflow.task_states(DAG_ID, quiet) == {"drain": "success", "replica": "skipped", "refresh": "skipped"}
+
+    published = snapshot(lake)["number"]
+    clear = {"dag_run_id": second, "dry_run": False, "only_failed": False}
+    airflow.api("POST", f"/dags/{DAG_ID}/clearTaskInstances", json=clear)
+    assert airflow.wait_for_run(DAG_ID, second) == "success"
+    assert snapshot(lake)["number"] == published, "a run that is repeated changes nothing"
+
+    for task in ("drain", "replica", "refresh"):
+        log = airflow.task_log(DAG_ID, second, task)
+        assert system_org.client_secret not in log
+        assert "00D" not in log or "!" not in log.split("00D", 1)[1][:20], "an access token is in the log"
