@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
+from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Snapshot, StreamState
+
+MANIFEST = "file:///lake/windows/2026/01/10/w/manifest.json"
+LANDED = {"manifest_url": MANIFEST, "event_count": 3}
+EMPTY = {"manifest_url": MANIFEST, "event_count": 0}
+
+
+def write_snapshot(output: Path, held: int) -> None:
+    place = AppliedWindow("w", MANIFEST, 1, 3)
+    state = StreamState("00D", "pubsub", "/data/ChangeEvents", "airflow", place, None, held=(place,) * held)
+    folder = output / "_sfstream/replica/snapshots"
+    folder.mkdir(parents=True)
+    text = Snapshot().next({"s": state}, {}, datetime(2026, 1, 1, tzinfo=UTC)).to_json()
+    (folder / "000000000001.json").write_text(text)
+
+
+def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> list[str]:
+    """Return what an operator gives the job, besides where to write."""
+    given: list[str] = []
+    operator = SparkSubmitReplicaOperator(task_id="replica", **arguments)
+    monkeypatch.setattr(operator, "submit", lambda _, arguments: given.extend(arguments))
+    operator.execute({})  # type: ignore[typeddict-item]
+    return given
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"table_format": "orc"}, "table_format='orc': use one of parquet, delta, iceberg"),
+        ({"deletes": "never"}, "deletes='never': use one of soft, hard"),
+        ({"buckets": 0}, "buckets=0 must be a whole number above zero"),
+        ({"keep_snapshots": True}, "keep_snapshots=True must be"),
+        ({"application": "x"}, "application_args are set by this operator"),
+    ],
+)
+def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        SparkSubmitReplicaOperator(task_id="replica", windows=[], output_url="s3://lake", **arguments)
+
+
+def test_the_job_gets_all_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    empty = {"manifest_url": MANIFEST.replace("/w/", "/empty/"), "event_count": 0}
+    arguments = submitted(
+        monkeypatch,
+        windows=[LANDED, empty],
+        output_url=str(tmp_path),
+        table_format="iceberg",
+        table_prefix="lake.sales",
+        deletes="hard",
+        history=True,
+        buckets=8,
+    )
+    assert arguments == [
+        *("--manifest", MANIFEST, "--manifest", empty["manifest_url"]),
+        *("--table-format", "iceberg", "--deletes", "hard", "--buckets", "8", "--keep-snapshots", "10"),
+        *("--table-prefix", "lake.sales", "--history"),
+    ]
+
+
+def test_an_interval_gives_its_windows_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    interval = {"mode": "interval", "windows": [LANDED], "event_time_from": "x", "event_time_to": "y"}
+    assert submitted(monkeypatch, windows=interval, output_url=str(tmp_path))[:2] == ["--manifest", MANIFEST]
+
+
+@pytest.mark.parametrize("held", [None, 0])
+def test_nothing_to_apply_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: int | None) -> None:
+    if held is not None:
+        write_snapshot(tmp_path, held)
+    for windows in ([], None, EMPTY):
+        with pytest.raises(AirflowSkipException):
+            submitted(monkeypatch, windows=windows, output_url=str(tmp_path))
+
+
+def test_an_empty_window_counts_while_events_are_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write_snapshot(tmp_path, held=1)
+    assert submitted(monkeypatch, windows=EMPTY, output_url=str(tmp_path))[:2] == ["--manifest", MANIFEST]
+
+
+def test_a_state_that_cannot_be_read_here_is_the_jobs_to_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write_snapshot(tmp_path, held=0)
+    (tmp_path / "_sfstream/replica/snapshots/000000000002.json").write_text("broken")
+    assert submitted(monkeypatch, windows=EMPTY, output_url=str(tmp_path))[:2] == ["--manifest", MANIFEST]
+
+
+def test_windows_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for windows in ("not a manifest", {"event_count": 1}, 5):
+        with pytest.raises(Exception, match="windows"):
+            submitted(monkeypatch, windows=windows, output_url="s3://lake")
