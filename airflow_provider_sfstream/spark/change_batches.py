@@ -75,7 +75,8 @@ def transaction_schema() -> pa.Schema:
 
 
 def change_rows(plan: ChangePlan, count: Callable[[Counter[Any]], None]) -> Rows:
-    """Return a function for ``mapInArrow`` that gives the change rows of landed events of the plan's schemas.
+    """Return a function for ``mapInArrow`` that gives the change rows of landed events of the plan's schemas, in no
+    order.
 
     It leaves out what cannot be read, GAP_OVERFLOW, and record ids that stand for many (``001*``). ``count`` is told,
     for each batch: ``("changes",)`` rows given, ``("events", change type)`` and ``("decoder", name)`` events read,
@@ -172,8 +173,9 @@ def _exploded(plan: ChangePlan, changes: Changes, counted: Counter[Any]) -> Batc
     # Most events are of one record: all first records in one piece, as copying wide rows is what costs.
     first = np.diff(events[kept], prepend=-1) > 0
     for chosen in (kept[first], *_pieces(kept[~first])):
-        whole = len(chosen) == len(by_event)
-        rows = by_event if whole else by_event.take(pa.array(events[chosen]))
+        own = events[chosen]
+        one_each = len(own) == len(by_event) and bool((np.diff(own) > 0).all())
+        rows = by_event if one_each else by_event.take(pa.array(own))
         if len(rows):
             yield rows.set_column(0, rows.schema.field(0), ids.take(pa.array(chosen)))
 
