@@ -97,7 +97,12 @@ def _hex(positions: Iterable[int]) -> str:
 
 
 def _positions(bits: int) -> frozenset[int]:
-    return frozenset(i for i in range(bits.bit_length()) if bits >> i & 1)
+    digits = f"{bits:b}"[::-1]
+    found, at = [], digits.find("1")
+    while at >= 0:
+        found.append(at)
+        at = digits.find("1", at + 1)
+    return frozenset(found)
 
 
 def _record_fields(avro_type: Any, schema: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
