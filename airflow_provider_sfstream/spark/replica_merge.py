@@ -19,8 +19,10 @@ DROPPED = "_dropped"
 SETTINGS = {
     # A join on bucket and Id may use what is partitioned by bucket alone.
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
-    # Objects have hundreds of fields. Beyond 100, Spark gives up its compiled code and its columnar reader.
-    "spark.sql.codegen.maxFields": "2000",
+    # Wide rows give long methods, and the JVM only interprets those beyond 8,000 bytes: better several shorter ones.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+    # A task writes a few buckets; sorting wide rows to have only one file open costs more than writing them.
+    "spark.sql.maxConcurrentOutputFileWriters": "64",
 }
 """What a session must have set for these expressions to be planned well."""
 

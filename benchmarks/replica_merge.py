@@ -1,0 +1,260 @@
+"""Benchmark ``replica_merge``: changes folded and merged into a Parquet replica, beside the straightforward Spark job
+that folds with aggregates, joins all rows and writes the whole table anew.
+
+The table has 90 columns, 64 buckets and ten rows for each change; a change sets six columns. Changes are spread evenly
+over the records (``spread``), or over one record in two hundred, as they were in the merge before (``hot``), or are all
+of one record (``one``). Both sides start from change rows in Parquet, run in turn in one Spark session, and must give
+the same table. Prints one JSON line for each kind of changes; ``ratio`` is the other's seconds divided by ours,
+``growth`` our seconds divided by those for a tenth of changes and rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from airflow_provider_sfstream.spark.avro_columns import ColumnType
+from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.replica_files import ReplicaFiles, rewrite_buckets
+from airflow_provider_sfstream.spark.replica_merge import SETTINGS, folded_changes, merged_columns, with_bucket
+from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
+from tests.support.spark import start_session
+
+TABLE, BUCKETS, SET_BY_A_CHANGE = "Account", 64, 6
+_KINDS: tuple[ColumnType, ...] = ("string",) * 5 + ("double", "timestamp", "boolean", "date", "long")
+COLUMNS: dict[str, ColumnType] = {f"Field{number}__c": _KINDS[number % 10] for number in range(80)}
+KINDS = ("spread", "hot", "one")
+
+
+@dataclass
+class Workload:
+    """A table of ``rows`` rows and ``rows / 10`` changes of each kind."""
+
+    spark: Any
+    folder: Path
+    rows: int
+
+    def __post_init__(self) -> None:
+        self.files = ReplicaFiles(self.spark, HadoopFiles(self.spark), (self.folder / "ours").as_uri())
+        rows = self._table().repartition(BUCKETS, BUCKET)
+        self.live: dict[int, list[str]] = self.files.write(TABLE, rows, "first")
+        self.files.read(TABLE, self.live, COLUMNS).drop(BUCKET).write.option("compression", "zstd").parquet(
+            str(self.folder / "whole")
+        )
+        for kind in KINDS:
+            self._changes(kind).write.parquet(str(self.folder / kind))
+
+    def ours(self, kind: str) -> dict[int, list[str]]:
+        """Merge, and return the files of the table after that."""
+        changes = self.spark.read.parquet(str(self.folder / kind))
+        folded = folded_changes(changes, COLUMNS, 4, BUCKETS).persist()
+        merge = merged_columns(COLUMNS, deletes="soft")
+        live = rewrite_buckets(self.files, TABLE, self.live, COLUMNS, folded, merge, uuid.uuid4().hex).files
+        folded.unpersist()
+        return live
+
+    def whole(self, kind: str) -> None:
+        """Do the same as one would without this package; only what these changes need."""
+        from pyspark.sql import functions as f
+
+        changes = self.spark.read.parquet(str(self.folder / kind))
+        rows = self.spark.read.parquet(str(self.folder / "whole"))
+        is_set = {name: f.getbit(f.col("_set")[n // 64], f.lit(n % 64)) == 1 for n, name in enumerate(COLUMNS)}
+        lasts = [
+            f.max_by(f.struct(name), f.when(is_set[name], f.col("_sequence"))).alias(f"last_{name}") for name in COLUMNS
+        ]
+        envelope = [
+            f.max_by(name, "_sequence").alias(f"last_{name}")
+            for name in ("_replay_id", "_commit_time", "_transaction_key")
+        ]
+        folded = changes.groupBy("Id").agg(f.max("_sequence").alias("last__sequence"), *lasts, *envelope)
+        merged = rows.join(folded, "Id", "full_outer")
+        values = [
+            f.when(f.col(f"last_{name}").isNotNull(), f.col(f"last_{name}")[name]).otherwise(f.col(name)).alias(name)
+            for name in COLUMNS
+        ]
+        updated = ("_sequence", "_replay_id", "_commit_time", "_transaction_key")
+        own = [f.coalesce(f"last_{n}", n).alias(n) if n in updated else f.col(n) for n in TABLE_ENVELOPE]
+        writer = merged.select(*own, *values).write.mode("overwrite").option("compression", "zstd")
+        writer.parquet(str(self.folder / "rewritten"))
+
+    def check(self, kind: str, live: dict[int, list[str]]) -> None:
+        """Compare the two tables.
+
+        :raises RuntimeError: if they differ.
+        """
+        ours = self.files.read(TABLE, live, COLUMNS).drop(BUCKET)
+        other = self.spark.read.parquet(str(self.folder / "rewritten")).select(*ours.columns)
+        if _digest(ours) != _digest(other):
+            raise RuntimeError(f"The tables differ after the changes of kind {kind!r}: neither figure means anything.")
+
+    def _table(self) -> Any:
+        from pyspark.sql import functions as f
+
+        envelope = {
+            "Id": _record_id(f.col("id")),
+            "_deleted": f.lit(False),
+            "_dirty": f.lit(False),
+            "_dirty_since": f.lit(None).cast("timestamp"),
+            "_dirty_reason": f.lit(None).cast("string"),
+            "_replay_id": f.lit(b"\0" * 8),
+            "_commit_time": f.timestamp_seconds(f.lit(1_700_000_000)),
+            "_transaction_key": f.hex(f.xxhash64("id")),
+            "_sequence": f.lit(0).cast("long"),
+            "_refreshed_at": f.lit(None).cast("timestamp"),
+        }
+        values = [_value(n, type_, f.col("id")).alias(name) for n, (name, type_) in enumerate(COLUMNS.items())]
+        rows = self.spark.range(self.rows, numPartitions=4)
+        return with_bucket(rows.select(*(envelope[name].alias(name) for name in TABLE_ENVELOPE), *values), BUCKETS)
+
+    def _changes(self, kind: str) -> Any:
+        from pyspark.sql import functions as f
+
+        number, count = f.col("id"), self.rows // 10
+        record = {
+            "spread": f.pmod(f.xxhash64(number), f.lit(self.rows)),
+            "hot": f.pmod(f.xxhash64(number), f.lit(self.rows // 200)) * 200,
+            "one": f.lit(4711).cast("long"),
+        }[kind]
+        # The columns that one change sets lie a step apart, and where the first is differs from change to change.
+        step, first = len(COLUMNS) // SET_BY_A_CHANGE, f.pmod(f.xxhash64(number, f.lit(1)), f.lit(len(COLUMNS)))
+        chosen = {
+            name: f.pmod(f.lit(n) - first, f.lit(step)) == 0 if n < step * SET_BY_A_CHANGE else f.lit(False)
+            for n, name in enumerate(COLUMNS)
+        }
+        words = [
+            sum(
+                (f.when(chosen[name], f.lit(_signed(1 << n % 64))).otherwise(f.lit(0)).cast("long") for n, name in part)
+            )
+            for part in _words()
+        ]
+        seen = f.timestamp_seconds(f.lit(1_750_000_000) + number)
+        envelope = {
+            "Id": _record_id(record),
+            "_sequence": number + 1,
+            "_operation": f.lit("patch"),
+            "_dirty_reason": f.lit(None).cast("string"),
+            "_set": f.array(*words),
+            "_replay_id": f.to_binary(f.lpad(f.hex(number), 16, "0")),
+            "_commit_time": seen,
+            "_transaction_key": f.hex(f.xxhash64("id")),
+        }
+        values = [
+            f.when(chosen[name], _value(n, type_, number + 1_000_003)).alias(name)
+            for n, (name, type_) in enumerate(COLUMNS.items())
+        ]
+        rows = self.spark.range(count, numPartitions=4)
+        return rows.select(*(column.alias(name) for name, column in envelope.items()), *values)
+
+
+def _words() -> Iterator[list[tuple[int, str]]]:
+    numbered = list(enumerate(COLUMNS))
+    return (numbered[first : first + 64] for first in range(0, len(numbered), 64))
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 64) if word >> 63 else word
+
+
+def _record_id(number: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    return f.concat(f.lit("0015g"), f.lpad(f.hex(number), 13, "0"))
+
+
+def _value(column: int, type_: ColumnType, number: Any) -> Any:
+    """Return a value of about the size that records have; a third of the fields is empty."""
+    from pyspark.sql import functions as f
+
+    noise = f.xxhash64(number, f.lit(column))
+    makers = {
+        "string": lambda: f.substring(f.sha2(noise.cast("string"), 256), 1, 4 + 3 * (column % 7)),
+        "double": lambda: f.pmod(noise, f.lit(1_000_000)) / 100,
+        "timestamp": lambda: f.timestamp_millis(f.pmod(noise, f.lit(1_700_000_000_000))),
+        "boolean": lambda: noise > 0,
+        "date": lambda: f.date_from_unix_date(f.pmod(noise, f.lit(20_000)).cast("int")),
+        "long": lambda: f.pmod(noise, f.lit(100_000)),
+    }
+    return f.when(f.pmod(noise, f.lit(3)) > 0, makers[str(type_)]())
+
+
+def _digest(rows: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    hashed = f.xxhash64(*sorted(rows.columns)).cast("decimal(38,0)")
+    return rows.agg(f.count(f.lit(1)), f.sum(hashed)).first()
+
+
+def measure(work: Workload, rounds: int, *, check: bool) -> dict[str, dict[str, list[float]]]:
+    """Return the seconds of each round, by kind and side."""
+    measured: dict[str, dict[str, list[float]]] = {kind: {"ours": [], "whole": []} for kind in KINDS}
+    for kind in KINDS:
+        before = work.live
+        if kind == "hot":
+            # Records that change much have changed before.
+            work.live = work.ours(kind)
+        for _ in range(rounds):
+            live, seconds = timed(lambda kind=kind: work.ours(kind))
+            measured[kind]["ours"].append(seconds)
+            _, seconds = timed(lambda kind=kind: work.whole(kind))
+            measured[kind]["whole"].append(seconds)
+        if check:
+            work.check(kind, live)
+        work.live = before
+    return measured
+
+
+def timed(act: Callable[[], Any]) -> tuple[Any, float]:
+    started = time.perf_counter()
+    return act(), time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=2)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        spark = start_session(Path(name))
+        for key, value in SETTINGS.items():
+            spark.conf.set(key, value)
+        measured = {}
+        for rows in (given.rows // 10, given.rows):
+            folder = Path(name) / str(rows)
+            folder.mkdir()
+            print(f"making {rows} rows", file=sys.stderr)
+            work = Workload(spark, folder, rows)
+            if not measured:
+                measure(work, 1, check=True)  # warms up
+            measured[rows] = measure(work, given.rounds, check=True)
+            shutil.rmtree(folder)
+        spark.stop()
+    for kind in KINDS:
+        small, large = (
+            {side: statistics.median(times) for side, times in measured[rows][kind].items()} for rows in measured
+        )
+        figures = {
+            "benchmark": "replica_merge",
+            "changes": kind,
+            "ratio": round(large["whole"] / large["ours"], 2),
+            "rows": given.rows,
+            "seconds": {side: [round(t, 2) for t in times] for side, times in measured[given.rows][kind].items()},
+            "growth": {side: round(large[side] / small[side], 2) for side in large},
+        }
+        print(json.dumps(figures), flush=True)
+
+
+if __name__ == "__main__":
+    main()
