@@ -1,0 +1,177 @@
+"""One seed: a random workload on an org of its own, made into a replica window after window, compared with the org.
+
+How the job is started is the caller's business, so that the same seeds run in a session and on a cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from unittest import mock
+
+from airflow_provider_sfstream.operators._replica import read_snapshot
+from airflow_provider_sfstream.spark.replica_job import ReplicaOptions, run
+from airflow_provider_sfstream.spark.replica_reader import read_replica
+from tests.support.event_replica import EventReplica
+from tests.support.localorg import LocalOrg
+from tests.support.org_workload import OrgWorkload, RandomWindows
+from tests.support.refreshing import refresh
+from tests.support.replica_comparison import Difference, differences, dirty_rows, org_tables, replica_tables
+
+BUCKETS = 4
+CONNECTION = "seed_org"
+
+
+class Job(Protocol):
+    """Brings a replica forward.
+
+    :attr output: the replica's folder.
+    """
+
+    output: str
+
+    def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
+        """Apply windows; return the job's metrics."""
+
+    def refresh(self, org: LocalOrg) -> None:
+        """Fetch what is dirty from the org and hand it to the job."""
+
+    def read(self, table: str) -> Any:
+        """Return a table as a Spark DataFrame."""
+
+
+class SessionJob:
+    """Runs the job in a Spark session that is there."""
+
+    def __init__(self, spark: Any, output: Path) -> None:
+        self._spark = spark
+        self.output = output.as_uri()
+
+    def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
+        return asdict(run(self._spark, ReplicaOptions(self.output, tuple(manifests), buckets=BUCKETS)))
+
+    def refresh(self, org: LocalOrg) -> None:
+        with connection_to(org):
+            refresh(self._spark, output_url=self.output, salesforce_conn_id=CONNECTION)
+
+    def read(self, table: str) -> Any:
+        return read_replica(self._spark, self.output, table)
+
+
+@contextmanager
+def connection_to(org: LocalOrg) -> Iterator[None]:
+    """Have an Airflow connection to an org, ``CONNECTION``, in this process."""
+    fields = json.dumps(org.airflow_connection())
+    with mock.patch.dict(os.environ, {f"AIRFLOW_CONN_{CONNECTION.upper()}": fields}):
+        yield
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a seed.
+
+    :param gaps: GAP events among the events.
+    :param dirty: rows to fetch before the last refresh.
+    :param unexplained: differences from the org before the last refresh in rows that the replica trusts.
+    :param differences: differences after it.
+    :param dirty_after: rows to fetch after it.
+    :param flags_after: tables to fetch after it.
+    """
+
+    seed: int
+    events: int
+    windows: int
+    gaps: int
+    dirty: int
+    unexplained: list[Difference]
+    differences: list[Difference]
+    dirty_after: int
+    flags_after: list[str]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether replica and org are the same, and the replica knows it."""
+        return not (self.unexplained or self.differences or self.dirty_after or self.flags_after)
+
+
+def run_seed(seed: int, folder: Path, job: Job, *, runs: int = 4, steps: int = 160) -> Outcome:
+    """Run a seed.
+
+    :param folder: an empty one, for the org and the landing.
+    :param runs: how often about the job is started for windows of the second part.
+    :param steps: requests that change records, about.
+    """
+    rng = random.Random(f"runs of {seed}")
+    with (
+        LocalOrg.running(folder / "org") as org,
+        OrgWorkload.on(org, seed, diffs=seed % 2 == 0) as workload,
+        RandomWindows(org, folder / "lake", seed) as windows,
+    ):
+        workload.run(steps // 4)
+        windows.drain(2, 40)
+        workload.run(steps // 8)
+        job.apply(windows.manifests[:1])
+        job.refresh(org)  # the tables are new: all of them, while later events are on their way already
+
+        workload.run(steps // 8)
+        workload.add_fields()
+        workload.run(steps // 4)
+        flagged = {workload.overflow()}
+        workload.run(steps // 4)
+        if seed % 5 == 4:
+            org.admin("POST", "/entities/Opportunity/all_records", {})
+            flagged.add("Opportunity")
+        windows.drain(rng.randint(2, 5), 60)
+        windows.drain_rest(rng.choice((100, 1_000)))
+        for manifests in in_some_order(windows.manifests, runs, rng):
+            metrics = job.apply(manifests)
+
+        expected, model = org_tables(workload), EventReplica()
+        for manifest in windows.manifests:
+            model.apply(manifest)
+        before = replica_tables(job.read)
+        again = job.apply(rng.sample(windows.manifests, min(3, len(windows.manifests))))
+        assert again["snapshot"] == metrics["snapshot"], "windows that were applied changed the replica"
+        job.refresh(org)
+    after = replica_tables(job.read)
+    return Outcome(
+        seed=seed,
+        events=windows.events,
+        windows=len(windows.manifests),
+        gaps=model.gaps,
+        dirty=dirty_rows(before),
+        unexplained=[
+            one for one in differences(expected, before) if one.table not in flagged and _trusted(one, before)
+        ],
+        differences=differences(expected, after),
+        dirty_after=dirty_rows(after),
+        flags_after=[name for name, table in read_snapshot(job.output, None).tables.items() if table.flag],
+    )
+
+
+def in_some_order(manifests: Sequence[str], runs: int, rng: random.Random) -> Iterator[list[str]]:
+    """Yield the windows in about so many groups, some twice, and some that come before those that they follow: the job
+    catches up with those by itself, which come later like a retry."""
+    start = 0
+    size = -(-len(manifests) // runs)
+    while start < len(manifests):
+        end = min(start + rng.randint(1, 2 * size - 1), len(manifests))
+        group = list(manifests[start:end])
+        if rng.random() < 0.5:
+            group = group[-1:]
+        if rng.random() < 0.5 and start:
+            group.append(rng.choice(manifests[:start]))
+        rng.shuffle(group)
+        yield group
+        start = end
+
+
+def _trusted(one: Difference, replica: dict[str, Any]) -> bool:
+    row = replica[one.table].get(one.record_id)
+    return row is None or not row["_dirty"]
