@@ -252,7 +252,7 @@ def test_values_beside_the_bitmap_are_not_set() -> None:
 
 
 def test_an_overflow_has_no_row_and_is_told() -> None:
-    events = event("GAP_OVERFLOW", recordIds=["000000000000000AAA"]), event("GAP_OVERFLOW", recordIds=[]), event()
+    events = event("GAP_OVERFLOW", recordIds=["000000000000000AAA"]), event("GAP_OVERFLOW", recordIds=["001*"]), event()
     found, counted = changes_of(plan_of({"a": SCHEMA}), rows_of(*events))
     assert [row["_sequence"] for row in found] == [3]
     assert counted["overflow", COMMITTED, replay_id(0, 0).hex(), 1] == 1
@@ -305,6 +305,25 @@ def test_what_cannot_be_read_is_left_out_by_itself(broken: str, decoder: str) ->
         (4, "one", bad_payload),
     ]
     assert all(row["reason"] for row in outcasts)
+
+
+def test_payloads_and_bitmaps_that_cannot_be_read_in_one_batch() -> None:
+    broken = event(changedFields=["0xZZ"])
+    rows = rows_of(event(), event(), broken, event(), broken, event())
+    rows[1] = ("a", 0, 1, b"\xff")
+    rows.append(("a", 0, 6, b""))
+    plan = plan_of({"a": SCHEMA})
+    found, counted = changes_of(plan, rows)
+    assert [row["_sequence"] for row in found] == [1, 4, 6]
+    assert counted["undecodable", 0] == 4
+    window = WindowReference("one", "00D", "/data/AccountChangeEvent")
+    outcasts = [row for batch in undecodable_rows(plan, (window,))(batches(rows)) for row in batch.to_pylist()]
+    assert [(row["ordinal"], "0xZZ" in row["reason"]) for row in outcasts] == [
+        (1, False),
+        (2, True),
+        (4, True),
+        (6, False),
+    ]
 
 
 def test_a_batch_of_nothing_that_can_be_read() -> None:
