@@ -50,9 +50,11 @@ class _Landed:
 
 @dataclass(frozen=True)
 class _Survey:
-    """What is in the landed rows: schema ids, and the sequence at which events repeat that were applied before."""
+    """What is in the landed rows: schema ids, the last event's sequence and replay ID (hex), and the sequence up to
+    which events come again that were applied before."""
 
     schema_ids: frozenset[str | None]
+    last: tuple[int, str]
     repeated_through: int | None
 
 
@@ -113,6 +115,7 @@ class StreamRun:
         metrics.events += sum(place.event_count for place in places)
         changed: dict[str, TableState] = {}
         start = end = self._state.applied_sequence if self._state else 0
+        applied_id = self._state.applied_replay_id if self._state else None
         if with_rows:
             rows = read_rows(self._spark, [each.window for each in with_rows])
             rows = rows.withColumn("_sequence", _sequence(with_rows))
@@ -121,8 +124,10 @@ class StreamRun:
             schemas = _EventSchemas.of(read_schemas(self._files, [each.window for each in with_rows]))
             end = self._end(rows, with_rows, schemas, start, new[-1].window)
             changed = self._apply(rows, with_rows, survey, schemas, (start, end), metrics)
+            if end > (self._state.applied_sequence if self._state else 0):
+                applied_id = survey.last[1] if end == survey.last[0] else _replay_id(rows, end)
         changed = self._flag_breaks(changed, new, places, start)
-        state = self._state_after(landed, places, new[-1].window, end, rows if with_rows else None)
+        state = self._state_after(landed, places, new[-1].window, end, applied_id)
         metrics.held += state.next_sequence - 1 - state.applied_sequence
         return self._snapshot.next({self._key: state}, changed, datetime.now(UTC))
 
@@ -140,8 +145,16 @@ class StreamRun:
         counted: Counter[int] = Counter()
         ids: set[str | None] = set()
         repeated: list[int] = []
-        grouped = rows.groupBy("schema_id", "window").agg(f.count(f.lit(1)).alias("rows"), f.max(again).alias("again"))
-        for row in grouped.collect():
+        last: list[tuple[int, str]] = []
+        aggregates = {
+            "rows": f.count(f.lit(1)),
+            "again": f.max(again),
+            "last": f.max("_sequence"),
+            "last_id": f.max_by("replay_id", "_sequence"),
+        }
+        named = [column.alias(name) for name, column in aggregates.items()]
+        for row in rows.groupBy("schema_id", "window").agg(*named).collect():
+            last.append((row["last"], bytes(row["last_id"]).hex()))
             counted[row["window"]] += row["rows"]
             ids.add(row["schema_id"])
             if applied and row["again"] is not None:
@@ -152,7 +165,7 @@ class StreamRun:
                     f"Window {each.window.window_id} has {counted[number]} rows in its files, its manifest counts "
                     f"{each.place.event_count}. Its files were changed after landing. Nothing was published."
                 )
-        return _Survey(frozenset(ids), max(repeated, default=None))
+        return _Survey(frozenset(ids), max(last), max(repeated, default=None))
 
     def _end(
         self, rows: Any, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow
@@ -275,14 +288,14 @@ class StreamRun:
         return {name: table.flagged(Flag(reason, since, sequence)) for name, table in mine.items()}
 
     def _state_after(
-        self, landed: Sequence[_Landed], places: Sequence[AppliedWindow], newest: LandedWindow, end: int, rows: Any
+        self,
+        landed: Sequence[_Landed],
+        places: Sequence[AppliedWindow],
+        newest: LandedWindow,
+        end: int,
+        applied_id: str | None,
     ) -> StreamState:
-        from pyspark.sql import functions as f
-
         before = self._state
-        applied_id = before.applied_replay_id if before else None
-        if rows is not None and end > (before.applied_sequence if before else 0):
-            applied_id = bytes(rows.where(f.col("_sequence") == end).select("replay_id").first()[0]).hex()
         recent = (*(before.recent if before else ()), *(place.window_id for place in places))
         return StreamState(
             org_id=newest.org_id,
@@ -303,3 +316,9 @@ def _sequence(landed: Sequence[_Landed]) -> Any:
 
     firsts = f.array(*(f.lit(each.place.first_sequence).cast("bigint") for each in landed))
     return f.element_at(firsts, f.col("window") + 1) + f.col("ordinal")
+
+
+def _replay_id(rows: Any, sequence: int) -> str:
+    from pyspark.sql import functions as f
+
+    return bytes(rows.where(f.col("_sequence") == sequence).select("replay_id").first()[0]).hex()
