@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,7 +17,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.column_registry import type_of_spark
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
-from airflow_provider_sfstream.spark.replica_merge import Deletes, joined, merged_columns, with_bucket
+from airflow_provider_sfstream.spark.replica_merge import with_bucket
 from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.replica_sql import add_columns, create_table, merge, quoted
 
@@ -37,21 +37,6 @@ _PACKAGES: dict[str, str] = {
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-{spark}_{scala}",
 }
 _NAME_PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-
-
-def changed_rows(base: Any, change: Any, columns: dict[str, ColumnType], partitions: int, *, deletes: Deletes) -> Any:
-    """Return the new row, with ``_dropped``, of each record that has changes which its former row has not seen.
-
-    :param base: rows of the table with their bucket: those of the changed records at least.
-    :param change: folded rows with their bucket.
-    :param columns: the record's columns, in the order of the bits of ``_set``.
-    :param partitions: how many tasks join.
-    """
-    from pyspark.sql import functions as f
-
-    seen = f.coalesce(f.col("base._sequence") >= f.col("change._sequence"), f.lit(False))
-    pairs = joined(base, change, partitions).where(f.col("change.Id").isNotNull() & ~seen)
-    return pairs.select(BUCKET, *merged_columns(columns, deletes=deletes))
 
 
 @dataclass(frozen=True)
@@ -113,7 +98,8 @@ class MergeTable(ABC):
     def upsert(self, rows: Any, columns: dict[str, ColumnType], parts: Sequence[int] | None = None) -> None:
         """Insert, update and delete rows: all of them, or, if it fails, none.
 
-        :param rows: complete new rows with ``_dropped`` and their bucket, one for each ``Id``.
+        :param rows: complete new rows with ``_dropped`` and their bucket, one for each ``Id``; persisted, since a merge
+            reads its source more than once.
         :param columns: the record's columns.
         :param parts: the parts that the rows belong to, if known; the rest of the table is not looked at.
         """
@@ -121,13 +107,11 @@ class MergeTable(ABC):
         if parts is not None:
             condition += f" AND {_is_one_of(self.part('target.'), parts)}"
         view = f"sfstream_{uuid.uuid4().hex}"
-        rows = rows.withColumnsRenamed(dict(self.renamed)).persist()  # a merge reads its source more than once
+        rows.withColumnsRenamed(dict(self.renamed)).createOrReplaceTempView(view)
         try:
-            rows.createOrReplaceTempView(view)
             self.spark.sql(merge(self.name, view, list(self.all_columns(columns)), condition))
         finally:
             self.spark.catalog.dropTempView(view)
-            rows.unpersist()
 
     def all_columns(self, columns: dict[str, ColumnType]) -> dict[str, ColumnType]:
         """Return the columns that the table has for a record with ``columns``, as they are named there."""
@@ -160,15 +144,20 @@ class MergeTable(ABC):
             )
 
 
+@dataclass(frozen=True)
 class DeltaTable(MergeTable):
-    """A Delta table at a path, partitioned by ``_bucket``."""
+    """A Delta table at a path, partitioned by ``_bucket``.
+
+    :param location: the path, as Hadoop names it.
+    """
+
+    location: str
 
     def all_columns(self, columns: dict[str, ColumnType]) -> dict[str, ColumnType]:
         return {**TABLE_ENVELOPE, BUCKET: "int", **columns}
 
     def exists(self) -> bool:
-        path = self.name.removeprefix("delta.`").removesuffix("`").replace("``", "`")
-        return "_delta_log" in HadoopFiles(self.spark).folders(path)
+        return "_delta_log" in HadoopFiles(self.spark).folders(self.location)
 
     def make_place(self) -> None:
         """Do nothing: a path needs no more."""
@@ -210,7 +199,8 @@ def merge_table(
     :param table_prefix: catalog and namespace of Iceberg tables: ``lake.salesforce``.
     """
     if table_format == "delta":
-        return DeltaTable(spark, f"delta.{quoted(f'{output}/{entity}')}", buckets)
+        location = f"{output}/{entity}"
+        return DeltaTable(spark, f"delta.{quoted(location)}", buckets, location)
     return IcebergTable(spark, quoted(*_prefix_parts(table_prefix), entity), buckets)
 
 
@@ -220,19 +210,29 @@ def check_session(spark: Any, table_format: str, table_prefix: str | None = None
     :raises ConfigurationError: if the format's package is not there, or the session is not configured for it; the
         text says what to set on the Spark connection. Nothing was written.
     """
-    accepted = _CATALOGS[table_format]
     catalog = "spark_catalog" if table_format == "delta" else _prefix_parts(table_prefix)[0]
-    if not _has_class(spark, accepted[0]):
+    needed = _CATALOGS[table_format][0]
+    if not _has_class(spark, needed):
         raise _refused(
             table_format,
-            f"its classes are not in this session: {accepted[0]} is missing. Add the package "
+            f"its classes are not in this session: {needed} is missing. Add the package "
             f"{_PACKAGES[table_format].format(**_versions(spark))} (spark.jars.packages, or its jar in spark.jars)",
         )
-    setting = f"spark.sql.catalog.{catalog}"
-    if spark.conf.get(setting, None) not in accepted:
-        raise _refused(table_format, f"the session's {setting} is not {' or '.join(accepted)}. Set it")
+    check_settings(table_format, catalog, lambda name: spark.conf.get(name, None))
+
+
+def check_settings(table_format: str, catalog: str, setting: Callable[[str], str | None]) -> None:
+    """Make sure that a session is configured for a format.
+
+    :param catalog: of the tables; Delta's are in ``spark_catalog``.
+    :param setting: returns a setting of the session, ``None`` if it is not set.
+    :raises ConfigurationError: if it is not. Nothing was written.
+    """
+    name, accepted = f"spark.sql.catalog.{catalog}", _CATALOGS[table_format]
+    if setting(name) not in accepted:
+        raise _refused(table_format, f"the session's {name} is not {' or '.join(accepted)}. Set it")
     extension = _EXTENSIONS[table_format]
-    if extension not in re.split(r"\s*,\s*", spark.conf.get("spark.sql.extensions", "") or ""):
+    if extension not in re.split(r"\s*,\s*", setting("spark.sql.extensions") or ""):
         raise _refused(table_format, f"MERGE needs {extension} in spark.sql.extensions. Add it")
 
 

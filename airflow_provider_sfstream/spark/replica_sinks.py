@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from airflow_provider_sfstream.spark.replica_files import ReplicaFiles, Rewritten, counted, rewrite_buckets
 from airflow_provider_sfstream.spark.replica_formats import MergeTable, check_session, merge_table
-from airflow_provider_sfstream.spark.replica_merge import joined
+from airflow_provider_sfstream.spark.replica_merge import DROPPED, joined
 from airflow_provider_sfstream.spark.replica_rows import BUCKET
 from airflow_provider_sfstream.spark.replica_snapshots import TableState
 
@@ -87,7 +87,6 @@ class MergeSink:
     def merge(
         self, name: str, table: TableState, rows: Any, merge: Sequence[Any], *, everything: bool
     ) -> tuple[TableState, Rewritten]:
-        from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
         columns = table.columns.columns
@@ -97,10 +96,14 @@ class MergeSink:
         pairs = joined(target.read(parts), rows, int(self._spark.conf.get("spark.sql.shuffle.partitions")))
         if not everything:
             pairs = pairs.where(f.col("change.Id").isNotNull())
-        counts = Observation()
-        new = pairs.select(BUCKET, *merge).observe(counts, *counted())
-        target.upsert(new, columns, parts)
-        return table, Rewritten({}, **counts.get)
+        new = pairs.select(BUCKET, *merge).persist()
+        try:
+            # By a job of its own: how a merge runs its source is its own business, and no observation need see it.
+            counts = new.where(~f.col(DROPPED)).agg(*counted()).first().asDict()
+            target.upsert(new, columns, parts)
+        finally:
+            new.unpersist()
+        return table, Rewritten({}, **counts)
 
     def _table(self, name: str, table: TableState) -> MergeTable:
         return merge_table(

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.replica_formats import MergeTable, merge_table
+from airflow_provider_sfstream.spark.replica_formats import MergeTable, check_settings, merge_table
 from airflow_provider_sfstream.spark.replica_rows import TABLE_ENVELOPE
 
 
@@ -40,3 +42,36 @@ def test_a_prefix_names_a_catalog_and_a_namespace(prefix: str | None) -> None:
 
 def test_a_namespace_may_have_levels() -> None:
     assert iceberg("lake.crm.sales-force").name == "`lake`.`crm`.`sales-force`.`Account`"
+
+
+CATALOG = {
+    "delta": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "iceberg": "org.apache.iceberg.spark.SparkCatalog",
+}
+EXTENSION = {
+    "delta": "io.delta.sql.DeltaSparkSessionExtension",
+    "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+}
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_a_configured_session_is_accepted(table_format: Any) -> None:
+    settings = {"spark.sql.catalog.lake": CATALOG[table_format]}
+    for extensions in (EXTENSION[table_format], f"a.b.C , {EXTENSION[table_format]}"):
+        check_settings(table_format, "lake", (settings | {"spark.sql.extensions": extensions}).get)
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+@pytest.mark.parametrize("given", [None, "org.example.OtherCatalog"])
+def test_another_catalog_is_refused(table_format: Any, given: str | None) -> None:
+    settings = {"spark.sql.catalog.lake": given, "spark.sql.extensions": EXTENSION[table_format]}
+    with pytest.raises(ConfigurationError, match=rf"spark\.sql\.catalog\.lake is not {CATALOG[table_format]}.*Nothing"):
+        check_settings(table_format, "lake", settings.get)
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+@pytest.mark.parametrize("given", [None, "", "a.b.C"])
+def test_a_session_without_the_extension_is_refused(table_format: Any, given: str | None) -> None:
+    settings = {"spark.sql.catalog.lake": CATALOG[table_format], "spark.sql.extensions": given}
+    with pytest.raises(ConfigurationError, match=f"MERGE needs {EXTENSION[table_format]} .*Nothing was written"):
+        check_settings(table_format, "lake", settings.get)
