@@ -13,9 +13,11 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
+from airflow_provider_sfstream.spark.refresh_document import IMAGE_ENVELOPE, TableRefresh
 from airflow_provider_sfstream.spark.replica_files import Rewritten
 from airflow_provider_sfstream.spark.replica_formats import MergeTable, check_session, merge_table
 from airflow_provider_sfstream.spark.replica_merge import Deletes, folded_changes, merged_columns, with_bucket
+from airflow_provider_sfstream.spark.replica_refresh import refreshed_columns
 from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.replica_sinks import MergeSink
 from airflow_provider_sfstream.spark.replica_snapshots import TableState
@@ -30,7 +32,9 @@ jars = pytest.importorskip("snowpark_connect_deps_iceberg", reason="make test-ic
 BUCKETS = 8
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 FIRST = {"Name": COLUMNS["Name"], "Place__c": {"struct": {"Latitude": "double"}}}
-THEN = FIRST | {"Place__c": COLUMNS["Place__c"], "Tags__c": COLUMNS["Tags__c"], "Logo__c": "binary"}
+THEN = (
+    FIRST | {name: type_ for name, type_ in COLUMNS.items() if not name.startswith("Number")} | {"Number0__c": "long"}
+)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +64,18 @@ class Replica:
             self.spark, "iceberg", "Account", output="unused", table_prefix=self.prefix, buckets=BUCKETS
         )
         self.state = TableState("stream", "iceberg", BUCKETS, table_prefix=self.prefix)
+
+    def refresh(self, images: list[Row], columns: dict, deletes: Deletes) -> Rewritten:
+        """Merge all records of the org as they were fetched."""
+        types = {"_found": "boolean", "_deleted": "boolean"} | TABLE_ENVELOPE | columns
+        of_images = {name: types[name] for name in (*IMAGE_ENVELOPE, *columns)}
+        rows = with_bucket(frame_of(self.spark, self.folder, images, of_images), BUCKETS).persist()
+        refresh = TableRefresh("full", tuple(columns), (), len(images), "stream", 1_000, 1_001, "window")
+        merge = refreshed_columns(columns, refresh, deletes=deletes)
+        state = replace(self.state, columns=ColumnRegistry(columns))
+        _, counts = MergeSink(self.spark, "unused").merge("Account", state, rows, merge, everything=True)
+        rows.unpersist()
+        return counts
 
     def apply(self, changes: list[Row], columns: dict, deletes: Deletes = "soft") -> Rewritten:
         rows = change_frame(self.spark, self.folder, changes, columns)
@@ -122,6 +138,22 @@ def test_changes_that_come_again_with_new_ones_are_applied_once(replica: Replica
         replica.apply(changes[:upto], FIRST)
         replica_model.apply_window(model, changes[:upto], FIRST)
         assert stored(replica.table, FIRST) == expected(model, FIRST)
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+def test_a_full_refresh_reaches_the_rows_that_were_not_fetched(replica: Replica, deletes: Deletes) -> None:
+    replica.apply(random_changes(random.Random(9), [f"001{number}" for number in range(9)], 60, FIRST), FIRST, deletes)
+    images = [
+        {"Id": record, "_found": True, "_deleted": False, "_refreshed_at": START, "Name": "fetched"}
+        for record in ("0011", "new")
+    ]
+    before = stored(replica.table, FIRST)
+    counts = replica.refresh(images, FIRST, deletes)
+    after = stored(replica.table, FIRST)
+    assert after.keys() == ({*before, "new"} if deletes == "soft" else {"0011", "new"})
+    assert {id_: row["_deleted"] for id_, row in after.items()} == {id_: id_ not in ("0011", "new") for id_ in after}
+    assert after["0011"]["Name"] == "fetched"
+    assert counts.rows == len(after)
 
 
 def test_only_the_parts_that_are_touched_are_written(replica: Replica, table: MergeTable) -> None:
