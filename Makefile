@@ -26,7 +26,7 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 bench: $(INSTALLED)  ## each benchmark prints JSON lines with `benchmark`, `ratio` and the figures behind it
-	@for benchmark in drain drain_50ms event_log replica_decode streaming streaming_faults waiting; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
+	@for benchmark in drain drain_50ms event_log replica_decode replica_merge streaming streaming_faults waiting; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
 
 test-pythons:  ## the unit tests on every supported Python that is installed
 	@for version in 3.11 3.12 3.13; do \

@@ -124,7 +124,7 @@ def rewrite_buckets(
     if not touched:
         return Rewritten({bucket: list(names) for bucket, names in live.items()}, 0, 0, 0)
     base = files.read(table, {bucket: live.get(bucket, ()) for bucket in touched}, columns)
-    new = joined(base, changes, 2 * len(touched)).select(BUCKET, *merge).where(~f.col(DROPPED)).drop(DROPPED)
+    new = joined(base, changes).select(BUCKET, *merge).where(~f.col(DROPPED)).drop(DROPPED)
     counts = Observation()
     written = files.write(table, new.observe(counts, *counted()), folder)
     kept = {bucket: list(names) for bucket, names in live.items() if bucket not in touched}

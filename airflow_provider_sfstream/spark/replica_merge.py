@@ -23,6 +23,8 @@ SETTINGS = {
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # A task writes a few buckets; sorting wide rows to have only one file open costs more than writing them.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # Room for large tables; Spark joins partitions that turn out small, since every task compiles wide rows anew.
+    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "64",
 }
 """What a session must have set for these expressions to be planned well."""
 
@@ -47,16 +49,19 @@ def folded_changes(changes: Any, columns: dict[str, ColumnType], partitions: int
     return with_bucket(ordered.mapInArrow(folded_rows(columns), from_arrow_schema(folded_schema(columns))), buckets)
 
 
-def joined(base: Any, change: Any, partitions: int) -> Any:
+def joined(base: Any, change: Any, partitions: int | None = None) -> Any:
     """Return ``base`` and ``change``, structs of the two sides' columns, by ``_bucket`` and ``Id``.
 
     Every row of either side comes once, so ``Id`` must be unique in each. Rows of a bucket are in one task.
+
+    :param partitions: how many tasks join; without, as many as the size of the rows makes Spark take.
     """
     from pyspark.sql import functions as f
 
     def side(rows: Any, name: str) -> Any:
         members = [column for column in rows.columns if column != BUCKET]
-        return rows.repartition(partitions, BUCKET).select(BUCKET, "Id", f.struct(*members).alias(name))
+        by_bucket = rows.repartition(BUCKET) if partitions is None else rows.repartition(partitions, BUCKET)
+        return by_bucket.select(BUCKET, "Id", f.struct(*members).alias(name))
 
     # The base is streamed past a hash table of the changes: no sort of the wide rows.
     return side(base, "base").join(side(change, "change").hint("shuffle_hash"), [BUCKET, "Id"], "full_outer")

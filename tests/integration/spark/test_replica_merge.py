@@ -121,3 +121,63 @@ def test_every_state_of_a_row_meets_every_change(spark: Any) -> None:
     assert rows_of(without) == hard
     assert len(hard) < len(soft)
     pairs.unpersist()
+
+
+def test_buckets_without_changes_keep_their_files(spark: Any, tmp_path: Path) -> None:
+    shape, replica = random.Random(11), Replica(spark, tmp_path)
+    replica.run(random_changes(shape, RECORDS, 200, replica.columns), parts=3)
+    before = replica.live
+    assert sorted(before) == list(range(BUCKETS))
+    assert all(len(names) == 1 for names in before.values()), "one task and one file for each bucket"
+    done = replica.run(random_changes(shape, RECORDS[:1], 5, replica.columns, 1_000))
+    (changed,) = {bucket for bucket in before if before[bucket] != replica.live[bucket]}
+    rows = replica.files.read("Account", {changed: replica.live[changed]}, replica.columns)
+    states = rows.select("_dirty", "_deleted").collect()
+    assert {row[0] for row in rows.select(BUCKET).distinct().collect()} == {changed}
+    assert (done.rows, done.dirty) == (len(states), sum(state["_dirty"] for state in states))
+    assert done.deleted == sum(state["_deleted"] for state in states)
+
+
+def test_only_files_of_no_snapshot_are_removed(spark: Any, tmp_path: Path) -> None:
+    shape, replica = random.Random(12), Replica(spark, tmp_path)
+    replica.run(random_changes(shape, RECORDS, 200, replica.columns))
+    replica.run(random_changes(shape, RECORDS[:1], 5, replica.columns, 1_000))
+    replica.run(random_changes(shape, RECORDS[:1], 5, replica.columns, 2_000))
+    rows, live = replica.rows(), {name for names in replica.live.values() for name in names}
+    replica.files.remove_unreferenced("Account", live)
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.parquet")} == live
+    assert sorted(path.name for path in (tmp_path / "Account" / "_files").iterdir()) == ["run1", "run3"]
+    assert replica.rows() == rows
+    replica.files.remove_unreferenced("Account", set())
+    assert not list((tmp_path / "Account" / "_files").iterdir())
+
+
+def test_a_table_without_files_is_empty_and_no_changes_change_nothing(spark: Any, tmp_path: Path) -> None:
+    replica = Replica(spark, tmp_path)
+    assert replica.rows() == {}
+    assert replica.run([]) == Rewritten({}, 0, 0, 0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_record_with_very_many_changes_is_folded_among_others(spark: Any, tmp_path: Path) -> None:
+    from pyspark.sql import functions as f
+
+    replica, many = Replica(spark, tmp_path, columns={"Name": "string", "Number__c": "long"}), 200_000
+    hot = spark.range(1, many + 1, numPartitions=4).select(
+        f.when(f.col("id") % 1_000 == 0, f.format_string("001%06d", "id")).otherwise("001hot").alias("Id"),
+        f.col("id").alias("_sequence"),
+        f.when(f.col("id") < 1_001, "full").otherwise("patch").alias("_operation"),
+        f.lit(None).cast("string").alias("_dirty_reason"),
+        f.array(f.col("id") % 2 + 1).alias("_set"),
+        f.lit(b"\0").alias("_replay_id"),
+        f.timestamp_seconds("id").alias("_commit_time"),
+        f.lit("t").alias("_transaction_key"),
+        f.col("id").cast("string").alias("Name"),
+        f.col("id").alias("Number__c"),
+    )
+    replica.rewrite(hot)
+    rows = replica.rows()
+    assert len(rows) == 1 + many // 1_000
+    # Even sequences set the first column, odd ones the second.
+    assert (rows["001hot"]["Name"], rows["001hot"]["Number__c"]) == (str(many - 2), many - 1)
+    assert (rows["001hot"]["_sequence"], rows["001hot"]["_dirty"]) == (many - 1, False)
