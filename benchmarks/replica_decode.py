@@ -3,8 +3,7 @@
 The other side is what one writes without looking for speed: each payload read with ``fastavro.schemaless_reader``, its
 bitmaps taken apart as Salesforce's examples do, one dict for each record, and an Arrow batch made of the dicts. Both
 sides get the same batches of an Account's change events (about 430 bytes), must give the same rows, and run in turn: in
-this process (seconds of CPU), and in Spark on two cores, as ``mapInArrow`` with the rows thrown away. There the other
-side runs as a plain ``udf`` too: ``row_udf``.
+this process (seconds of CPU), and in Spark on two cores, as ``mapInArrow`` with the rows thrown away.
 
 Prints a JSON line for each; ``ratio`` is our events per second divided by the other's. Events have one of 300 sets of
 fields, as those of applications do; with ``_distinct`` nearly every one has its own. ``_10x`` is ten times the events.
@@ -23,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -228,19 +227,15 @@ def in_process(table: pa.Table, rounds: int) -> dict[str, list[float]]:
     return in_turn({"ours": lambda: run(ours), "fastavro": lambda: run(fastavro_rows)}, rounds, time.process_time)
 
 
-def in_spark(spark: Any, files: list[str], rounds: int, with_udf: bool) -> dict[str, list[float]]:
-    from pyspark.sql.functions import inline, udf
+def in_spark(spark: Any, files: list[str], rounds: int) -> dict[str, list[float]]:
     from pyspark.sql.pandas.types import from_arrow_schema
-    from pyspark.sql.types import ArrayType
 
     window = LandedWindow("bench", "00D", "/data/AccountChangeEvent", tuple(files), {}, 0, None, None)
     rows, layout = read_rows(spark, [window]), from_arrow_schema(PLAN.arrow_schema())
     counted = spark.sparkContext.accumulator(Counter(), CounterParam())
-    by_row = udf(one_event, ArrayType(layout))(rows.ordinal, rows.replay_id, rows.payload)
     results = {
         "ours": rows.mapInArrow(change_rows(PLAN, counted.add), layout),
         "fastavro": rows.mapInArrow(fastavro_rows, layout),
-        **({"row_udf": rows.select(inline(by_row))} if with_udf else {}),
     }
 
     def run(result: Any) -> None:
@@ -250,27 +245,15 @@ def in_spark(spark: Any, files: list[str], rounds: int, with_udf: bool) -> dict[
     return in_turn(sides, rounds, time.perf_counter)
 
 
-@lru_cache(maxsize=1)
-def fastavro_reader() -> FastavroReader:
-    return FastavroReader()
-
-
-def one_event(ordinal: int, replay_id: bytes, payload: bytes) -> list[dict[str, Any]]:
-    """The other side as a function for ``udf``."""
-    return fastavro_reader().rows(ordinal, replay_id, payload)
-
-
 def report(name: str, events: int, size: float, seconds: dict[str, list[float]]) -> None:
     middle = {side: statistics.median(times) for side, times in seconds.items()}
-    others = [side for side in middle if side != "ours"]
     figures = {
         "benchmark": name,
         "ratio": round(middle["fastavro"] / middle["ours"], 1),
-        **{f"ratio_to_{side}": round(middle[side] / middle["ours"], 1) for side in others[1:]},
         "events": events,
         "bytes_per_event": round(size),
         "events_per_second": round(events / middle["ours"]),
-        **{f"{side}_events_per_second": round(events / middle[side]) for side in others},
+        "fastavro_events_per_second": round(events / middle["fastavro"]),
         "seconds": {side: [round(t, 2) for t in times] for side, times in seconds.items()},
     }
     print(json.dumps(figures), flush=True)
@@ -296,9 +279,9 @@ def main() -> None:
             report(f"replica_decode{suffix}", given.events * times, size, measured)
         report("replica_decode_distinct", given.events, size, in_process(distinct, 1))
         spark = start_session(Path(name))
-        in_spark(spark, files[:2], 1, with_udf=False)
+        in_spark(spark, files[:2], 1)
         for suffix, times, rounds in scales:
-            measured = in_spark(spark, files[: 2 * times], rounds, with_udf=times == 1)
+            measured = in_spark(spark, files[: 2 * times], rounds)
             report(f"replica_decode_spark{suffix}", given.events * times, size, measured)
         spark.stop()
 
