@@ -93,7 +93,7 @@ class MergeSink:
         target = self._table(name, table)
         target.prepare(columns)
         parts = None if everything else target.parts_of(rows)
-        pairs = joined(target.read(parts), rows, int(self._spark.conf.get("spark.sql.shuffle.partitions")))
+        pairs = joined(target.read(parts), rows)
         if not everything:
             pairs = pairs.where(f.col("change.Id").isNotNull())
         new = pairs.select(BUCKET, *merge).persist()

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.spark import start_session
+from tests.support.spark import SHORT_LIVED, start_session
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    session = start_session(tmp_path_factory.mktemp("spark"))
+    session = start_session(tmp_path_factory.mktemp("spark"), SHORT_LIVED)
     yield session
     session.stop()
