@@ -44,7 +44,7 @@ class ReplicaFiles:
         schema = from_arrow_schema(pa.schema([(name, arrow_type(type_)) for name, type_ in wanted.items()]))
         urls = [f"{self._base}/{name}" for names in files.values() for name in names]
         if not urls:
-            return self._spark.createDataFrame([], schema.add(BUCKET, "int"))
+            return self._spark.createDataFrame([], schema.add(BUCKET, "integer"))
         # The folder tells the bucket; Spark's own reading of folders cannot take files of several rewrites together.
         rows = self._spark.read.schema(schema).option("recursiveFileLookup", True).parquet(*urls)
         tail = f.substring_index(f.col("_metadata.file_path"), f"/{BUCKET}=", -1)
