@@ -100,7 +100,7 @@ class Outcome:
         return not (self.unexplained or self.differences or self.dirty_after or self.flags_after)
 
 
-def run_seed(seed: int, folder: Path, job: Job, *, runs: int = 4, steps: int = 160) -> Outcome:
+def run_seed(seed: int, folder: Path, job: Job, *, runs: int = 2, steps: int = 160) -> Outcome:
     """Run a seed.
 
     :param folder: an empty one, for the org and the landing.

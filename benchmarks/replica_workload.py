@@ -1,0 +1,91 @@
+"""Benchmark ``replica_workload``: random workloads on an org made into a replica by the job, and compared with the org.
+
+Fifty seeds in one Spark session on ``local[2]``, or with ``--cluster`` five on a standalone cluster of a master and two
+workers, where a worker with its executor is killed in the middle of each. Not a race: every value must be equal.
+Prints one JSON line for each seed, and one for all; exits with 1 if anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.support.cluster_job import ClusterJob
+from tests.support.replica_comparison import summary
+from tests.support.replica_seeds import Job, SessionJob, run_seed
+from tests.support.spark import start_session
+from tests.support.standalone_cluster import standalone_cluster
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cluster", action="store_true", help="on a standalone cluster, losing a worker")
+    parser.add_argument("--seeds", type=int, help="how many; 50, or 5 with --cluster")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--steps", type=int, default=160, help="requests of a workload that change records")
+    given = parser.parse_args()
+    count = given.seeds or (5 if given.cluster else 50)
+    reports = []
+    with tempfile.TemporaryDirectory() as name:
+        spark = start_session(Path(name))
+        for seed in range(given.first, given.first + count):
+            with tempfile.TemporaryDirectory() as folder:
+                reports.append(report(spark, seed, Path(folder), given))
+            print(json.dumps(reports[-1]), flush=True)
+        spark.stop()
+    equal = sum(one["equal"] for one in reports)
+    print(json.dumps({"benchmark": "replica_workload", "cluster": given.cluster, "seeds": count, "equal": equal}))
+    return 0 if equal == count else 1
+
+
+def report(spark: Any, seed: int, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+    """Run a seed and return its figures."""
+    started = time.perf_counter()
+    figures: dict[str, Any] = {"benchmark": "replica_workload_seed", "seed": seed, "equal": False}
+    try:
+        # Airflow logs to the standard output.
+        with redirect_stdout(sys.stderr), job_for(spark, folder, cluster=given.cluster) as job:
+            outcome = run_seed(seed, folder, job, steps=given.steps)
+            if isinstance(job, ClusterJob):
+                figures["workers_lost"] = len(job.lost)
+    except Exception:
+        traceback.print_exc()
+        return figures
+    if outcome.unexplained or outcome.differences:
+        print(summary([*outcome.unexplained, *outcome.differences]), file=sys.stderr)
+    return figures | {
+        "equal": outcome.is_equal and figures.get("workers_lost") != 0,
+        "events": outcome.events,
+        "windows": outcome.windows,
+        "gaps": outcome.gaps,
+        "dirty_before_refresh": outcome.dirty,
+        "unexplained_before_refresh": len(outcome.unexplained),
+        "differences_after": len(outcome.differences),
+        "dirty_after": outcome.dirty_after,
+        "flags_after": outcome.flags_after,
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+@contextmanager
+def job_for(spark: Any, folder: Path, *, cluster: bool) -> Iterator[Job]:
+    """Yield the job of a seed, on a cluster of its own if it is to be on one."""
+    if not cluster:
+        yield SessionJob(spark, folder / "replica")
+        return
+    with standalone_cluster(folder / "cluster") as running:
+        yield ClusterJob(running, folder / "replica", spark, lose_worker_in=1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""The replica job as operators start it on a standalone cluster, one worker of which is lost in the middle of a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from urllib.parse import urlsplit
+
+from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
+from airflow_provider_sfstream.spark.replica_reader import read_replica
+from tests.support.localorg import LocalOrg
+from tests.support.replica_seeds import BUCKETS, CONNECTION, connection_to
+from tests.support.spark import SETTINGS, spark_environment
+from tests.support.standalone_cluster import Cluster, DriverPage
+from tests.support.tasks import context_for
+
+_SPARK = "seed_cluster"
+_EXECUTORS = {"spark.executor.memory": "600m", "spark.executor.cores": "1", "spark.log.level": "WARN"}
+
+
+class ClusterJob:
+    """Runs the job with ``spark-submit`` on a cluster, in client mode, by the operators.
+
+    :param reader: a Spark session to read the tables with.
+    :param lose_worker_in: in which of the runs that apply windows a worker is killed, counted from 0.
+    """
+
+    def __init__(self, cluster: Cluster, output: Path, reader: Any, *, lose_worker_in: int) -> None:
+        self.output = output.as_uri()
+        self.lost: list[int] = []
+        self._cluster, self._reader = cluster, reader
+        self._until_loss = lose_worker_in
+
+    def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
+        page = DriverPage()
+        operator = SparkSubmitReplicaOperator(
+            windows=list(manifests), buckets=BUCKETS, **self._arguments("replica", page.settings)
+        )
+        with self._loss(page), self._connection():
+            metrics = operator.execute(context_for("replica"))
+        assert metrics is not None
+        return metrics
+
+    def refresh(self, org: LocalOrg) -> None:
+        operator = RefreshDirtyRecordsOperator(salesforce_conn_id=CONNECTION, **self._arguments("refresh", {}))
+        with connection_to(org), self._connection():
+            operator.execute(context_for("refresh"))
+
+    def read(self, table: str) -> Any:
+        return read_replica(self._reader, self.output, table)
+
+    def _arguments(self, task_id: str, settings: Any) -> dict[str, Any]:
+        conf = {**SETTINGS, **_EXECUTORS, **settings}
+        return {"task_id": task_id, "output_url": self.output, "conn_id": _SPARK, "conf": conf}
+
+    @contextmanager
+    def _connection(self) -> Iterator[None]:
+        master = urlsplit(self._cluster.master)
+        fields = {"conn_type": "spark", "host": f"spark://{master.hostname}", "port": master.port}
+        environment = spark_environment() | {f"AIRFLOW_CONN_{_SPARK.upper()}": json.dumps(fields)}
+        with mock.patch.dict(os.environ, environment):
+            yield
+
+    @contextmanager
+    def _loss(self, page: DriverPage) -> Iterator[None]:
+        """In the run that it is for, kill the worker of a task that runs, when others of its tasks are done."""
+        self._until_loss -= 1
+        if self._until_loss != -1:
+            yield
+            return
+        ended = threading.Event()
+        killer = threading.Thread(target=self._lose_worker, args=(page, ended))
+        killer.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            killer.join()
+
+    def _lose_worker(self, page: DriverPage, ended: threading.Event) -> None:
+        while not ended.wait(0.02):
+            # Its shuffle files are lost too, so that what was done has to be done again.
+            busy = [one["id"] for one in page.executors() if one["activeTasks"] and one["totalShuffleWrite"]]
+            workers = self._cluster.executors()
+            for worker in {workers[one] for one in busy if one in workers}:
+                self._cluster.kill_worker(worker)
+                self.lost.append(worker)
+                return
