@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,16 @@ from tests.support.replica_seeds import Job, SessionJob, run_seed
 from tests.support.spark import start_session
 from tests.support.standalone_cluster import standalone_cluster
 
+FEW_ROWS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""Planning and compiling wide rows takes longer than a seed's few of them. The cluster does without."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -33,18 +45,27 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="how many; 50, or 5 with --cluster")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--steps", type=int, default=160, help="requests of a workload that change records")
+    parser.add_argument("--at-once", type=int, default=1, help="seeds that run side by side, without --cluster")
     given = parser.parse_args()
+    # Airflow and Java write to the standard output too.
+    lines = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     count = given.seeds or (5 if given.cluster else 50)
-    reports = []
+
+    def run(seed: int) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            figures = report(spark, seed, Path(folder), given)
+        print(json.dumps(figures), file=lines, flush=True)
+        return figures
+
     with tempfile.TemporaryDirectory() as name:
-        spark = start_session(Path(name))
-        for seed in range(given.first, given.first + count):
-            with tempfile.TemporaryDirectory() as folder:
-                reports.append(report(spark, seed, Path(folder), given))
-            print(json.dumps(reports[-1]), flush=True)
+        spark = start_session(Path(name), FEW_ROWS)
+        with ThreadPoolExecutor(1 if given.cluster else given.at_once) as pool:
+            reports = list(pool.map(run, range(given.first, given.first + count)))
         spark.stop()
     equal = sum(one["equal"] for one in reports)
-    print(json.dumps({"benchmark": "replica_workload", "cluster": given.cluster, "seeds": count, "equal": equal}))
+    result = {"benchmark": "replica_workload", "cluster": given.cluster, "seeds": count, "equal": equal}
+    print(json.dumps(result), file=lines, flush=True)
     return 0 if equal == count else 1
 
 
@@ -53,8 +74,7 @@ def report(spark: Any, seed: int, folder: Path, given: argparse.Namespace) -> di
     started = time.perf_counter()
     figures: dict[str, Any] = {"benchmark": "replica_workload_seed", "seed": seed, "equal": False}
     try:
-        # Airflow logs to the standard output.
-        with redirect_stdout(sys.stderr), job_for(spark, folder, cluster=given.cluster) as job:
+        with job_for(spark, folder, cluster=given.cluster) as job:
             outcome = run_seed(seed, folder, job, steps=given.steps)
             if isinstance(job, ClusterJob):
                 figures["workers_lost"] = len(job.lost)

@@ -16,7 +16,7 @@ from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDir
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
 from airflow_provider_sfstream.spark.replica_reader import read_replica
 from tests.support.localorg import LocalOrg
-from tests.support.replica_seeds import BUCKETS, CONNECTION, connection_to
+from tests.support.replica_seeds import BUCKETS, connection_to
 from tests.support.spark import SETTINGS, spark_environment
 from tests.support.standalone_cluster import Cluster, DriverPage
 from tests.support.tasks import context_for
@@ -49,8 +49,9 @@ class ClusterJob:
         return metrics
 
     def refresh(self, org: LocalOrg) -> None:
-        operator = RefreshDirtyRecordsOperator(salesforce_conn_id=CONNECTION, **self._arguments("refresh", {}))
-        with connection_to(org), self._connection():
+        with connection_to(org) as connection_id, self._connection():
+            arguments = self._arguments("refresh", {})
+            operator = RefreshDirtyRecordsOperator(salesforce_conn_id=connection_id, **arguments)
             operator.execute(context_for("refresh"))
 
     def read(self, table: str) -> Any:

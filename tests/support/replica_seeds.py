@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from unittest import mock
 
 from airflow_provider_sfstream.operators._replica import read_snapshot
 from airflow_provider_sfstream.spark.replica_job import ReplicaOptions, run
@@ -24,8 +23,7 @@ from tests.support.org_workload import OrgWorkload, RandomWindows
 from tests.support.refreshing import refresh
 from tests.support.replica_comparison import Difference, differences, dirty_rows, org_tables, replica_tables
 
-BUCKETS = 4
-CONNECTION = "seed_org"
+BUCKETS = 3
 
 
 class Job(Protocol):
@@ -57,19 +55,23 @@ class SessionJob:
         return asdict(run(self._spark, ReplicaOptions(self.output, tuple(manifests), buckets=BUCKETS)))
 
     def refresh(self, org: LocalOrg) -> None:
-        with connection_to(org):
-            refresh(self._spark, output_url=self.output, salesforce_conn_id=CONNECTION)
+        with connection_to(org) as connection_id:
+            refresh(self._spark, output_url=self.output, salesforce_conn_id=connection_id)
 
     def read(self, table: str) -> Any:
         return read_replica(self._spark, self.output, table)
 
 
 @contextmanager
-def connection_to(org: LocalOrg) -> Iterator[None]:
-    """Have an Airflow connection to an org, ``CONNECTION``, in this process."""
-    fields = json.dumps(org.airflow_connection())
-    with mock.patch.dict(os.environ, {f"AIRFLOW_CONN_{CONNECTION.upper()}": fields}):
-        yield
+def connection_to(org: LocalOrg) -> Iterator[str]:
+    """Have an Airflow connection to an org in this process; yield its id. Seeds may run side by side."""
+    connection_id = f"org_{org.http_port}"
+    variable = f"AIRFLOW_CONN_{connection_id.upper()}"
+    os.environ[variable] = json.dumps(org.airflow_connection())
+    try:
+        yield connection_id
+    finally:
+        del os.environ[variable]
 
 
 @dataclass(frozen=True)
