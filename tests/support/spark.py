@@ -18,7 +18,11 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "4",
 }
-SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"}
+SHORT_LIVED = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m",
+    # Many wide tables are worked on by turns: what was compiled for one is wanted again.
+    "spark.sql.codegen.cache.maxEntries": "3000",
+}
 """What a test does is too short for Java's second compiler to pay. Not for what is measured."""
 MASTER = "local[2]"
 

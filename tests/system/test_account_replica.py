@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+import pytest
 
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.localorg import LocalOrg
@@ -40,6 +41,7 @@ def create(org: LocalOrg, name: str, **values: Any) -> str:
     return str(org.rest("POST", "/sobjects/Account", {"Name": name, **values})["id"])
 
 
+@pytest.mark.timeout(1200)  # six Spark jobs in processes of their own, one after the other
 def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
     system_org.knobs(keepalive_seconds=2)
     before = [create(system_org, f"before {n}", AnnualRevenue=n * 1.5) for n in range(30)]
@@ -50,7 +52,7 @@ def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg,
     airflow.wait_for_dag(DAG_ID)
     airflow.unpause(DAG_ID)
     scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 60, "the scheduled run")[0]
-    assert airflow.wait_for_run(DAG_ID, scheduled) == "success", airflow.task_log(DAG_ID, scheduled, "refresh")
+    assert airflow.wait_for_run(DAG_ID, scheduled, 400) == "success", airflow.task_log(DAG_ID, scheduled, "refresh")
     assert replica(lake) == org_records(system_org)
     assert len(replica(lake)) == 31
 
@@ -61,7 +63,7 @@ def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg,
     system_org.admin("POST", "/entities/Account/gaps", {"percent": 0})
     system_org.rest("PATCH", f"/sobjects/Account/{before[1]}", {"Phone": "030"})
     second = airflow.trigger(DAG_ID)
-    assert airflow.wait_for_run(DAG_ID, second) == "success", airflow.task_log(DAG_ID, second, "refresh")
+    assert airflow.wait_for_run(DAG_ID, second, 400) == "success", airflow.task_log(DAG_ID, second, "refresh")
     assert airflow.xcom(DAG_ID, second, "replica")["tables"]["Account"]["dirty"] == 1
     refreshed = airflow.xcom(DAG_ID, second, "refresh")["tables"]["Account"]
     assert (refreshed["mode"], refreshed["fetched"], refreshed["still_dirty"], refreshed["flag"]) == (
@@ -79,7 +81,7 @@ def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg,
     published = snapshot(lake)["number"]
     clear = {"dag_run_id": second, "dry_run": False, "only_failed": False}
     airflow.api("POST", f"/dags/{DAG_ID}/clearTaskInstances", json=clear)
-    assert airflow.wait_for_run(DAG_ID, second) == "success"
+    assert airflow.wait_for_run(DAG_ID, second, 400) == "success"
     assert snapshot(lake)["number"] == published, "a run that is repeated changes nothing"
 
     for task in ("drain", "replica", "refresh"):
