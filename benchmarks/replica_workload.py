@@ -45,6 +45,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="how many; 50, or 5 with --cluster")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--steps", type=int, default=160, help="requests of a workload that change records")
+    parser.add_argument("--deletes", choices=("soft", "hard"), default="soft", help="without --cluster")
     parser.add_argument("--at-once", type=int, default=1, help="seeds that run side by side, without --cluster")
     given = parser.parse_args()
     # Airflow and Java write to the standard output too.
@@ -64,7 +65,13 @@ def main() -> int:
             reports = list(pool.map(run, range(given.first, given.first + count)))
         spark.stop()
     equal = sum(one["equal"] for one in reports)
-    result = {"benchmark": "replica_workload", "cluster": given.cluster, "seeds": count, "equal": equal}
+    result = {
+        "benchmark": "replica_workload",
+        "cluster": given.cluster,
+        "deletes": given.deletes,
+        "seeds": count,
+        "equal": equal,
+    }
     print(json.dumps(result), file=lines, flush=True)
     return 0 if equal == count else 1
 
@@ -74,8 +81,8 @@ def report(spark: Any, seed: int, folder: Path, given: argparse.Namespace) -> di
     started = time.perf_counter()
     figures: dict[str, Any] = {"benchmark": "replica_workload_seed", "seed": seed, "equal": False}
     try:
-        with job_for(spark, folder, cluster=given.cluster) as job:
-            outcome = run_seed(seed, folder, job, steps=given.steps)
+        with job_for(spark, folder, given) as (job, aside, runs):
+            outcome = run_seed(seed, folder, job, aside=aside, runs=runs, steps=given.steps)
             if isinstance(job, ClusterJob):
                 figures["workers_lost"] = len(job.lost)
     except Exception:
@@ -98,13 +105,14 @@ def report(spark: Any, seed: int, folder: Path, given: argparse.Namespace) -> di
 
 
 @contextmanager
-def job_for(spark: Any, folder: Path, *, cluster: bool) -> Iterator[Job]:
-    """Yield the job of a seed, on a cluster of its own if it is to be on one."""
-    if not cluster:
-        yield SessionJob(spark, folder / "replica")
+def job_for(spark: Any, folder: Path, given: argparse.Namespace) -> Iterator[tuple[Job, Job, int]]:
+    """Yield the jobs of a seed, and in how many runs it is made; on a cluster of its own if it is to be on one."""
+    here = SessionJob(spark, folder / "replica", deletes=given.deletes)
+    if not given.cluster:
+        yield here, here, 2
         return
     with standalone_cluster(folder / "cluster") as running:
-        yield ClusterJob(running, folder / "replica", spark, lose_worker_in=1)
+        yield ClusterJob(running, folder / "replica", spark, lose_worker_in=0), here, 1
 
 
 if __name__ == "__main__":

@@ -6,23 +6,33 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
 from urllib.parse import urlsplit
 
+from airflow.sdk.exceptions import AirflowSkipException
+
 from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
+from airflow_provider_sfstream.spark.replica_merge import Deletes
 from airflow_provider_sfstream.spark.replica_reader import read_replica
 from tests.support.localorg import LocalOrg
 from tests.support.replica_seeds import BUCKETS, connection_to
-from tests.support.spark import SETTINGS, spark_environment
+from tests.support.spark import SETTINGS, SHORT_LIVED, spark_environment
 from tests.support.standalone_cluster import Cluster, DriverPage
 from tests.support.tasks import context_for
 
 _SPARK = "seed_cluster"
-_EXECUTORS = {"spark.executor.memory": "600m", "spark.executor.cores": "1", "spark.log.level": "WARN"}
+_CONF = {
+    **SETTINGS,
+    **SHORT_LIVED,
+    "spark.executor.extraJavaOptions": SHORT_LIVED["spark.driver.extraJavaOptions"],
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "600m",
+    "spark.log.level": "WARN",
+}
 
 
 class ClusterJob:
@@ -34,6 +44,7 @@ class ClusterJob:
 
     def __init__(self, cluster: Cluster, output: Path, reader: Any, *, lose_worker_in: int) -> None:
         self.output = output.as_uri()
+        self.deletes: Deletes = "soft"
         self.lost: list[int] = []
         self._cluster, self._reader = cluster, reader
         self._until_loss = lose_worker_in
@@ -52,14 +63,14 @@ class ClusterJob:
         with connection_to(org) as connection_id, self._connection():
             arguments = self._arguments("refresh", {})
             operator = RefreshDirtyRecordsOperator(salesforce_conn_id=connection_id, **arguments)
-            operator.execute(context_for("refresh"))
+            with suppress(AirflowSkipException):  # nothing is dirty
+                operator.execute(context_for("refresh"))
 
     def read(self, table: str) -> Any:
         return read_replica(self._reader, self.output, table)
 
     def _arguments(self, task_id: str, settings: Any) -> dict[str, Any]:
-        conf = {**SETTINGS, **_EXECUTORS, **settings}
-        return {"task_id": task_id, "output_url": self.output, "conn_id": _SPARK, "conf": conf}
+        return {"task_id": task_id, "output_url": self.output, "conn_id": _SPARK, "conf": {**_CONF, **settings}}
 
     @contextmanager
     def _connection(self) -> Iterator[None]:

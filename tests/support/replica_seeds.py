@@ -9,19 +9,22 @@ import json
 import os
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from airflow.sdk.exceptions import AirflowSkipException
+
 from airflow_provider_sfstream.operators._replica import read_snapshot
 from airflow_provider_sfstream.spark.replica_job import ReplicaOptions, run
+from airflow_provider_sfstream.spark.replica_merge import Deletes
 from airflow_provider_sfstream.spark.replica_reader import read_replica
 from tests.support.event_replica import EventReplica
 from tests.support.localorg import LocalOrg
 from tests.support.org_workload import OrgWorkload, RandomWindows
 from tests.support.refreshing import refresh
-from tests.support.replica_comparison import Difference, differences, dirty_rows, org_tables, replica_tables
+from tests.support.replica_comparison import Difference, Rows, differences, dirty_rows, org_tables, replica_tables
 
 BUCKETS = 3
 
@@ -30,9 +33,11 @@ class Job(Protocol):
     """Brings a replica forward.
 
     :attr output: the replica's folder.
+    :attr deletes: whether deleted records stay in it (``soft``) or not (``hard``).
     """
 
     output: str
+    deletes: Deletes
 
     def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
         """Apply windows; return the job's metrics."""
@@ -47,16 +52,19 @@ class Job(Protocol):
 class SessionJob:
     """Runs the job in a Spark session that is there."""
 
-    def __init__(self, spark: Any, output: Path) -> None:
+    def __init__(self, spark: Any, output: Path, *, deletes: Deletes = "soft") -> None:
         self._spark = spark
         self.output = output.as_uri()
+        self.deletes = deletes
 
     def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
-        return asdict(run(self._spark, ReplicaOptions(self.output, tuple(manifests), buckets=BUCKETS)))
+        options = ReplicaOptions(self.output, tuple(manifests), deletes=self.deletes, buckets=BUCKETS)
+        return asdict(run(self._spark, options))
 
     def refresh(self, org: LocalOrg) -> None:
-        with connection_to(org) as connection_id:
-            refresh(self._spark, output_url=self.output, salesforce_conn_id=connection_id)
+        with connection_to(org) as connection_id, suppress(AirflowSkipException):  # nothing is dirty
+            arguments = {"output_url": self.output, "salesforce_conn_id": connection_id, "deletes": self.deletes}
+            refresh(self._spark, **arguments)
 
     def read(self, table: str) -> Any:
         return read_replica(self._spark, self.output, table)
@@ -102,24 +110,27 @@ class Outcome:
         return not (self.unexplained or self.differences or self.dirty_after or self.flags_after)
 
 
-def run_seed(seed: int, folder: Path, job: Job, *, runs: int = 2, steps: int = 160) -> Outcome:
+def run_seed(
+    seed: int, folder: Path, job: Job, *, aside: Job | None = None, runs: int = 2, steps: int = 160
+) -> Outcome:
     """Run a seed.
 
     :param folder: an empty one, for the org and the landing.
+    :param aside: does what need not be done by ``job``, on the same replica: the beginning, and windows given again.
     :param runs: how often about the job is started for windows of the second part.
     :param steps: requests that change records, about.
     """
-    rng = random.Random(f"runs of {seed}")
+    rng, aside = random.Random(f"runs of {seed}"), aside or job
     with (
         LocalOrg.running(folder / "org") as org,
         OrgWorkload.on(org, seed, diffs=seed % 2 == 0) as workload,
         RandomWindows(org, folder / "lake", seed) as windows,
     ):
         workload.run(steps // 4)
-        windows.drain(2, 40)
+        windows.drain(2, 40)  # what the first has may be the beginning of a transaction, and nothing be applied
         workload.run(steps // 8)
-        job.apply(windows.manifests[:1])
-        job.refresh(org)  # the tables are new: all of them, while later events are on their way already
+        aside.apply(windows.manifests[:1])
+        aside.refresh(org)  # the tables are new: all of them, while later events are on their way already
 
         workload.run(steps // 8)
         workload.add_fields()
@@ -135,10 +146,12 @@ def run_seed(seed: int, folder: Path, job: Job, *, runs: int = 2, steps: int = 1
             metrics = job.apply(manifests)
 
         expected, model = org_tables(workload), EventReplica()
+        if job.deletes == "hard":
+            expected = {name: without_deleted(rows) for name, rows in expected.items()}
         for manifest in windows.manifests:
             model.apply(manifest)
         before = replica_tables(job.read)
-        again = job.apply(rng.sample(windows.manifests, min(3, len(windows.manifests))))
+        again = aside.apply(rng.sample(windows.manifests, min(3, len(windows.manifests))))
         assert again["snapshot"] == metrics["snapshot"], "windows that were applied changed the replica"
         job.refresh(org)
     after = replica_tables(job.read)
@@ -172,6 +185,11 @@ def in_some_order(manifests: Sequence[str], runs: int, rng: random.Random) -> It
         rng.shuffle(group)
         yield group
         start = end
+
+
+def without_deleted(rows: Rows) -> Rows:
+    """Return the rows of records that are not deleted."""
+    return {record_id: row for record_id, row in rows.items() if not row["_deleted"]}
 
 
 def _trusted(one: Difference, replica: dict[str, Any]) -> bool:
