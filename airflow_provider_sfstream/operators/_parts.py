@@ -167,6 +167,16 @@ def check_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
         raise ConfigurationError(f"{argument}={value!r} must be one of {', '.join(map(repr, choices))}.")
 
 
+def check_positive(**arguments: Any) -> None:
+    """Refuse arguments that are no whole number above zero, before anything is read.
+
+    :raises ConfigurationError: naming the argument.
+    """
+    for argument, number in arguments.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ConfigurationError(f"{argument}={number!r} must be a whole number above zero.")
+
+
 def check_replay_store_kind(kind: str) -> None:
     """Refuse a ``replay_store`` argument that names no store, when the DAG is parsed.
 

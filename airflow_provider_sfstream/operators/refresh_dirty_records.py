@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
-from airflow_provider_sfstream.operators._parts import airflow_errors, check_choice
+from airflow_provider_sfstream.operators._parts import airflow_errors, check_choice, check_positive
 from airflow_provider_sfstream.operators._replica import read_snapshot
 from airflow_provider_sfstream.operators._spark_job import SparkJobOperator
 
@@ -71,10 +71,9 @@ class RefreshDirtyRecordsOperator(SparkJobOperator):
         **kwargs: Any,
     ) -> None:
         check_choice("deletes", deletes, ("soft", "hard"))
-        limits = {"bulk_threshold": bulk_threshold, "bulk_page_records": bulk_page_records}
-        for argument, number in (limits | {"keep_snapshots": keep_snapshots}).items():
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise ConfigurationError(f"{argument}={number!r} must be a whole number above zero.")
+        check_positive(
+            bulk_threshold=bulk_threshold, bulk_page_records=bulk_page_records, keep_snapshots=keep_snapshots
+        )
         super().__init__(script="replica.py", output_url=output_url, name=name or "sfstream-refresh", **kwargs)
         self.salesforce_conn_id = salesforce_conn_id
         self.tables = tables

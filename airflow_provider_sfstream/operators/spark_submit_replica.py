@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators._landed import all_manifests
-from airflow_provider_sfstream.operators._parts import airflow_errors
+from airflow_provider_sfstream.operators._parts import airflow_errors, check_choice, check_positive
 from airflow_provider_sfstream.operators._replica import read_snapshot
 from airflow_provider_sfstream.operators._spark_job import SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-_CHOICES = {"table_format": ("parquet", "delta", "iceberg"), "deletes": ("soft", "hard")}
 
 
 class SparkSubmitReplicaOperator(SparkJobOperator):
@@ -67,12 +64,9 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        for argument, value in (("table_format", table_format), ("deletes", deletes)):
-            if value not in _CHOICES[argument]:
-                raise ConfigurationError(f"{argument}={value!r}: use one of {', '.join(_CHOICES[argument])}.")
-        for argument, number in (("buckets", buckets), ("keep_snapshots", keep_snapshots)):
-            if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-                raise ConfigurationError(f"{argument}={number!r} must be a whole number above zero.")
+        check_choice("table_format", table_format, ("parquet", "delta", "iceberg"))
+        check_choice("deletes", deletes, ("soft", "hard"))
+        check_positive(buckets=buckets, keep_snapshots=keep_snapshots)
         super().__init__(script="replica.py", output_url=output_url, name=name or "sfstream-replica", **kwargs)
         self.windows = windows
         self.table_format = table_format

@@ -7,10 +7,7 @@ it came in; running a window again changes nothing; what cannot be decoded goes 
 from __future__ import annotations
 
 import argparse
-import json
-import logging
 import sys
-import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,10 +16,8 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
     sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
 
+from airflow_provider_sfstream.spark.application import run_application  # noqa: E402
 from airflow_provider_sfstream.spark.event_log_job import EventLogOptions, run  # noqa: E402
-from airflow_provider_sfstream.spark.executor_package import is_shipped, write_executor_package  # noqa: E402
-
-METRICS_PREFIX = "event_log metrics: "
 
 
 def _moment(text: str) -> datetime:
@@ -62,19 +57,7 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
 def main(arguments: Sequence[str]) -> None:
     """Run the job in a session of its own, and print its metrics as the last line."""
     options = parse_arguments(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.appName("sfstream-event-log").getOrCreate()
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            if not is_shipped(spark):
-                spark.sparkContext.addPyFile(str(write_executor_package(folder)))
-            metrics = run(spark, options)
-        print(METRICS_PREFIX + json.dumps(vars(metrics)), flush=True)
-    finally:
-        spark.stop()
+    run_application("event_log", lambda spark: run(spark, options))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.application import configure
 from airflow_provider_sfstream.spark.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.counting import CounterParam
 from airflow_provider_sfstream.spark.deduplication import Duplicates, find_duplicates
@@ -102,7 +103,7 @@ def run(spark: Any, options: EventLogOptions) -> EventLogMetrics:
     :raises ConfigurationError: if landed files do not have the rows that their manifest counts; nothing was written.
     """
     started = time.monotonic()
-    _configure(spark)
+    configure(spark, _SETTINGS)
     files = HadoopFiles(spark)
     windows = read_windows(files, options.manifests)
     metrics = EventLogMetrics([window.window_id for window in windows])
@@ -113,15 +114,6 @@ def run(spark: Any, options: EventLogOptions) -> EventLogMetrics:
     if options.metrics_file:
         files.replace_text(files.url(options.metrics_file), json.dumps(vars(metrics)))
     return metrics
-
-
-def _configure(spark: Any) -> None:
-    for name, value in _SETTINGS.items():
-        spark.conf.set(name, value)
-    context, partitions = spark.sparkContext, "spark.sql.shuffle.partitions"
-    if not context.getConf().contains(partitions):
-        # Only replay IDs are shuffled. Spark's 200 would make a small window wait for two hundred empty tasks.
-        spark.conf.set(partitions, max(4, 2 * context.defaultParallelism))
 
 
 class _Job:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from airflow_provider_sfstream.spark.application import configure
 from airflow_provider_sfstream.spark.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.landed_windows import LandedWindow, read_window, read_windows
@@ -99,7 +100,7 @@ def run(spark: Any, options: ReplicaOptions) -> ReplicaMetrics:
     :raises PositionConflictError: if another job wrote meanwhile; nothing of this one counts.
     """
     started = time.monotonic()
-    _configure(spark)
+    configure(spark, _SETTINGS)
     files = HadoopFiles(spark)
     base = files.url(options.output)
     store = SnapshotStore(files, base)
@@ -130,14 +131,6 @@ def _publish(store: SnapshotStore, before: Snapshot, after: Snapshot | None, met
         of_table.dirty, of_table.flag = table.dirty, table.flag.reason if table.flag else None
     log.info("Snapshot %d of the replica is published.", after.number)
     return after
-
-
-def _configure(spark: Any) -> None:
-    for name, value in _SETTINGS.items():
-        spark.conf.set(name, value)
-    context, partitions = spark.sparkContext, "spark.sql.shuffle.partitions"
-    if not context.getConf().contains(partitions):
-        spark.conf.set(partitions, max(4, 2 * context.defaultParallelism))
 
 
 def _by_stream(windows: Iterable[LandedWindow]) -> list[list[LandedWindow]]:

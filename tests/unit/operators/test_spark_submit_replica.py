@@ -37,8 +37,8 @@ def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"table_format": "orc"}, "table_format='orc': use one of parquet, delta, iceberg"),
-        ({"deletes": "never"}, "deletes='never': use one of soft, hard"),
+        ({"table_format": "orc"}, "table_format='orc' must be one of 'parquet', 'delta', 'iceberg'"),
+        ({"deletes": "never"}, "deletes='never' must be one of 'soft', 'hard'"),
         ({"buckets": 0}, "buckets=0 must be a whole number above zero"),
         ({"keep_snapshots": True}, "keep_snapshots=True must be"),
         ({"application": "x"}, "application_args are set by this operator"),

@@ -1,0 +1,46 @@
+"""What every Spark application of this package does around its job."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from airflow_provider_sfstream.spark.executor_package import is_shipped, write_executor_package
+
+
+def run_application(name: str, job: Callable[[Any], Any]) -> None:
+    """Run ``job`` in a session of its own, and print the metrics that it returns as the last line.
+
+    :param name: of the job, for example ``event_log``. The line begins with ``event_log metrics:``.
+    :param job: takes the ``SparkSession``, returns a dataclass.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.appName(f"sfstream-{name.replace('_', '-')}").getOrCreate()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            if not is_shipped(spark):
+                spark.sparkContext.addPyFile(str(write_executor_package(folder)))
+            metrics = job(spark)
+        print(f"{name} metrics: {json.dumps(asdict(metrics))}", flush=True)
+    finally:
+        spark.stop()
+
+
+def configure(spark: Any, settings: dict[str, str]) -> None:
+    """Set what a job needs of a session, and how many tasks shuffle unless that is set already.
+
+    Spark's 200 tasks would make a small window wait for two hundred empty ones.
+    """
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    context, partitions = spark.sparkContext, "spark.sql.shuffle.partitions"
+    if not context.getConf().contains(partitions):
+        spark.conf.set(partitions, max(4, 2 * context.defaultParallelism))
