@@ -36,7 +36,7 @@ FEW_ROWS = {
     "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
-"""Planning and compiling wide rows takes longer than a seed's few of them. The cluster does without."""
+"""Planning and compiling wide rows takes longer than a seed's few of them. The test of one seed does without these."""
 
 
 def main() -> int:
@@ -112,7 +112,8 @@ def job_for(spark: Any, folder: Path, given: argparse.Namespace) -> Iterator[tup
         yield here, here, 2
         return
     with standalone_cluster(folder / "cluster") as running:
-        yield ClusterJob(running, folder / "replica", spark, lose_worker_in=0), here, 1
+        job = ClusterJob(running, folder / "replica", spark, lose_worker_in=0, settings=FEW_ROWS)
+        yield job, here, 1
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,23 @@ class ClusterJob:
 
     :param reader: a Spark session to read the tables with.
     :param lose_worker_in: in which of the runs that apply windows a worker is killed, counted from 0.
+    :param settings: of Spark, further ones.
     """
 
-    def __init__(self, cluster: Cluster, output: Path, reader: Any, *, lose_worker_in: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        output: Path,
+        reader: Any,
+        *,
+        lose_worker_in: int,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.output = output.as_uri()
         self.deletes: Deletes = "soft"
         self.lost: list[int] = []
         self._cluster, self._reader = cluster, reader
+        self._conf = {**_CONF, **(settings or {})}
         self._until_loss = lose_worker_in
 
     def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
@@ -69,8 +79,8 @@ class ClusterJob:
     def read(self, table: str) -> Any:
         return read_replica(self._reader, self.output, table)
 
-    def _arguments(self, task_id: str, settings: Any) -> dict[str, Any]:
-        return {"task_id": task_id, "output_url": self.output, "conn_id": _SPARK, "conf": {**_CONF, **settings}}
+    def _arguments(self, task_id: str, settings: Mapping[str, str]) -> dict[str, Any]:
+        return {"task_id": task_id, "output_url": self.output, "conn_id": _SPARK, "conf": {**self._conf, **settings}}
 
     @contextmanager
     def _connection(self) -> Iterator[None]:
