@@ -59,7 +59,7 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         table_prefix: str | None = None,
         deletes: Literal["soft", "hard"] = "soft",
         history: bool = False,
-        buckets: int = 64,
+        buckets: int = 16,
         keep_snapshots: int = 10,
         name: str | None = None,
         **kwargs: Any,

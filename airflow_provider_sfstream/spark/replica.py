@@ -29,7 +29,7 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
     parser.add_argument("--table-prefix", metavar="CATALOG.NAMESPACE", help="where new Iceberg tables are")
     parser.add_argument("--deletes", choices=("soft", "hard"), default="soft")
     parser.add_argument("--history", action="store_true", help="keep every version of each record too")
-    parser.add_argument("--buckets", type=int, default=64, help="parts of a new table")
+    parser.add_argument("--buckets", type=int, default=16, help="parts of a new table")
     parser.add_argument("--keep-snapshots", type=int, default=10)
     parser.add_argument("--decoder", choices=("auto", "fastavro"), default="auto")
     parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")

@@ -17,6 +17,8 @@ from airflow_provider_sfstream.spark.replica_merge import DROPPED, joined
 from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
 
 ROWS_PER_FILE = 2_000_000
+_ROW_GROUP = 32 << 20
+"""Bytes that an open file may hold back; a task has several open."""
 _BUCKET_FOLDER = re.compile(rf"/{BUCKET}=(\d+)/")
 BucketFiles = Mapping[int, Sequence[str]]
 
@@ -61,6 +63,7 @@ class ReplicaFiles:
         place = f"{table}/_files/{folder}"
         writer = rows.write.partitionBy(BUCKET).option("maxRecordsPerFile", ROWS_PER_FILE)
         writer = writer.option("compression", "zstd").option("parquet.compression.codec.zstd.level", "1")
+        writer = writer.option("parquet.block.size", _ROW_GROUP)
         # Version 2, which some clusters have for speed, publishes the files of tasks that did not finish.
         writer.option("mapreduce.fileoutputcommitter.algorithm.version", "1").parquet(f"{self._base}/{place}")
         written: dict[int, list[str]] = {}

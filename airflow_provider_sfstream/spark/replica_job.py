@@ -55,7 +55,7 @@ class ReplicaOptions:
     table_prefix: str | None = None
     deletes: Deletes = "soft"
     history: bool = False
-    buckets: int = 64
+    buckets: int = 16
     keep_snapshots: int = 10
     decoder: DecoderChoice = "auto"
     metrics_file: str | None = None

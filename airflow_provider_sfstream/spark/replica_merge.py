@@ -21,8 +21,9 @@ SETTINGS = {
     "spark.sql.requireAllClusterKeysForCoPartition": "false",
     # Wide rows give long methods, and the JVM only interprets those beyond 8,000 bytes: better several shorter ones.
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # A task writes a few buckets; sorting wide rows to have only one file open costs more than writing them.
-    "spark.sql.maxConcurrentOutputFileWriters": "64",
+    # A task writes a few buckets; sorting wide rows to have only one file open costs more than writing them. More files
+    # open at once than this, of a hundred columns each, are more than a small heap holds.
+    "spark.sql.maxConcurrentOutputFileWriters": "8",
     # Room for large tables; Spark joins partitions that turn out small, since every task compiles wide rows anew.
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "64",
 }

@@ -56,6 +56,8 @@ def airflow(
             **metadata_database,
             "SFSTREAM_LAKE": str(lake),
             "SFSTREAM_TEST_MARKERS": str(markers),
+            # Spark jobs of seconds: Java's second compiler would cost more than it saves.
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             # Hourly DAGs tick half an hour from now, so that none does while tests run.
             "SFSTREAM_TEST_MINUTE": str((datetime.now(UTC).minute + 30) % 60),
             # Each test lets its own DAGs run: those that a topic starts would follow the events of every test.
