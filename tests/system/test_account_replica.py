@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +42,26 @@ def create(org: LocalOrg, name: str, **values: Any) -> str:
     return str(org.rest("POST", "/sobjects/Account", {"Name": name, **values})["id"])
 
 
+@pytest.fixture
+def account_replica(airflow: AirflowStack, system_org: LocalOrg) -> Iterator[str]:
+    """The example DAG, unpaused while a test runs."""
+    airflow.wait_for_dag(DAG_ID)
+    system_org.knobs(keepalive_seconds=2)
+    yield DAG_ID
+    airflow.pause(DAG_ID)
+    system_org.reset_knobs()
+
+
+@pytest.mark.usefixtures("account_replica")
 @pytest.mark.timeout(1200)  # six Spark jobs in processes of their own, one after the other
 def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
-    system_org.knobs(keepalive_seconds=2)
     before = [create(system_org, f"before {n}", AnnualRevenue=n * 1.5) for n in range(30)]
     # The events of all but the last are older than what the org keeps.
     newest = system_org.record(TOPIC)[-1]["replay_id"].hex()
     system_org.fault("expire_before", topic=TOPIC, replay_id=newest)
     first = create(system_org, "first", BillingCity="Hamburg")
-    airflow.wait_for_dag(DAG_ID)
     airflow.unpause(DAG_ID)
-    scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 60, "the scheduled run")[0]
+    scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "the scheduled run")[0]
     assert airflow.wait_for_run(DAG_ID, scheduled, 400) == "success", airflow.task_log(DAG_ID, scheduled, "refresh")
     assert replica(lake) == org_records(system_org)
     assert len(replica(lake)) == 31

@@ -221,8 +221,8 @@ def test_beside_a_scheduled_run_that_drains_the_same_stream(
     airflow.wait_for_dag(dag_id)
     with steady_flow(topic):
         airflow.unpause(dag_id)
-        scheduled = wait_for(lambda: airflow.run_ids(dag_id), 60, "the scheduled run")[0]
-        wait_for(lambda: topic.topic in {each["topic"] for each in past_org.streams()}, 60, "the scheduled drain")
+        scheduled = wait_for(lambda: airflow.run_ids(dag_id), 180, "the scheduled run")[0]
+        wait_for(lambda: topic.topic in {each["topic"] for each in past_org.streams()}, 180, "the scheduled drain")
         runs = airflow.wait_for_backfill(airflow.backfill(dag_id, topic.hour(5), topic.hour(3)))
         assert airflow.run_states(dag_id)[scheduled] == "running"
         check_hours(airflow, topic, runs)

@@ -59,7 +59,7 @@ def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, l
     topic.publish_hours(6, 1)
     airflow.wait_for_dag(DAG_ID)
     airflow.unpause(DAG_ID)
-    scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 60, "the run that is due")[0]
+    scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "the run that is due")[0]
     assert airflow.wait_for_run(DAG_ID, scheduled) == "success", airflow.task_log(DAG_ID, scheduled, "drain")
     assert table_rows(lake) == topic.happened(topic.hour(1), topic.hour(0))
     position = live_position(airflow, topic.stream("table"))

@@ -46,7 +46,7 @@ def test_the_example_gives_the_last_hour_and_a_backfill_an_older_one(
     airflow.wait_for_dag(EXAMPLE)
     airflow.unpause(EXAMPLE)
     try:
-        run_id = wait_for(lambda: airflow.run_ids(EXAMPLE), 60, "the scheduled run")[0]
+        run_id = wait_for(lambda: airflow.run_ids(EXAMPLE), 180, "the scheduled run")[0]
         assert airflow.wait_for_run(EXAMPLE, run_id) == "success", airflow.task_log(EXAMPLE, run_id, "drain")
         last = happened(system_org, this_hour - HOUR)
         assert table(lake) == last
@@ -72,11 +72,11 @@ def test_a_partition_is_the_hour_that_its_date_begins(
     airflow.wait_for_dag(PARTITION)
     airflow.unpause(PARTITION)
     try:
-        scheduled = wait_for(lambda: airflow.run_ids(PARTITION), 60, "the scheduled run")[0]
+        scheduled = wait_for(lambda: airflow.run_ids(PARTITION), 180, "the scheduled run")[0]
         assert airflow.wait_for_run(PARTITION, scheduled) == "success", airflow.task_log(PARTITION, scheduled, "drain")
         position = live_position(airflow, stream)
         airflow.backfill(PARTITION, begin, begin)
-        runs = wait_for(lambda: [each for each in airflow.run_ids(PARTITION) if "backfill" in each], 60, "the run")
+        runs = wait_for(lambda: [each for each in airflow.run_ids(PARTITION) if "backfill" in each], 180, "the run")
         assert len(runs) == 1
         assert airflow.wait_for_run(PARTITION, runs[0]) == "success", airflow.task_log(PARTITION, runs[0], "drain")
         result = airflow.xcom(PARTITION, runs[0], "drain")

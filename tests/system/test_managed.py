@@ -27,7 +27,7 @@ def test_the_example_keeps_its_place_in_salesforce(airflow: AirflowStack, system
     variables = airflow.api("GET", "/variables", params={"limit": 1000})["total_entries"]
     airflow.wait_for_dag(EXAMPLE)
     airflow.unpause(EXAMPLE)
-    scheduled = wait_for(lambda: airflow.run_ids(EXAMPLE), 60, "the scheduled run")[0]
+    scheduled = wait_for(lambda: airflow.run_ids(EXAMPLE), 180, "the scheduled run")[0]
     assert airflow.wait_for_run(EXAMPLE, scheduled) == "success", airflow.task_log(EXAMPLE, scheduled, "drain")
     assert system_org.managed_subscriptions()[NAME]["committed"] == record(system_org)[-1]
     assert table_rows(lake) == record(system_org)

@@ -32,7 +32,7 @@ def test_two_runs_and_an_empty_one(airflow: AirflowStack, system_org: LocalOrg, 
     system_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(700)])
     airflow.wait_for_dag(DAG_ID)
     airflow.unpause(DAG_ID)
-    scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 60, "the scheduled run")[0]
+    scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "the scheduled run")[0]
     assert airflow.wait_for_run(DAG_ID, scheduled) == "success"
 
     system_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(700, 1000)])

@@ -44,7 +44,7 @@ def test_the_example_lands_what_records_do_and_builds_the_table(
     created = system_org.rest("POST", "/composite/sobjects", {"records": records})
     airflow.wait_for_dag(EXAMPLE)
     airflow.unpause(EXAMPLE)
-    scheduled = wait_for(lambda: airflow.run_ids(EXAMPLE), 60, "the scheduled run")[0]
+    scheduled = wait_for(lambda: airflow.run_ids(EXAMPLE), 180, "the scheduled run")[0]
     assert airflow.wait_for_run(EXAMPLE, scheduled) == "success", airflow.task_log(EXAMPLE, scheduled, "event_log")
 
     system_org.rest("PATCH", f"/sobjects/Account/{created[0]['id']}", {"Name": "Renamed"})
@@ -74,9 +74,9 @@ def test_a_deferred_drain_waits_for_a_push_topic_over_the_triggerers_death(
     airflow.wait_for_dag(dag_id)
     airflow.unpause(dag_id)
     run_id = airflow.trigger(dag_id)
-    wait_for(lambda: airflow.task_states(dag_id, run_id)["drain"] == "deferred", 90, "the deferral")
-    wait_for(lambda: subscribed(system_org, topic) == 1, 60, "the session of the trigger")
-    wait_for(lambda: airflow.task_processes() == [], 30, "no task process to be left")
+    wait_for(lambda: airflow.task_states(dag_id, run_id)["drain"] == "deferred", 180, "the deferral")
+    wait_for(lambda: subscribed(system_org, topic) == 1, 180, "the session of the trigger")
+    wait_for(lambda: airflow.task_processes() == [], 120, "no task process to be left")
     system_org.publish(topic, [{"sobject": {"Name": "first"}}])
     airflow.kill_component("triggerer")
     system_org.publish(topic, [{"sobject": {"Name": f"{number}"}} for number in range(40)])
@@ -93,15 +93,15 @@ def test_a_generic_channel_starts_a_dag(airflow: AirflowStack, system_org: Local
     airflow.wait_for_dag(dag_id)
     airflow.unpause(dag_id)
     try:
-        wait_for(lambda: airflow.run_ids(dag_id), 90, "the run of the watch's start")
-        wait_for(lambda: set(airflow.run_states(dag_id).values()) == {"success"}, 90, "its end")
+        wait_for(lambda: airflow.run_ids(dag_id), 180, "the run of the watch's start")
+        wait_for(lambda: set(airflow.run_states(dag_id).values()) == {"success"}, 180, "its end")
         published = time.monotonic()
         events = [{"payload": f"number {number}", "userIds": []} for number in range(150)]
         system_org.rest("POST", f"/sobjects/StreamingChannel/{channel['id']}/push", {"pushEvents": events})
-        wait_for(lambda: len(airflow.run_ids(dag_id)) > 1, 60, "a run")
+        wait_for(lambda: len(airflow.run_ids(dag_id)) > 1, 180, "a run")
         print(f"\nfrom push to the start of a run: {time.monotonic() - published:.2f} s")
-        wait_for(lambda: len(landed_replay_ids(lake, stream)) >= 150, 90, "the events to land")
-        wait_for(lambda: set(airflow.run_states(dag_id).values()) == {"success"}, 90, "all runs to end")
+        wait_for(lambda: len(landed_replay_ids(lake, stream)) >= 150, 180, "the events to land")
+        wait_for(lambda: set(airflow.run_states(dag_id).values()) == {"success"}, 180, "all runs to end")
     finally:
         airflow.pause(dag_id)
     assert landed_replay_ids(lake, stream) == record(system_org, topic)
@@ -115,7 +115,7 @@ def test_hours_of_a_push_topic_are_backfilled_and_given_again_without_a_call(
     topic.publish_hours(6, 1)
     airflow.wait_for_dag(dag_id)
     airflow.unpause(dag_id)
-    scheduled = wait_for(lambda: airflow.run_ids(dag_id), 60, "the run that is due")[0]
+    scheduled = wait_for(lambda: airflow.run_ids(dag_id), 180, "the run that is due")[0]
     assert airflow.wait_for_run(dag_id, scheduled) == "success", airflow.task_log(dag_id, scheduled, "drain")
     position = live_position(airflow, topic.stream("hourly"))
     first, last = topic.hour(5), topic.hour(3)

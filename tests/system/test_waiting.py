@@ -24,9 +24,9 @@ def replay_ids(org: LocalOrg, topic: str) -> list[bytes]:
 
 def wait_until_deferred(airflow: AirflowStack, org: LocalOrg, dag_id: str, run_id: str, topic: str) -> None:
     """Wait until the drain waits on the triggerer, subscribed, and holds no process."""
-    wait_for(lambda: airflow.task_states(dag_id, run_id)["drain"] == "deferred", 90, "the deferral")
-    wait_for(lambda: topic in {each["topic"] for each in org.streams()}, 60, "the stream of the trigger")
-    wait_for(lambda: airflow.task_processes() == [], 30, "no task process to be left")
+    wait_for(lambda: airflow.task_states(dag_id, run_id)["drain"] == "deferred", 180, "the deferral")
+    wait_for(lambda: topic in {each["topic"] for each in org.streams()}, 180, "the stream of the trigger")
+    wait_for(lambda: airflow.task_processes() == [], 120, "no task process to be left")
 
 
 def test_a_deferred_drain_lands_what_came_while_the_triggerer_was_dead(
@@ -49,7 +49,7 @@ def test_a_deferred_drain_lands_what_came_while_the_triggerer_was_dead(
     wait_until_deferred(airflow, system_org, dag_id, again, TOPIC)
     published = time.monotonic()
     system_org.publish(TOPIC, [{"Number__c": 1.0}])
-    wait_for(lambda: airflow.task_states(dag_id, again)["drain"] != "deferred", 60, "the task to go on")
+    wait_for(lambda: airflow.task_states(dag_id, again)["drain"] != "deferred", 180, "the task to go on")
     print(f"\nfrom publish to the task's return from the triggerer: {time.monotonic() - published:.2f} s")
     assert airflow.wait_for_run(dag_id, again) == "success"
     assert landed_replay_ids(lake, stream) == replay_ids(system_org, TOPIC)
@@ -65,9 +65,9 @@ def test_the_example_waits_drains_and_loads(airflow: AirflowStack, system_org: L
     airflow.wait_for_dag(EXAMPLE)
     airflow.unpause(EXAMPLE)
     try:
-        first = wait_for(lambda: airflow.run_ids(EXAMPLE), 60, "the first run")[0]
+        first = wait_for(lambda: airflow.run_ids(EXAMPLE), 180, "the first run")[0]
         assert airflow.wait_for_run(EXAMPLE, first) == "success", airflow.task_log(EXAMPLE, first, "drain")
-        second = wait_for(lambda: airflow.run_ids(EXAMPLE)[1:], 60, "the next run")[0]
+        second = wait_for(lambda: airflow.run_ids(EXAMPLE)[1:], 180, "the next run")[0]
         wait_until_deferred(airflow, system_org, EXAMPLE, second, topic)
         system_org.publish(topic, [{"Number__c": float(n)} for n in range(50, 80)])
         assert airflow.wait_for_run(EXAMPLE, second) == "success", airflow.task_log(EXAMPLE, second, "drain")

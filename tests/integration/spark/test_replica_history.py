@@ -68,7 +68,9 @@ class Replica:
         changes.unpersist()
         files = {bucket: tuple(names) for bucket, names in rewritten.files.items()}
         past = (*(self.state.history or ()), *history)
-        self.state = TableState("stream", "parquet", BUCKETS, ColumnRegistry(columns), files, past)
+        self.state = TableState(
+            "stream", "parquet", BUCKETS, columns=ColumnRegistry(columns), files=files, history=past
+        )
         self.store.publish(self.store.current().next({}, {"Account": self.state}, START))
 
     def history(self, **options: Any) -> list[Row]:
