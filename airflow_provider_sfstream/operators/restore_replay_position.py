@@ -1,0 +1,112 @@
+"""Make a stream's record in the replay store anew, from its landing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.operators._parts import airflow_errors, check_choice, open_landing, run_identity
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.topics import Topic
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class RestoreReplayPositionOperator(BaseOperator):
+    """Record the landed windows that a replay store lost, and move the position to the end of the last one.
+
+    For a store that was lost, came back from an old backup, or is to be another one from now on. Reads manifests and
+    nothing else; where the connection gives ``organization_id``, not even a login is needed. Safe to retry. Pause the
+    DAGs that drain the stream meanwhile.
+
+    With ``advance="manual"`` a landed window may be one that was never committed: name the last committed one.
+
+    :param topic: the stream's topic. (templated)
+    :param landing_url: the landing that the stream was drained to. (templated)
+    :param last_window_id: the window to end with; by default the last one of the landing. (templated)
+    :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param api: the stream's API, as the drain has it.
+    :param subscription: the stream's subscription; of a managed one its developer name or ID. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
+    :param replay_store: the store to fill, ``"variable"``, ``"table"`` or ``"landing"``.
+    :param replay_store_conn_id: database of the table store. (templated)
+    :raises ConfigurationError: at construction, if ``replay_store`` is none of these.
+    """
+
+    template_fields: Sequence[str] = (
+        "topic",
+        "landing_url",
+        "last_window_id",
+        "salesforce_conn_id",
+        "subscription",
+        "landing_conn_id",
+        "replay_store_conn_id",
+    )
+    ui_color = "#f8e5d8"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        landing_url: str,
+        last_window_id: str | None = None,
+        salesforce_conn_id: str = "salesforce_default",
+        api: Literal["pubsub", "streaming"] | None = None,
+        subscription: str = "airflow",
+        landing_conn_id: str | None = None,
+        replay_store: ReplayStoreKind = "variable",
+        replay_store_conn_id: str = "sfstream_replay_store",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.landing_url = landing_url
+        self.last_window_id = last_window_id
+        self.salesforce_conn_id = salesforce_conn_id
+        self.api = api
+        self.subscription = subscription
+        self.landing_conn_id = landing_conn_id
+        self.replay_store = replay_store
+        self.replay_store_conn_id = replay_store_conn_id
+        check_choice("replay_store", replay_store, ("variable", "table", "landing"))
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Restore; return the position before and after (hex), the window it stands on, and how many were recorded."""
+        from airflow_provider_sfstream.windows.restoring import restore_position
+
+        with airflow_errors():
+            topic = Topic.parse(self.topic, self.api)
+            catalog = open_landing(self.landing_url, self.landing_conn_id)
+            store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
+            org_id = event_hook(topic.api, self.salesforce_conn_id).known_org_id
+            stream = Stream(org_id, topic.api, topic.name, self.subscription)
+            restored = restore_position(
+                stream,
+                store=store,
+                catalog=catalog,
+                now=datetime.now(UTC),
+                updated_by=str(run_identity(context)),
+                last_window_id=self.last_window_id or None,
+            )
+        self.log.warning(
+            "%s: recorded %d windows and %d backfill windows of the landing; the position went from %s to %s.",
+            stream,
+            restored.live_windows,
+            restored.backfill_windows,
+            restored.before,
+            restored.after,
+        )
+        before, after = restored.before.replay_id, restored.after.replay_id
+        return {
+            "before": None if before is None else before.hex(),
+            "after": None if after is None else after.hex(),
+            "window_id": restored.after.window_id,
+            "live_windows": restored.live_windows,
+            "backfill_windows": restored.backfill_windows,
+        }
