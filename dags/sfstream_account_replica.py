@@ -5,6 +5,9 @@ again what an event could not tell.
 
 Needs Change Data Capture for Account, the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE
 in the environment: the URL below which windows and tables are written, for example s3://lake.
+
+SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
+``sfstream_replay_store``; else they are Airflow Variables.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDir
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
 
 with DAG(
     "sfstream_account_replica",
@@ -31,7 +35,9 @@ with DAG(
     doc_md=__doc__,
 ):
     # An empty window may complete a transaction, so it is the next task that skips where there is nothing to do.
-    drain = DrainReplayWindowOperator(task_id="drain", topic="/data/AccountChangeEvent", landing_url=f"{LAKE}/landing")
+    drain = DrainReplayWindowOperator(
+        task_id="drain", topic="/data/AccountChangeEvent", landing_url=f"{LAKE}/landing", replay_store=REPLAY_STORE
+    )
     replica = SparkSubmitReplicaOperator(task_id="replica", windows=drain.output, output_url=f"{LAKE}/replica")
     refresh = RefreshDirtyRecordsOperator(task_id="refresh", output_url=f"{LAKE}/replica", trigger_rule="none_failed")
     replica >> refresh

@@ -5,6 +5,9 @@ UI for hours that were missed, up to 72 hours back, or, at any time, for hours t
 
 Needs the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
 below which windows and tables are written, for example s3://lake.
+
+SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
+``sfstream_replay_store``; else they are Airflow Variables.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
 
 with DAG(
     "sfstream_hourly",
@@ -35,6 +39,7 @@ with DAG(
         topic="/event/Order__e",
         subscription="hourly",  # its own place on the topic, beside the DAGs that drain it otherwise
         landing_url=f"{LAKE}/landing",
+        replay_store=REPLAY_STORE,
         mode="interval",
         on_expired="{{ params.on_expired }}",
         skip_if_empty=True,

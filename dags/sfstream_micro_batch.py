@@ -2,6 +2,9 @@
 
 Needs the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment: the URL
 below which windows and tables are written, for example s3://lake.
+
+SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
+``sfstream_replay_store``; else they are Airflow Variables.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
 
 with DAG(
     "sfstream_micro_batch",
@@ -27,6 +31,10 @@ with DAG(
     doc_md=__doc__,
 ):
     drain = DrainReplayWindowOperator(
-        task_id="drain", topic="/event/Order__e", landing_url=f"{LAKE}/landing", skip_if_empty=True
+        task_id="drain",
+        topic="/event/Order__e",
+        landing_url=f"{LAKE}/landing",
+        replay_store=REPLAY_STORE,
+        skip_if_empty=True,
     )
     SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/tables")

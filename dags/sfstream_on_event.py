@@ -5,6 +5,9 @@ runs, and what comes during a run is drained by the next one.
 
 Needs a triggerer, the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment:
 the URL below which windows and tables are written, for example s3://lake.
+
+SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
+``sfstream_replay_store``; else they are Airflow Variables.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
 TOPIC = "/event/Order__e"
 
 with DAG(
@@ -36,6 +40,7 @@ with DAG(
         topic=TOPIC,
         subscription="on_event",  # its own place on the topic, beside the DAGs that drain it by the clock
         landing_url=f"{LAKE}/on_event/landing",
+        replay_store=REPLAY_STORE,
         max_seconds=600,  # a topic that never falls silent; another run follows at once
         skip_if_empty=True,  # a wake-up may come twice; the second finds nothing
     )

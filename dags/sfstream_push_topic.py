@@ -6,6 +6,9 @@ the DAG runs.
 
 Needs the PushTopic ``OrderUpdates`` in the org, the connections ``salesforce_default`` and ``spark_default``, and
 SFSTREAM_LAKE in the environment: the URL below which windows and tables are written, for example s3://lake.
+
+SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
+``sfstream_replay_store``; else they are Airflow Variables.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
 
 with DAG(
     "sfstream_push_topic",
@@ -34,6 +38,7 @@ with DAG(
         task_id="drain",
         topic="/topic/OrderUpdates",  # a PushTopic: read over the Streaming API, as /u/... is
         landing_url=f"{LAKE}/landing",
+        replay_store=REPLAY_STORE,
         skip_if_empty=True,
     )
     SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/push_topics")

@@ -5,6 +5,9 @@ busy hour makes few large loads and a quiet night none. min_events and max_wait 
 
 Needs a triggerer, the connections ``salesforce_default`` and ``spark_default``, and SFSTREAM_LAKE in the environment:
 the URL below which windows and tables are written, for example s3://lake.
+
+SFSTREAM_REPLAY_STORE=table in the environment keeps positions in the database of the connection
+``sfstream_replay_store``; else they are Airflow Variables.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
 
 with DAG(
     "sfstream_wait_and_drain",
@@ -35,6 +39,7 @@ with DAG(
         topic="/event/Order__e",
         subscription="wait_and_drain",  # its own place on the topic, beside the DAGs that drain it otherwise
         landing_url=f"{LAKE}/landing",
+        replay_store=REPLAY_STORE,
         deferrable=True,
         max_seconds=900,  # a topic that never falls silent is loaded every quarter of an hour
         skip_if_empty=True,

@@ -56,6 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name in ("http", "https", "grpc", "grpc-tls"):
         parser.add_argument(f"--{name}-port", type=int, default=0, help="0 (default) takes a free one")
+    parser.add_argument(
+        "--host-name", help="the name that other machines reach it by, for the URLs it hands out (default: from --host)"
+    )
     parser.add_argument("--topics", type=Path, help="JSON or YAML file of platform events and channels to define")
     return parser
 
@@ -70,7 +73,8 @@ async def _run(org: Org, options: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with _http_servers(org, options) as (http_port, https_port), _grpc_server(org, options) as grpc_ports:
-        host = _authority(ip_address("127.0.0.1") if options.host.is_unspecified else options.host)
+        address = ip_address("127.0.0.1") if options.host.is_unspecified else options.host
+        host = options.host_name or _authority(address)
         org.listening(f"http://{host}:{http_port}", f"https://{host}:{https_port}")
         sys.stdout.write(json.dumps(_ready_line(org, http_port, https_port, *grpc_ports)) + "\n")
         sys.stdout.flush()

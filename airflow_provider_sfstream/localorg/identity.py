@@ -6,7 +6,8 @@ import json
 import os
 import secrets
 import string
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from airflow_provider_sfstream.localorg.identifiers import to_18
@@ -26,11 +27,22 @@ class Identity:
     security_token: str = field(repr=False)
 
 
-def load_or_create(data_dir: Path) -> Identity:
+def load_or_create(data_dir: Path, environment: Mapping[str, str] = os.environ) -> Identity:
     """Return the identity kept in ``data_dir/identity.json`` (readable by its owner only), making it at first start.
 
+    :param environment: where ``SFSTREAM_LOCALORG_CONSUMER_KEY`` and ``SFSTREAM_LOCALORG_CONSUMER_SECRET`` are set, they
+        are those of the connected app, instead of the ones that are kept.
     :raises ValueError: if the file is not what this function wrote.
     """
+    identity = _kept(data_dir)
+    return replace(
+        identity,
+        client_id=environment.get("SFSTREAM_LOCALORG_CONSUMER_KEY") or identity.client_id,
+        client_secret=environment.get("SFSTREAM_LOCALORG_CONSUMER_SECRET") or identity.client_secret,
+    )
+
+
+def _kept(data_dir: Path) -> Identity:
     path = data_dir / "identity.json"
     if path.exists():
         try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import secrets
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -62,6 +63,7 @@ def routes(org: Org) -> list[web.RouteDef]:
         web.get("/admin/oauth", endpoints.faults_get),
         web.post("/admin/oauth", endpoints.faults_set),
         web.post("/admin/oauth/refresh_tokens", endpoints.refresh_token_create),
+        web.post("/admin/oauth/consumer_secret", endpoints.consumer_secret_rotate),
     ]
 
 
@@ -230,6 +232,11 @@ class _OAuth:
         """Give a refresh token, in place of the browser that the OAuth web server flow would need."""
         token = self._org.sessions.issue_refresh_token(self._org.username, client_id=self._org.client_id)
         return web.json_response({"refresh_token": token}, status=201)
+
+    async def consumer_secret_rotate(self, request: web.Request) -> web.Response:
+        """Give the connected app another secret, until the org is started again. Tokens and streams go on."""
+        self._org.identity = replace(self._org.identity, client_secret=secrets.token_hex(32).upper())
+        return web.json_response({"client_secret": self._org.client_secret}, status=201)
 
 
 async def _form(request: web.Request) -> dict[str, str]:

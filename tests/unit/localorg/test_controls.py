@@ -135,3 +135,12 @@ def test_an_identity_that_is_not_one_is_refused(tmp_path: Path, content: str) ->
     (tmp_path / "identity.json").write_text(content)
     with pytest.raises(ValueError):
         load_or_create(tmp_path)
+
+
+def test_a_connected_app_from_the_environment_is_not_kept(tmp_path: Path) -> None:
+    kept = load_or_create(tmp_path, {})
+    given = {"SFSTREAM_LOCALORG_CONSUMER_KEY": "deployed", "SFSTREAM_LOCALORG_CONSUMER_SECRET": "from .env"}
+    deployed = load_or_create(tmp_path, given)
+    assert (deployed.client_id, deployed.client_secret) == ("deployed", "from .env")
+    assert (deployed.org_id, deployed.password) == (kept.org_id, kept.password)
+    assert load_or_create(tmp_path, {"SFSTREAM_LOCALORG_CONSUMER_KEY": ""}) == kept

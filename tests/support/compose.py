@@ -1,0 +1,163 @@
+"""Read a compose file as Docker Compose does: variables, anchors, profiles, and the order that services start in.
+
+Only what this repository's file uses; anything else is an error, so that nothing is silently read in another way.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cryptography.fernet import Fernet
+
+_VARIABLE = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>\w+)(?::(?P<kind>[-?])(?P<text>[^}]*))?\}|(?P<invalid>))")
+_SERVICE_KEYS = {
+    *("image", "build", "entrypoint", "command", "user", "environment", "expose", "ports", "volumes", "tmpfs"),
+    *("networks", "profiles", "depends_on", "healthcheck", "restart", "read_only", "cap_drop", "security_opt"),
+}
+
+
+class ComposeError(Exception):
+    """The file cannot be used; Docker Compose would refuse it too, or this reader does not know what it uses."""
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A named volume, or a file or folder of the repository (``source`` begins with ``./``)."""
+
+    source: str
+    target: str
+    read_only: bool
+
+
+@dataclass(frozen=True)
+class Service:
+    """One service, its variables filled in.
+
+    :param expose: the ports that it listens on.
+    :param depends_on: what has to be true of which service before it starts: ``service_healthy`` or
+        ``service_completed_successfully``.
+    :param healthcheck: the command of its health check; a string for the shell.
+    :param definition: all of what the file says of it.
+    """
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    expose: tuple[int, ...]
+    mounts: tuple[Mount, ...]
+    tmpfs: tuple[str, ...]
+    networks: frozenset[str]
+    profiles: frozenset[str]
+    depends_on: Mapping[str, str]
+    healthcheck: tuple[str, ...] | str | None
+    restart: str
+    definition: Mapping[str, Any]
+
+
+def read_variables(path: Path) -> dict[str, str]:
+    """Return the variables of an ``.env`` file."""
+    lines = (line.strip() for line in path.read_text().splitlines())
+    pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
+    return {name: value for name, _, value in pairs}
+
+
+def read_services(path: Path, variables: Mapping[str, str], profiles: Iterable[str]) -> dict[str, Service]:
+    """Return the services of the given profiles in an order in which they can start.
+
+    :raises ComposeError: if a variable is missing, even of a service that is left out, as with Docker Compose.
+    """
+    document = _filled(yaml.safe_load(path.read_text()), variables)
+    services = [_service(name, definition) for name, definition in document["services"].items()]
+    for service in services:
+        _check_declared(service, document)
+    chosen = {one.name: one for one in services if not one.profiles or one.profiles & set(profiles)}
+    return {name: chosen[name] for name in _in_order(chosen)}
+
+
+def _filled(value: Any, variables: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _filled(each, variables) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_filled(each, variables) for each in value]
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda match: _variable(match, variables), value)
+    return value
+
+
+def _variable(match: re.Match[str], variables: Mapping[str, str]) -> str:
+    if match["escaped"]:
+        return "$"
+    if match["name"] is None:
+        raise ComposeError(f"{match.string!r}: write a variable as ${{NAME}}, and a dollar sign as $$")
+    value = variables.get(match["name"], "")
+    if value or match["kind"] is None:
+        return value
+    if match["kind"] == "?":
+        raise ComposeError(f"{match['name']} {match['text']}")
+    return str(match["text"])
+
+
+def _service(name: str, definition: Mapping[str, Any]) -> Service:
+    if unknown := definition.keys() - _SERVICE_KEYS:
+        raise ComposeError(f"service {name}: this reader does not know {sorted(unknown)}")
+    command = [*definition.get("entrypoint", ()), *definition.get("command", ())]
+    return Service(
+        name=name,
+        image=definition["image"],
+        command=tuple(str(part) for part in command),
+        environment={key: str(value) for key, value in definition.get("environment", {}).items()},
+        expose=tuple(int(port) for port in definition.get("expose", ())),
+        mounts=tuple(_mount(text) for text in definition.get("volumes", ())),
+        tmpfs=tuple(text.partition(":")[0] for text in definition.get("tmpfs", ())),
+        networks=frozenset(definition.get("networks", ())),
+        profiles=frozenset(definition.get("profiles", ())),
+        depends_on={other: given["condition"] for other, given in definition.get("depends_on", {}).items()},
+        healthcheck=_healthcheck(definition.get("healthcheck", {}).get("test")),
+        restart=definition.get("restart", "no"),
+        definition=definition,
+    )
+
+
+def _mount(text: str) -> Mount:
+    source, target, *options = text.split(":")
+    return Mount(source, target, options == ["ro"])
+
+
+def _healthcheck(test: Sequence[str] | None) -> tuple[str, ...] | str | None:
+    if test is None:
+        return None
+    if test[0] == "CMD":
+        return tuple(test[1:])
+    if test[0] == "CMD-SHELL" and len(test) == 2:
+        return test[1]
+    raise ComposeError(f"this reader does not know the health check {test}")
+
+
+def _check_declared(service: Service, document: Mapping[str, Any]) -> None:
+    named = {mount.source for mount in service.mounts if not mount.source.startswith("./")}
+    for kind, used in (("volumes", named), ("networks", service.networks), ("services", service.depends_on)):
+        if missing := set(used) - set(document[kind]):
+            raise ComposeError(f"service {service.name}: {kind} {sorted(missing)} are not in the file")
+
+
+def _in_order(services: Mapping[str, Service]) -> Iterator[str]:
+    done: set[str] = set()
+    while len(done) < len(services):
+        ready = [name for name, one in services.items() if name not in done and one.depends_on.keys() <= done]
+        if not ready:
+            raise ComposeError(f"these wait for each other or for other profiles: {sorted(services.keys() - done)}")
+        yield from ready
+        done |= set(ready)
+
+
+def generated_variables(example: Path, **others: str) -> dict[str, str]:
+    """Return what a user would make of ``.env.example``: a secret for each name without a value."""
+    variables = {name: value or secrets.token_hex(32) for name, value in read_variables(example).items()}
+    return {**variables, "AIRFLOW_FERNET_KEY": Fernet.generate_key().decode(), **others}
