@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import threading
 import time
@@ -18,6 +19,8 @@ from airflow_provider_sfstream.clients.tls import load_ca, ssl_context
 from airflow_provider_sfstream.clients.tokens import AccessToken
 from airflow_provider_sfstream.exceptions import AuthenticationError, ConfigurationError, LoginUnavailableError
 
+log = logging.getLogger(__name__)
+
 LOGIN_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 """Seconds for each of the up to two requests of a login."""
 
@@ -29,10 +32,12 @@ class OAuthTokenProvider:
 
     Guarantees: exactly one login for all callers that wait at the same time, threads and tasks alike; a failed login is
     not remembered, the next caller tries anew; every network wait is bounded. Neither repr nor errors show a secret.
+    Credentials that are refused are read anew, so that rotating them ends no task that has begun with the old ones.
 
     :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
     :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
     :param organization_id: the org that the login must lead to, where the connection names one.
+    :param read_again: gives the credentials as they are now, for when those that it has are refused. May block.
     :param now: seconds since the epoch.
     :raises ConfigurationError: if the certificate authority or a proxy is unusable.
     """
@@ -44,9 +49,11 @@ class OAuthTokenProvider:
         tls_ca: str | None = None,
         proxies: Mapping[str, str] | None = None,
         organization_id: str | None = None,
+        read_again: Callable[[], Credentials] | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._credentials = credentials
+        self._read_again = read_again
         self._organization_id = organization_id
         self._now = now
         pem = load_ca(tls_ca)
@@ -99,11 +106,6 @@ class OAuthTokenProvider:
     def _join(self) -> tuple[Future[AccessToken], bool]:
         """Return the login to wait for, and whether the caller is the one to do it."""
         with self._lock:
-            if self._given_token_refused:
-                raise AuthenticationError(
-                    "Salesforce refused the access token of the connection, and it cannot be renewed. Store a new one "
-                    "in access_token, or use a login flow that renews itself."
-                )
             if self._login is not None:
                 return self._login, False
             self._login = Future()
@@ -113,24 +115,66 @@ class OAuthTokenProvider:
 
     def _lead(self, waiting: Future[AccessToken]) -> AccessToken:
         try:
-            login = Login(self._credentials, self._now())
-            with httpx.Client(**self._options(httpx.HTTPTransport)) as client:
-                while login.request is not None:
-                    login.answer(client.send(login.request))
-            return self._succeed(waiting, login.token)
+            try:
+                token = self._log_in()
+            except AuthenticationError as error:
+                if not self._changed_since(error):
+                    raise
+                token = self._log_in()
+            return self._succeed(waiting, token)
         except BaseException as error:
             raise self._fail(waiting, error) from None
 
     async def _alead(self, waiting: Future[AccessToken]) -> AccessToken:
         try:
-            login = Login(self._credentials, self._now())
-            # In a thread: reading the usual certificate authorities blocks for tens of milliseconds.
-            async with await asyncio.to_thread(self._async_client) as client:
-                while login.request is not None:
-                    login.answer(await client.send(login.request))
-            return self._succeed(waiting, login.token)
+            try:
+                token = await self._alog_in()
+            except AuthenticationError as error:
+                if not await asyncio.to_thread(self._changed_since, error):
+                    raise
+                token = await self._alog_in()
+            return self._succeed(waiting, token)
         except BaseException as error:
             raise self._fail(waiting, error) from None
+
+    def _log_in(self) -> AccessToken | None:
+        login = self._new_login()
+        with httpx.Client(**self._options(httpx.HTTPTransport)) as client:
+            while login.request is not None:
+                login.answer(client.send(login.request))
+        return login.token
+
+    async def _alog_in(self) -> AccessToken | None:
+        login = self._new_login()
+        # In a thread: reading the usual certificate authorities blocks for tens of milliseconds.
+        async with await asyncio.to_thread(self._async_client) as client:
+            while login.request is not None:
+                login.answer(await client.send(login.request))
+        return login.token
+
+    def _new_login(self) -> Login:
+        if self._given_token_refused:
+            raise AuthenticationError(
+                "Salesforce refused the access token of the connection, and it cannot be renewed. Store a new one "
+                "in access_token, or use a login flow that renews itself."
+            )
+        return Login(self._credentials, self._now())
+
+    def _changed_since(self, error: AuthenticationError) -> bool:
+        """Take the credentials as they are now, and return whether they are others than those that were refused."""
+        if self._read_again is None or error.retriable:
+            return False
+        try:
+            current = self._read_again()
+        except Exception as unreadable:
+            # Its text is left out: it may quote what it could not read.
+            log.warning("A login was refused, and its connection cannot be read again (%s).", type(unreadable).__name__)
+            return False
+        if current == self._credentials:
+            return False
+        log.info("A login was refused; logging in with the credentials as the connection has them now.")
+        self._credentials, self._given_token_refused = current, False
+        return True
 
     def _too_slow(self) -> LoginUnavailableError:
         return LoginUnavailableError(

@@ -84,7 +84,8 @@ class SalesforceSettings:
 class SalesforceLoginHook(BaseHook):
     """Log in with an Airflow connection of type ``salesforce``, the one that Airflow's Salesforce provider has.
 
-    One hook object logs in once and keeps the token until Salesforce refuses it.
+    One hook object logs in once and keeps the token until Salesforce refuses it. It then logs in again, and where that
+    is refused too, with the credentials that the connection has by then.
 
     :param salesforce_conn_id: the Airflow connection.
     """
@@ -147,8 +148,15 @@ class SalesforceLoginHook(BaseHook):
                 tls_ca=settings.tls_ca,
                 proxies=settings.proxies,
                 organization_id=settings.organization_id,
+                read_again=self._current_credentials,
             )
         return self._token_provider
+
+    def _current_credentials(self) -> Credentials:
+        """Return the credentials of the connection as it is now, whatever it was when this hook read it."""
+        connection = self.get_connection(self.salesforce_conn_id)
+        _check_extra(connection)
+        return SalesforceSettings.from_connection(connection, connection.extra_dejson).credentials
 
     @property
     def org_id(self) -> str:

@@ -1,0 +1,238 @@
+"""Credentials that are rotated under a running drain, a wait on the triggerer and a retry, for every login flow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
+from airflow_provider_sfstream.localorg.grants import PUBLIC_KEY_FILE
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+from tests.support.landed import landed_replay_ids
+from tests.support.localorg import LocalOrg, wait_until
+from tests.support.tasks import context_for, set_connection
+
+TOPIC = "/event/Order__e"
+EVENTS = 1_500
+
+Extra = dict[str, Any]
+
+
+class ClientSecret:
+    remedy = "consumer_secret"
+
+    def first(self, org: LocalOrg) -> Extra:
+        return {}
+
+    def rotated(self, org: LocalOrg) -> Extra:
+        return {"consumer_secret": org.admin("POST", "/oauth/consumer_secret", {})["client_secret"]}
+
+
+class PrivateKey:
+    remedy = "private key"
+
+    def first(self, org: LocalOrg) -> Extra:
+        return {"private_key": Path(org.jwt_private_key_file).read_text(), "auth_flow": "jwt_bearer"}
+
+    def rotated(self, org: LocalOrg) -> Extra:
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        public = key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        (org.data_dir / PUBLIC_KEY_FILE).write_bytes(public)
+        pkcs8 = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        return {"private_key": key.private_bytes(*pkcs8).decode(), "auth_flow": "jwt_bearer"}
+
+
+class RefreshToken:
+    remedy = "store the new one"
+
+    def first(self, org: LocalOrg) -> Extra:
+        self.token = str(org.admin("POST", "/oauth/refresh_tokens", {})["refresh_token"])
+        return {"refresh_token": self.token}
+
+    def rotated(self, org: LocalOrg) -> Extra:
+        org.revoke(self.token)
+        return self.first(org)
+
+
+class AccessToken:
+    remedy = "access_token"
+
+    def first(self, org: LocalOrg) -> Extra:
+        self.token = org.token()
+        return {
+            "access_token": self.token,
+            "instance_url": org.https_instance_url,
+            "consumer_key": "",
+            "consumer_secret": "",
+            "login_url": "",
+        }
+
+    def rotated(self, org: LocalOrg) -> Extra:
+        org.revoke(self.token)
+        return self.first(org)
+
+
+CREDENTIALS = [ClientSecret, PrivateKey, RefreshToken, AccessToken]
+
+
+@pytest.fixture
+def org(tmp_path: Path) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path / "org") as local_org:
+        local_org.define("Order__e", Number__c="double")
+        local_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(EVENTS)])
+        yield local_org
+
+
+@pytest.fixture
+def connect(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> Callable[[Extra], None]:
+    def set_extra(extra: Extra) -> None:
+        connection = {**org.airflow_connection(**extra), "login": org.username}
+        set_connection(monkeypatch, "salesforce_default", **connection)
+
+    return set_extra
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+    table = TableReplayStore(f"sqlite:///{tmp_path / 'replay.db'}")
+    yield table
+    table.close()
+
+
+@pytest.fixture
+def drain(tmp_path: Path) -> DrainReplayWindowOperator:
+    return DrainReplayWindowOperator(
+        task_id="drain",
+        topic=TOPIC,
+        landing_url=str(tmp_path / "lake"),
+        replay_store="table",
+        idle_timeout=1.0,
+    )
+
+
+def in_the_middle(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Do something once, when the first 500 events have been written; the client reads 2,000 ahead at most."""
+    append, written = ParquetWindowWriter.append, []
+
+    def counting(self: ParquetWindowWriter, batch: Any) -> None:
+        append(self, batch)
+        before = sum(written)
+        written.append(len(batch))
+        if before <= 500 < before + len(batch):
+            act()
+
+    monkeypatch.setattr(ParquetWindowWriter, "append", counting)
+
+
+def stream(org: LocalOrg) -> Stream:
+    return Stream(org.org_id, "pubsub", TOPIC)
+
+
+def everything_landed_once(org: LocalOrg, tmp_path: Path) -> bool:
+    return landed_replay_ids(tmp_path / "lake", stream(org)) == [event["replay_id"] for event in org.record(TOPIC)]
+
+
+@pytest.mark.parametrize("credentials", CREDENTIALS)
+def test_a_drain_under_way_goes_on_with_what_the_connection_has_by_then(
+    credentials: Any, org: LocalOrg, connect: Any, store: Any, drain: Any, tmp_path: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    rotating = credentials()
+    secrets: list[Extra] = [rotating.first(org)]
+    connect(secrets[0])
+    org.knobs(batch_events=10)
+
+    def rotate() -> None:
+        secrets.append(rotating.rotated(org))
+        connect(secrets[-1])
+        org.revoke()
+        if credentials is AccessToken:  # the new one must outlive the revocation of all
+            secrets.append(rotating.first(org))
+            connect(secrets[-1])
+
+    in_the_middle(monkeypatch, rotate)
+    result = drain.execute(context_for("drain"))
+
+    assert result["event_count"] == EVENTS
+    assert everything_landed_once(org, tmp_path)
+    assert "logging in with the credentials as the connection has them now" in caplog.text
+    values = [value for extra in secrets for name, value in extra.items() if name in SECRET_FIELDS]
+    assert values
+    assert not any(value in caplog.text for value in values if value)
+
+
+SECRET_FIELDS = ("consumer_secret", "private_key", "refresh_token", "access_token")
+
+
+@pytest.mark.parametrize("credentials", CREDENTIALS)
+def test_a_connection_that_was_not_edited_fails_the_task_and_the_next_try_loses_nothing(
+    credentials: Any, org: LocalOrg, connect: Any, store: Any, drain: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    rotating = credentials()
+    connect(rotating.first(org))
+    org.knobs(batch_events=10)
+    edited: list[Extra] = []
+
+    def rotate() -> None:
+        edited.append(rotating.rotated(org))
+        org.revoke()
+
+    in_the_middle(monkeypatch, rotate)
+    with pytest.raises(AirflowFailException, match=rotating.remedy):
+        drain.execute(context_for("drain"))
+    assert store.read(stream(org)).fence == 0
+
+    connect(rotating.first(org) if credentials is AccessToken else edited[-1])
+    assert drain.execute(context_for("drain", try_number=2))["event_count"] == EVENTS
+    assert everything_landed_once(org, tmp_path)
+
+
+def test_a_new_secret_alone_ends_no_session(
+    org: LocalOrg, connect: Any, store: Any, drain: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    connect({})
+    org.knobs(batch_events=10)
+    in_the_middle(monkeypatch, lambda: ClientSecret().rotated(org) and None)
+    assert drain.execute(context_for("drain"))["event_count"] == EVENTS
+    assert org.admin("GET", "/oauth")["requests"] == 1
+
+
+@pytest.mark.parametrize("is_edited", [True, False])
+@pytest.mark.parametrize("credentials", [ClientSecret, PrivateKey])
+async def test_a_wait_on_the_triggerer(credentials: Any, is_edited: bool, org: LocalOrg, connect: Any) -> None:
+    rotating = credentials()
+    connect(rotating.first(org))
+    waiting = asyncio.create_task(fired(SalesforceEventTrigger(topic=TOPIC)))
+    await asyncio.to_thread(wait_until, org.streams, what="the stream")
+
+    extra = await asyncio.to_thread(rotating.rotated, org)
+    if is_edited:
+        connect(extra)
+    await asyncio.to_thread(org.revoke)
+
+    if is_edited:
+        await asyncio.to_thread(wait_until, lambda: len(org.requests("grpc", "Subscribe")) > 1, what="a new stream")
+        [new] = await asyncio.to_thread(org.publish, TOPIC, [{"Number__c": 1.0}])
+        assert (await waiting)["first_replay_id"] == new.hex()
+    else:
+        event = await waiting
+        assert (event["reason"], event["error"]) == ("error", "AuthenticationError")
+        assert rotating.remedy in event["message"]
+
+
+async def fired(trigger: SalesforceEventTrigger) -> dict[str, Any]:
+    async with asyncio.timeout(60):
+        [event] = [event.payload async for event in trigger.run()]
+    return dict(event)
