@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +17,8 @@ from uuid import uuid4
 import psycopg2
 import pytest
 from sqlalchemy import URL
+
+from tests.support.database_servers import free_port, stop, unprivileged
 
 REQUIRE = "SFSTREAM_REQUIRE_POSTGRES"
 _DEADLINE = 120
@@ -72,9 +72,9 @@ def postgres_server() -> Iterator[PostgresServer]:
 @contextmanager
 def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
     """Run a server from ``binaries`` in a temporary folder; stop it by its process id."""
-    prefix, owner = _unprivileged()
+    prefix, owner = unprivileged("postgres")
     root = Path(tempfile.mkdtemp(prefix="sfstream-pg-"))
-    server = PostgresServer("127.0.0.1", _free_port(), uuid4().hex)
+    server = PostgresServer("127.0.0.1", free_port(), uuid4().hex)
     password_file = root / "password"
     password_file.write_text(server.password)
     for path in (root, password_file):
@@ -110,14 +110,9 @@ def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
         _wait_until_ready(server, process, root / "log")
         yield server
     finally:
-        if process is not None and process.poll() is None:
+        if process is not None:
             # setpriv replaced itself by the server. SIGQUIT: stop at once, nobody wants the data.
-            process.send_signal(signal.SIGQUIT)
-            try:
-                process.wait(_DEADLINE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            stop(process, signal.SIGQUIT, _DEADLINE)
         shutil.rmtree(root, ignore_errors=True)
 
 
@@ -128,25 +123,6 @@ def postgres_binaries() -> Path | None:
     debian = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
     candidates += sorted(debian, key=lambda path: int(path.parent.name), reverse=True)
     return next((path for path in candidates if (path / "initdb").exists() and (path / "postgres").exists()), None)
-
-
-def _unprivileged() -> tuple[list[str], pwd.struct_passwd]:
-    """Return a command prefix that drops root, which initdb refuses, and the user who then runs the server.
-
-    Where ``setpriv`` exists the server also ends when the tests are killed.
-    """
-    setpriv = ["setpriv", "--pdeathsig", "QUIT"]
-    if os.getuid() != 0:
-        return setpriv if shutil.which("setpriv") else [], pwd.getpwuid(os.getuid())
-    known = {entry.pw_name: entry for entry in pwd.getpwall()}
-    owner = known.get("postgres") or known["nobody"]
-    return [*setpriv, f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"], owner
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_until_ready(server: PostgresServer, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -10,12 +10,13 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStoreError
+from airflow_provider_sfstream.stores.table.models import MYSQL
 
 CONNECT_SECONDS = 15
 """How long to wait for a connection, and on SQLite for another writer to finish."""
 
 LOCK_SECONDS = 60
-"""How long to wait on PostgreSQL for a transaction that another process has open (MySQL has 50 by default)."""
+"""How long to wait on PostgreSQL and MySQL for a transaction that another process has open."""
 
 _WRITES = "sfstream_writes"
 
@@ -68,10 +69,21 @@ def writing(engine: Engine) -> Iterator[Connection]:
         engine.connect().execution_options(**{_WRITES: True}) as connection,
         connection.begin(),
     ):
-        if connection.dialect.name == "postgresql":
-            # A worker that lost its network with a transaction open would be waited for until TCP gives it up.
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+        _prepare(connection)
         yield connection
+
+
+def _prepare(connection: Connection) -> None:
+    """Bound the waits of a transaction, and have values refused that a column cannot hold."""
+    # A worker that lost its network with a transaction open would be waited for until TCP gives it up.
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'")
+    elif connection.dialect.name in MYSQL:
+        # Without strict mode MySQL cuts what is too long, replay IDs too, and only warns.
+        connection.exec_driver_sql(
+            "SET SESSION sql_mode = CONCAT(@@SESSION.sql_mode, ',STRICT_ALL_TABLES'), "
+            f"innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}"
+        )
 
 
 @contextmanager
@@ -99,8 +111,11 @@ def _create(url: URL | str) -> Engine:
         _refuse_memory(parsed)
         backend = parsed.get_backend_name()
         seconds = "timeout" if backend == "sqlite" else "connect_timeout"
-        arguments: dict[str, Any] = {} if seconds in parsed.query else {"connect_args": {seconds: CONNECT_SECONDS}}
-        return create_engine(parsed, pool_pre_ping=True, pool_size=1, hide_parameters=True, **arguments)
+        arguments: dict[str, Any] = {} if seconds in parsed.query else {seconds: CONNECT_SECONDS}
+        if parsed.get_driver_name() == "pymysql" and parsed.password:
+            # The driver would encode it in Latin-1, the server compares it in UTF-8.
+            arguments["password"] = str(parsed.password).encode()
+        return create_engine(parsed, pool_pre_ping=True, pool_size=1, hide_parameters=True, connect_args=arguments)
     except (ArgumentError, ValueError):
         # These texts repeat the URL or parts of it, and with them the password.
         raise ConfigurationError(
@@ -110,7 +125,8 @@ def _create(url: URL | str) -> Engine:
     except (NoSuchModuleError, ImportError) as error:
         raise ConfigurationError(
             f"The driver for the replay store's database is not installed ({error}). Install it on every worker, for "
-            "PostgreSQL with: pip install 'airflow-provider-sfstream[postgres]'. Nothing was read or moved."
+            "PostgreSQL with: pip install 'airflow-provider-sfstream[postgres]', for MySQL and MariaDB with "
+            "'airflow-provider-sfstream[mysql]'. Nothing was read or moved."
         ) from error
 
 

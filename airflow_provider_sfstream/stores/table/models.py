@@ -11,6 +11,9 @@ from sqlalchemy.types import TypeEngine
 
 from airflow_provider_sfstream.protocol.replay_ids import LONGEST
 
+MYSQL = ("mysql", "mariadb")
+"""What SQLAlchemy calls MySQL and MariaDB; MariaDB has either name, as the URL says."""
+
 
 class UtcDateTime(TypeDecorator[datetime]):
     """A point in time to the microsecond: always aware in Python, always UTC in the database.
@@ -22,7 +25,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[datetime]:
-        if dialect.name == "mysql":
+        if dialect.name in MYSQL:
             return dialect.type_descriptor(mysql.DATETIME(fsp=6))
         return dialect.type_descriptor(DateTime(timezone=True))
 
@@ -42,7 +45,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 Key = String(64)
 Name = String(255)
-ReplayId = LargeBinary(LONGEST).with_variant(mysql.VARBINARY(LONGEST), "mysql")
+ReplayId = LargeBinary(LONGEST).with_variant(mysql.VARBINARY(LONGEST), *MYSQL)
 
 
 class Base(DeclarativeBase):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import cast
 
@@ -13,9 +13,11 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_sfstream.exceptions import ReplayStoreError
 from airflow_provider_sfstream.stores.table.engine import describe, reading, writing
+from airflow_provider_sfstream.stores.table.models import MYSQL
 
 VERSION_TABLE = "sfstream_alembic_version"
 _LOCK = 0x7366_7374_7265_616D  # "sfstream", as the bigint that PostgreSQL's advisory locks take
@@ -39,7 +41,8 @@ def upgrade(engine: Engine) -> str:
     """Create the tables, or bring them to the newest revision, and return that. Does nothing where they are current.
 
     Safe to call from several tasks at once: the first does it under a lock, the others wait and find it done. Where
-    the database has transactional DDL (SQLite, PostgreSQL) a failed upgrade leaves no trace.
+    the database has transactional DDL (SQLite, PostgreSQL) a failed upgrade leaves no trace; elsewhere (MySQL) the
+    next one goes on where it stopped.
 
     :raises ReplayStoreError: if the database is of a newer revision than this package, or cannot be changed.
     """
@@ -98,16 +101,26 @@ def _locked(connection: Connection) -> Iterator[None]:
     backend = connection.dialect.name
     if backend == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    elif backend in ("mysql", "mariadb"):
-        # MySQL commits on every DDL statement, so its lock is the session's, not the transaction's.
-        got = connection.execute(text("SELECT GET_LOCK('sfstream_schema', :seconds)"), {"seconds": _LOCK_SECONDS})
-        if got.scalar() != 1:
-            raise ReplayStoreError(
-                "Another task has been upgrading the tables of the replay store for a minute; this one gave up "
-                "waiting. Nothing was changed by it. Try again."
-            )
+        yield
+    elif backend in MYSQL:
+        with _mysql_lock(connection):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _mysql_lock(connection: Connection) -> Iterator[None]:
+    """Hold a lock of the session: MySQL commits on every DDL statement, so one of the transaction would be gone."""
+    name = "CONCAT('sfstream_schema_', MD5(DATABASE()))"  # such locks are the server's, not the database's
+    if connection.execute(text(f"SELECT GET_LOCK({name}, :seconds)"), {"seconds": _LOCK_SECONDS}).scalar() != 1:
+        raise ReplayStoreError(
+            "Another task has been upgrading the tables of the replay store for a minute; this one gave up "
+            "waiting. Nothing was changed by it. Try again."
+        )
     try:
         yield
     finally:
-        if backend in ("mysql", "mariadb"):
-            connection.execute(text("SELECT RELEASE_LOCK('sfstream_schema')"))
+        # It goes with the session too: on a connection that broke there is nothing left to release.
+        with suppress(SQLAlchemyError):
+            connection.execute(text(f"SELECT RELEASE_LOCK({name})"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -37,8 +38,21 @@ _OPTIONS = {
         "sslrootcert",
         "target_session_attrs",
     ),
-    "mysql+pymysql": ("charset", "connect_timeout", "ssl_ca", "ssl_cert", "ssl_key", "unix_socket"),
+    "mysql+pymysql": (
+        "charset",
+        "connect_timeout",
+        "read_timeout",
+        "ssl_ca",
+        "ssl_capath",
+        "ssl_cert",
+        "ssl_check_hostname",
+        "ssl_cipher",
+        "ssl_key",
+        "unix_socket",
+        "write_timeout",
+    ),
 }
+_SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
 
 
 def sqlalchemy_url(
@@ -57,8 +71,10 @@ def sqlalchemy_url(
     :param conn_type: ``postgres``, ``mysql`` or ``sqlite``.
     :param host: the server; for ``sqlite`` the absolute path of the file (``schema`` is taken where it is empty).
     :param schema: the database on the server.
-    :param extra: the connection's extra; options of the driver (``sslmode``, ``sslrootcert``...) are kept.
-    :raises ConfigurationError: if the type is another one, or a needed field is missing. Nothing was contacted.
+    :param extra: the connection's extra; options of the driver (``sslmode``, ``sslrootcert``...) are kept. For
+        ``mysql`` also ``ssl`` and ``ssl_mode``, as Airflow's MySQL connections have them.
+    :raises ConfigurationError: if the type is another one, a needed field is missing, or what the extra says about TLS
+        is not understood. Nothing was contacted.
     """
     driver = _DRIVERS.get(conn_type.lower())
     if driver is None:
@@ -75,8 +91,38 @@ def sqlalchemy_url(
         )
     options = {name: str(extra[name]) for name in _OPTIONS[driver] if extra.get(name) not in (None, "")}
     if driver == "mysql+pymysql":
-        options.setdefault("charset", "utf8mb4")
+        options = {"charset": "utf8mb4", **_mysql_tls(extra), **options}
     return URL.create(driver, login or None, password or None, host or None, port, schema, options)
+
+
+def _mysql_tls(extra: Mapping[str, Any]) -> dict[str, str]:
+    """Return the driver's options for ``ssl``, a mapping or its JSON, and ``ssl_mode``, one of MySQL's own words."""
+    files = extra.get("ssl") or {}
+    if isinstance(files, str):
+        try:
+            files = json.loads(files)
+        except ValueError:
+            files = None
+    if not isinstance(files, Mapping):
+        raise ConfigurationError(
+            "The extra field 'ssl' of the replay store's mysql connection is not a mapping like "
+            '{"ca": "/path/ca.pem"}. Nothing was read or moved.'
+        )
+    options = {f"ssl_{name}": str(files[name]) for name in ("ca", "capath", "cert", "cipher", "key") if files.get(name)}
+    mode = str(extra.get("ssl_mode") or "PREFERRED").upper()
+    trusted = {"ssl_ca", "ssl_capath"} & {*options, *(name for name in extra if extra[name])}
+    if mode not in _SSL_MODES or (mode.startswith("VERIFY") and not trusted):
+        raise ConfigurationError(
+            f"The extra field 'ssl_mode' of the replay store's mysql connection is {mode!r}. It is one of "
+            f"{', '.join(_SSL_MODES)}; the last two need the authority's certificate too (ssl_ca). "
+            "Nothing was read or moved."
+        )
+    if mode == "DISABLED":
+        return {"ssl_disabled": "true"}
+    # The driver requires TLS once it is told anything about it; it checks certificate and name if it is given the CA.
+    if mode == "VERIFY_CA" or (mode == "REQUIRED" and not trusted):
+        options["ssl_check_hostname"] = "false"
+    return options
 
 
 def _sqlite_file(host: str | None, schema: str | None) -> str:

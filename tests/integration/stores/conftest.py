@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
+from tests.support.mariadb import mariadb_server  # noqa: F401 (a fixture)
 from tests.support.postgres import postgres_server  # noqa: F401 (a fixture)
 from tests.support.replay_stores import StoreUnderTest, landing_store, table_store, variable_store
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> URL:
     """An empty database of each kind."""
     if request.param == "sqlite":
         return URL.create("sqlite", database=str(tmp_path / "positions.db"))
-    url: URL = request.getfixturevalue("postgres_server").new_database()
+    url: URL = request.getfixturevalue(f"{request.param}_server").new_database()
     return url
 
 
-@pytest.fixture(params=["variables", "landing", "table-sqlite", "table-postgres"])
+@pytest.fixture(params=["variables", "landing", "table-sqlite", "table-postgres", "table-mariadb"])
 def under_test(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreUnderTest]:
     """Each store, with nothing recorded in it."""
     landing = tmp_path / "landing"
@@ -32,6 +33,7 @@ def under_test(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store
     elif request.param == "table-sqlite":
         under_test = table_store(landing, f"sqlite:///{tmp_path}/positions.db")
     else:
-        under_test = table_store(landing, request.getfixturevalue("postgres_server").new_database())
+        server = request.getfixturevalue(f"{request.param.removeprefix('table-')}_server")
+        under_test = table_store(landing, server.new_database())
     yield under_test
     under_test.store.close()

@@ -56,6 +56,20 @@ def test_streams_are_apart(under_test: StoreUnderTest) -> None:
     assert [under_test.store.read(other) for other in others] == [Position()] * 4
 
 
+def test_text_of_any_script_is_kept(under_test: StoreUnderTest) -> None:
+    stream = replace(new_stream(), subscription="注文-🚚")
+    run = replace(run_at(1), dag_id="διαταγές", run_id="manuell__Grüße-🚚")
+    gap = replace(gap_at(1), reason="вышел срок 🚚")
+
+    window = under_test.advance(stream, b"\x01", run, gap=gap)
+    under_test.store.reset(stream, b"\x02", reason="nochmal, 再び 🚚", updated_by="Ζωή")
+
+    assert under_test.store.windows_of_run(stream, run) == [window]
+    assert under_test.store.gaps(stream) == [gap]
+    assert under_test.store.read(stream).updated_by == "Ζωή"
+    assert [reset.reason for reset in under_test.store.resets(stream)] == ["nochmal, 再び 🚚"]
+
+
 def test_a_position_moves_along(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     for number in range(1, 6):

@@ -1,16 +1,20 @@
-"""What only a table store promises, on SQLite and on PostgreSQL."""
+"""What only a table store promises, on SQLite, PostgreSQL and MariaDB."""
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 from alembic import command as alembic
 from alembic.autogenerate import compare_metadata
@@ -19,14 +23,17 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import URL, MetaData, Table, create_engine, event, inspect, text
 
 from airflow_provider_sfstream.exceptions import PositionConflictError, ReplayStoreError
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
 from airflow_provider_sfstream.stores.base import Position
 from airflow_provider_sfstream.stores.table import TableReplayStore, engine, schema
 from airflow_provider_sfstream.stores.table.engine import engine_for, writing
 from airflow_provider_sfstream.stores.table.models import Base, UtcDateTime
 from airflow_provider_sfstream.stores.table.rows import stream_columns
+from tests.support.mariadb import MariaDBServer
 from tests.support.postgres import PostgresServer
 from tests.support.replay_stores import gap_at, minute, new_stream, run_at, table_store
 from tests.support.store_processes import DEADLINE, hang_before_commit, hear, processes, race, upgrade_at_once
+from tests.support.tasks import set_connection
 
 TABLES = {"sfstream_position", "sfstream_window", "sfstream_gap", "sfstream_reset", "sfstream_alembic_version"}
 
@@ -104,7 +111,7 @@ def test_a_writer_that_hangs_is_not_waited_for_without_end(
 
     with processes(hang_before_commit, [(as_text(database_url), stream, rival)]) as [(_, pipe)]:
         assert hear(pipe) == "about to commit"
-        with pytest.raises(ReplayStoreError, match="lock") as raised:
+        with pytest.raises(ReplayStoreError, match=r"(?i)lock") as raised:
             under_test.store.advance(stream, stands, window)
 
     assert raised.value.retriable
@@ -135,6 +142,49 @@ def test_migrations_make_what_the_models_say(database_url: URL) -> None:
         assert compare_metadata(context, Base.metadata) == []
     assert schema.upgrade(database) == schema.current(database) == schema.head()
     database.dispose()
+
+
+def test_an_upgrade_that_was_cut_off_anywhere_is_finished_by_the_next(database_url: URL) -> None:
+    class CutOffError(Exception):
+        pass
+
+    def cut_off(connection: object, cursor: object, statement: str, *_: object) -> None:
+        if statement.lstrip().upper().startswith(("CREATE", "ALTER", "INSERT", "UPDATE")) and next(statements) == 0:
+            raise CutOffError
+
+    database = engine_for(database_url)
+    for number in itertools.count():
+        statements = itertools.count(-number)
+        event.listen(database, "after_cursor_execute", cut_off)
+        with suppress(CutOffError):
+            schema.upgrade(database)
+            break
+        event.remove(database, "after_cursor_execute", cut_off)
+
+        schema.upgrade(database)
+
+        with database.connect() as connection:
+            options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
+            assert compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata) == []
+        assert schema.current(database) == schema.head()
+        with writing(database) as connection:
+            for name in TABLES:
+                connection.exec_driver_sql(f"DROP TABLE {name}")
+    assert number > 10
+    database.dispose()
+
+
+def test_what_a_column_cannot_hold_is_refused_not_cut(database_url: URL, tmp_path: Path) -> None:
+    if database_url.get_backend_name() == "sqlite":
+        pytest.skip("SQLite's columns hold text of any length")
+    under_test = table_store(tmp_path, database_url)
+    stream = new_stream()
+
+    with pytest.raises(ReplayStoreError, match=r"(?i)too long"):
+        under_test.advance(stream, b"\x01", replace(run_at(1), run_id="r" * 256))
+
+    assert under_test.store.read(stream) == Position()
+    under_test.store.close()
 
 
 def test_rows_of_before_a_revision_are_read_after_it(database_url: URL, tmp_path: Path) -> None:
@@ -285,6 +335,81 @@ def test_a_server_restart_between_two_calls_is_survived(postgres_server: Postgre
     assert ended >= 1
     under_test.advance(stream, b"\x02", run_at(2))
     under_test.store.close()
+
+
+def test_sessions_that_mariadb_ended_between_two_calls_are_opened_again(
+    mariadb_server: MariaDBServer, tmp_path: Path
+) -> None:
+    url = mariadb_server.new_database()
+    under_test = table_store(tmp_path, url)
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1))
+    connection = mariadb_server.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM information_schema.processlist WHERE db = %s", (url.database,))
+        sessions = [number for (number,) in cursor.fetchall()]
+        for number in sessions:
+            cursor.execute(f"KILL {number}")
+    connection.close()
+
+    assert sessions
+    under_test.advance(stream, b"\x02", run_at(2))
+    under_test.store.close()
+
+
+def test_a_url_of_either_name_of_mariadb_is_the_same_store(mariadb_server: MariaDBServer, tmp_path: Path) -> None:
+    url = mariadb_server.new_database()
+    under_test = table_store(tmp_path, url.set(drivername="mariadb+pymysql"))
+    stream = new_stream()
+
+    window = under_test.advance(stream, b"\x01", run_at(1), events=(0.0001, 1))
+
+    other = TableReplayStore(url)
+    assert other.read(stream) == under_test.store.read(stream)
+    assert other.windows_of_run(stream, window.run) == under_test.store.windows_of_run(stream, window.run) == [window]
+    other.close()
+    under_test.store.close()
+
+
+def test_an_airflow_connection_to_mariadb_without_its_provider(
+    mariadb_server: MariaDBServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, stream = mariadb_server.new_database(), new_stream()
+    password = "pæss %wörd€/@ łódź"
+    mariadb_server.execute("CREATE USER %s@'127.0.0.1' IDENTIFIED BY %s", f"u{url.database[-8:]}", password)
+    mariadb_server.execute(f"GRANT ALL ON {url.database}.* TO %s@'127.0.0.1'", f"u{url.database[-8:]}")
+    fields = {
+        "conn_type": "mysql",
+        "host": url.host,
+        "port": url.port,
+        "login": f"u{url.database[-8:]}",
+        "password": password,
+        "schema": url.database,
+    }
+
+    def store(**extra: object) -> TableReplayStore:
+        set_connection(monkeypatch, "sfstream_replay_store", **fields, extra=extra)
+        return ReplayStoreHook().get_conn()
+
+    trusting = store(ssl={"ca": str(mariadb_server.ca)})
+    moved = trusting.reset(stream, b"\x01", reason="why", updated_by="me")
+    assert store(ssl_mode="REQUIRED").read(stream) == store(ssl_mode="DISABLED").read(stream) == moved
+    with engine.reading(trusting._engine) as connection:
+        assert connection.exec_driver_sql("SHOW STATUS LIKE 'Ssl_version'").one()[1].startswith("TLS")
+
+    another = certifi.where()
+    with pytest.raises(ReplayStoreError, match="CERTIFICATE_VERIFY_FAILED") as raised:
+        store(ssl={"ca": another}).read(stream)
+    assert password not in str(raised.value)
+
+
+def test_a_wrong_password_of_mariadb_is_reported_without_it(mariadb_server: MariaDBServer) -> None:
+    store = TableReplayStore(mariadb_server.url(password="not-the-password"))
+
+    with pytest.raises(ReplayStoreError, match=r"127\.0\.0\.1.*login") as raised:
+        store.read(new_stream())
+
+    assert "not-the-password" not in f"{raised.value}{raised.value.__cause__}{store!r}"
 
 
 def test_the_window_before_a_time_is_one_step_in_an_index(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the tables and the compare-and-set become in each database's SQL; MySQL is not started here."""
+"""What the tables and the compare-and-set become in each database's SQL."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from sqlalchemy import select
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.dialects.mysql.mariadb import MariaDBDialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from airflow_provider_sfstream.stores.table.models import Base, PositionRow, UtcDateTime, WindowRow
@@ -16,13 +17,14 @@ def ddl(table: str, dialect: object) -> str:
     return str(CreateTable(Base.metadata.tables[table]).compile(dialect=dialect))  # type: ignore[arg-type]
 
 
-def test_mysql_keeps_microseconds_and_can_compare_replay_ids() -> None:
-    position = ddl("sfstream_position", mysql.dialect())
+@pytest.mark.parametrize("dialect", [mysql.dialect(), MariaDBDialect()])
+def test_mysql_keeps_microseconds_and_can_compare_replay_ids(dialect: object) -> None:
+    position = ddl("sfstream_position", dialect)
 
     assert "replay_id VARBINARY(64)" in position
     assert "updated_at DATETIME(6) NOT NULL" in position
     condition = select(PositionRow).where(PositionRow.replay_id.is_not_distinct_from(b"x"))
-    assert "replay_id <=> %s" in str(condition.compile(dialect=mysql.dialect()))
+    assert "replay_id <=> %s" in str(condition.compile(dialect=dialect))  # type: ignore[arg-type]
 
 
 def test_mysql_keys_fit_its_limit() -> None:

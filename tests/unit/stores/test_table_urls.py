@@ -42,6 +42,34 @@ def test_mysql() -> None:
     assert url.render_as_string() == "mysql+pymysql://me:***@db/positions?charset=utf8mb4&ssl_ca=%2Fca.pem"
 
 
+@pytest.mark.parametrize(
+    ("extra", "options"),
+    [
+        ({}, {}),
+        ({"ssl": {"ca": "/ca.pem", "key": ""}}, {"ssl_ca": "/ca.pem"}),
+        ({"ssl": '{"ca": "/ca.pem", "cert": "/me.pem"}'}, {"ssl_ca": "/ca.pem", "ssl_cert": "/me.pem"}),
+        ({"ssl_mode": "PREFERRED"}, {}),
+        ({"ssl_mode": "required"}, {"ssl_check_hostname": "false"}),
+        ({"ssl_mode": "REQUIRED", "ssl_ca": "/ca.pem"}, {"ssl_ca": "/ca.pem"}),
+        ({"ssl_mode": "VERIFY_CA", "ssl_ca": "/ca.pem"}, {"ssl_ca": "/ca.pem", "ssl_check_hostname": "false"}),
+        ({"ssl_mode": "VERIFY_IDENTITY", "ssl": {"ca": "/ca.pem"}}, {"ssl_ca": "/ca.pem"}),
+        ({"ssl_mode": "DISABLED"}, {"ssl_disabled": "true"}),
+    ],
+)
+def test_mysql_with_tls(extra: dict[str, Any], options: dict[str, str]) -> None:
+    url = sqlalchemy_url("mysql", "db", None, "positions", "me", "secret", extra)
+
+    assert dict(url.query) == {"charset": "utf8mb4", **options}
+
+
+@pytest.mark.parametrize(
+    "extra", [{"ssl_mode": "maybe"}, {"ssl_mode": "VERIFY_CA"}, {"ssl": "[1]"}, {"ssl": "/ca.pem"}]
+)
+def test_tls_that_is_not_understood_is_not_left_out(extra: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="extra field 'ssl"):
+        sqlalchemy_url("mysql", "db", None, "positions", "me", "secret", extra)
+
+
 @pytest.mark.parametrize(("host", "schema"), [("/srv/positions.db", None), ("", "/srv/positions.db")])
 def test_sqlite(host: str | None, schema: str | None) -> None:
     assert str(sqlalchemy_url("sqlite", host, None, schema, None, None, {})) == "sqlite:////srv/positions.db"

@@ -5,19 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from alembic import op
-from sqlalchemy.dialects import mysql
+
+from airflow_provider_sfstream.stores.table.migrations.steps import REPLAY_ID, TIME, create_index, create_table
 
 revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
 
-# Written out, not imported from the models: a revision stays what it was when the models change.
-REPLAY_ID = sa.LargeBinary(64).with_variant(mysql.VARBINARY(64), "mysql")
-TIME = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql")
 
-
+# Written out, not taken from the models: a revision stays what it was when the models change.
 def _stream_columns() -> list[sa.Column[Any]]:
     return [
         sa.Column("stream_key", sa.String(64), nullable=False),
@@ -30,7 +27,7 @@ def _stream_columns() -> list[sa.Column[Any]]:
 
 def upgrade() -> None:
     """Create the four tables."""
-    op.create_table(
+    create_table(
         "sfstream_position",
         *_stream_columns(),
         sa.Column("replay_id", REPLAY_ID),
@@ -40,7 +37,7 @@ def upgrade() -> None:
         sa.Column("updated_by", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("stream_key"),
     )
-    op.create_table(
+    create_table(
         "sfstream_window",
         *_stream_columns(),
         sa.Column("window_id", sa.String(64), nullable=False),
@@ -64,10 +61,10 @@ def upgrade() -> None:
         sa.Column("recorded_at", TIME, nullable=False),
         sa.PrimaryKeyConstraint("stream_key", "window_id"),
     )
-    op.create_index("ix_sfstream_window_first_event", "sfstream_window", ["stream_key", "first_event_time"])
-    op.create_index("ix_sfstream_window_last_event", "sfstream_window", ["stream_key", "last_event_time"])
-    op.create_index("ix_sfstream_window_run", "sfstream_window", ["stream_key", "run_key"])
-    op.create_table(
+    create_index("ix_sfstream_window_first_event", "sfstream_window", ["stream_key", "first_event_time"])
+    create_index("ix_sfstream_window_last_event", "sfstream_window", ["stream_key", "last_event_time"])
+    create_index("ix_sfstream_window_run", "sfstream_window", ["stream_key", "run_key"])
+    create_table(
         "sfstream_gap",
         *_stream_columns(),
         sa.Column("gap_key", sa.String(64), nullable=False),
@@ -78,7 +75,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("stream_key", "gap_key"),
     )
-    op.create_table(
+    create_table(
         "sfstream_reset",
         *_stream_columns(),
         sa.Column("fence", sa.BigInteger(), autoincrement=False, nullable=False),

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sqlalchemy as sa
-from alembic import op
-from sqlalchemy.dialects import mysql
+
+from airflow_provider_sfstream.stores.table.migrations.steps import TIME, add_column, create_index
 
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
 
-TIME = sa.DateTime(timezone=True).with_variant(mysql.DATETIME(fsp=6), "mysql")
-
 
 def upgrade() -> None:
     """Add the two times, null for the windows that are there, and the indexes that find windows by them."""
-    op.add_column("sfstream_window", sa.Column("covered_from", TIME))
-    op.add_column("sfstream_window", sa.Column("covered_until", TIME))
-    op.create_index("ix_sfstream_window_covered_from", "sfstream_window", ["stream_key", "covered_from"])
+    add_column("sfstream_window", sa.Column("covered_from", TIME))
+    add_column("sfstream_window", sa.Column("covered_until", TIME))
+    create_index("ix_sfstream_window_covered_from", "sfstream_window", ["stream_key", "covered_from"])
     # By event time where no stretch is known, so that one index has the end of every window.
     end = ["stream_key", "covered_until", "last_event_time"]
-    op.create_index("ix_sfstream_window_covered_until", "sfstream_window", end)
+    create_index("ix_sfstream_window_covered_until", "sfstream_window", end)

@@ -1,0 +1,44 @@
+"""What starting a database server for tests takes, whichever it is."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+
+
+def unprivileged(user: str) -> tuple[list[str], pwd.struct_passwd]:
+    """Return a command prefix that drops root, which database servers refuse, and the user who then runs the server.
+
+    Where ``setpriv`` exists the server also ends when the tests are killed.
+
+    :param user: who runs the server if we are root; ``nobody`` where there is no such user.
+    """
+    setpriv = ["setpriv", "--pdeathsig", "QUIT"]
+    if os.getuid() != 0:
+        return setpriv if shutil.which("setpriv") else [], pwd.getpwuid(os.getuid())
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    owner = known.get(user) or known["nobody"]
+    return [*setpriv, f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"], owner
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def stop(process: subprocess.Popen[bytes], how: signal.Signals, seconds: float) -> None:
+    """Stop a server by its process id, and kill it if it has not ended after ``seconds``."""
+    if process.poll() is not None:
+        return
+    process.send_signal(how)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

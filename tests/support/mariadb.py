@@ -1,0 +1,160 @@
+"""A real MariaDB server for tests, started from installed binaries and stopped again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+import pymysql
+import pytest
+from sqlalchemy import URL
+
+from airflow_provider_sfstream.localorg.tls import ensure_tls_files
+from tests.support.database_servers import free_port, stop, unprivileged
+
+REQUIRE = "SFSTREAM_REQUIRE_MARIADB"
+_DEADLINE = 120
+
+# What a store must not rely on: a server may be set up to cut what is too long, to write one byte for a character, to
+# compare without case, and to keep tables without transactions.
+_UNFRIENDLY = {
+    "character-set-server": "latin1",
+    "collation-server": "latin1_swedish_ci",
+    "default-storage-engine": "MyISAM",
+    "default-time-zone": "+05:45",
+    "sql-mode": "",
+    "transaction-isolation": "REPEATABLE-READ",
+}
+
+
+@dataclass(frozen=True)
+class MariaDBServer:
+    """A running server. ``password`` is that of the user ``sfstream``, who may do everything; ``ca`` is the PEM file of
+    the authority that vouches for the server."""
+
+    host: str
+    port: int
+    password: str = field(repr=False)
+    ca: Path
+
+    def url(self, database: str = "mysql", **changes: object) -> URL:
+        """Return the URL of ``database``, with parts changed as given."""
+        options = {"charset": "utf8mb4"}
+        url = URL.create("mysql+pymysql", "sfstream", self.password, self.host, self.port, database, options)
+        return url.set(**changes)  # type: ignore[arg-type]
+
+    def new_database(self) -> URL:
+        """Create an empty database and return its URL."""
+        name = f"test_{uuid4().hex}"
+        self.execute(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def execute(self, statement: str, *values: object) -> None:
+        """Run one statement."""
+        connection = self.connect()
+        with connection.cursor() as cursor:
+            cursor.execute(statement, values)
+        connection.commit()
+        connection.close()
+
+    def connect(self) -> pymysql.Connection:
+        """Return a connection to no database in particular."""
+        return pymysql.connect(
+            host=self.host, port=self.port, user="sfstream", password=self.password, charset="utf8mb4"
+        )
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDBServer]:
+    """A MariaDB server on an ephemeral loopback port. Skips where none is installed, unless CI requires it."""
+    binary = mariadb_binary()
+    if binary is None:
+        missing = "no MariaDB server on PATH or in /usr/sbin (Debian and Ubuntu: apt-get install mariadb-server)"
+        if os.environ.get(REQUIRE) == "1":
+            pytest.fail(f"{REQUIRE}=1, but there is {missing}")
+        pytest.skip(missing)
+    with running_mariadb(binary) as server:
+        yield server
+
+
+@contextmanager
+def running_mariadb(binary: Path) -> Iterator[MariaDBServer]:
+    """Run a server in a temporary folder; stop it by its process id."""
+    prefix, owner = unprivileged("mysql")
+    root = Path(tempfile.mkdtemp(prefix="sfstream-mariadb-"))
+    tls = ensure_tls_files(root)
+    server = MariaDBServer("127.0.0.1", free_port(), uuid4().hex, tls.ca)
+    first_statements = root / "init.sql"
+    first_statements.write_text(
+        f"CREATE USER sfstream@'127.0.0.1' IDENTIFIED BY '{server.password}';\n"
+        "GRANT ALL ON *.* TO sfstream@'127.0.0.1' WITH GRANT OPTION;\n"
+        "DROP USER root@localhost;\n"
+    )
+    data = root / "data"
+    data.mkdir()
+    for path in (root, first_statements, data, tls.key):
+        os.chown(path, owner.pw_uid, owner.pw_gid)
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(root)}
+    install = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal"]
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        subprocess.run(
+            [*prefix, *install, "--skip-test-db"],
+            check=True,
+            capture_output=True,
+            cwd=root,
+            env=environment,
+            timeout=_DEADLINE,
+        )
+        options = {
+            "datadir": data,
+            "bind-address": server.host,
+            "port": server.port,
+            "socket": root / "socket",
+            "pid-file": root / "pid",
+            "init-file": first_statements,
+            "ssl-cert": tls.certificate,
+            "ssl-key": tls.key,
+            "innodb-flush-log-at-trx-commit": 0,
+            "innodb-buffer-pool-size": "32M",
+            **_UNFRIENDLY,
+        }
+        settings = [f"--{name}={value}" for name, value in options.items()]
+        with (root / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [*prefix, binary, "--no-defaults", *settings], stdout=log, stderr=log, cwd=root, env=environment
+            )
+        _wait_until_ready(server, process, root / "log")
+        yield server
+    finally:
+        if process is not None:
+            # setpriv replaced itself by the server. SIGKILL: nobody wants the data.
+            stop(process, signal.SIGKILL, _DEADLINE)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def mariadb_binary() -> Path | None:
+    """Return the installed server, ``None`` without one or without what makes its data folder."""
+    found = shutil.which("mariadbd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+    return Path(found) if found and shutil.which("mariadb-install-db") else None
+
+
+def _wait_until_ready(server: MariaDBServer, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _DEADLINE
+    while True:
+        try:
+            server.connect().close()
+            return
+        except pymysql.OperationalError as error:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"MariaDB did not start: {log.read_text(errors='replace')}") from error
+            time.sleep(0.05)
