@@ -1,0 +1,36 @@
+"""The S3 server of the tests itself: what was written is there after a kill, and in a mount."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+
+from tests.support.object_storage import BUCKET, ObjectStorage
+
+
+def test_what_was_written_is_there_after_a_kill_and_a_condition_holds(tmp_path: Path) -> None:
+    with ObjectStorage.running(tmp_path / "server") as storage:
+        storage.client().put_object(Bucket=BUCKET, Key="a/b", Body=b"first", IfNoneMatch="*")
+        with storage.down(), pytest.raises(EndpointConnectionError):
+            storage.client().list_buckets()
+        with pytest.raises(ClientError, match="PreconditionFailed"):
+            storage.client().put_object(Bucket=BUCKET, Key="a/b", Body=b"second", IfNoneMatch="*")
+        assert storage.client().get_object(Bucket=BUCKET, Key="a/b")["Body"].read() == b"first"
+        assert storage.keys() == ["a/b"]
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0 or not Path("/dev/fuse").exists() or shutil.which("fusermount3") is None,
+    reason="mounting needs root, /dev/fuse and the package fuse3",
+)
+def test_a_mount_shows_and_writes_objects(object_storage: ObjectStorage, tmp_path: Path) -> None:
+    client = object_storage.client()
+    client.put_object(Bucket=BUCKET, Key="mounted/object", Body=b"by S3")
+    with object_storage.mounted(tmp_path / "mount") as mount:
+        assert (mount / BUCKET / "mounted" / "object").read_bytes() == b"by S3"
+        (mount / BUCKET / "mounted" / "file").write_bytes(b"by a mount")
+    assert client.get_object(Bucket=BUCKET, Key="mounted/file")["Body"].read() == b"by a mount"
