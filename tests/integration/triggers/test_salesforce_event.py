@@ -295,6 +295,24 @@ async def test_a_watch_outlives_refused_credentials(
     assert org.client_secret not in caplog.text
 
 
+async def test_a_watch_takes_the_credentials_that_the_connection_has_by_then(
+    org: LocalOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(topic_watch, "FIRST_PAUSE", 0.1)
+    state = AssetState()
+    triggerer.start(state)
+    await until(lambda: org.streams(), "the stream")
+    secret = org.admin("POST", "/oauth/consumer_secret", {})["client_secret"]
+    await asyncio.to_thread(org.revoke)
+    await until(lambda: caplog.text.count("invalid_client") >= 2, "two refused logins")
+
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(consumer_secret=secret))
+    await until(lambda: org.streams(), "the stream again")
+    ids = await asyncio.to_thread(publish, org, 2)
+    await until(lambda: state.position == ids[-1].hex(), "the position")
+    assert secret not in caplog.text
+
+
 async def test_a_watch_position_that_aged_out_wakes_and_goes_on(org: LocalOrg, triggerer: Triggerer) -> None:
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)

@@ -1,0 +1,305 @@
+"""What docs/operations.md says of late runs, other orgs, lost stores and lost landings, done with the operators."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamError
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.replay_position import ResetReplayPositionOperator
+from airflow_provider_sfstream.operators.restore_replay_position import RestoreReplayPositionOperator
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from tests.support.landed import landed_replay_ids, replay_ids_of
+from tests.support.localorg import LocalOrg
+from tests.support.tasks import context_for, set_connection
+
+TOPIC = "/event/Order__e"
+GENERIC = "/u/notifications/Orders"
+HOUR = 3600
+
+Drain = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def org(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path / "org") as local_org:
+        local_org.define("Order__e", Number__c="double")
+        local_org.generic_channel(GENERIC)
+        set_connection(monkeypatch, "salesforce_default", **local_org.airflow_connection())
+        set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+        yield local_org
+
+
+@pytest.fixture
+def drain(tmp_path: Path) -> Drain:
+    runs = iter(range(1, 24))
+
+    def run(**arguments: Any) -> dict[str, Any]:
+        number = next(runs)
+        defaults = {"topic": TOPIC, "landing_url": str(tmp_path / "lake"), "replay_store": "table", "idle_timeout": 1.0}
+        operator = DrainReplayWindowOperator(task_id="drain", **{**defaults, **arguments})
+        return operator.execute(context_for("drain", run_id=f"run-{number}", hour=number))
+
+    return run
+
+
+def publish(org: LocalOrg, count: int, topic: str = TOPIC) -> list[bytes]:
+    numbers = range(count)
+    events = [{"payload": str(n)} if topic == GENERIC else {"Number__c": float(n)} for n in numbers]
+    return org.publish(topic, events)
+
+
+def restore(tmp_path: Path, **arguments: Any) -> dict[str, Any]:
+    defaults = {"topic": TOPIC, "landing_url": str(tmp_path / "lake"), "replay_store": "table"}
+    operator = RestoreReplayPositionOperator(task_id="restore", **{**defaults, **arguments})
+    return operator.execute(context_for("restore"))
+
+
+def reset(replay_id: str | None) -> None:
+    operator = ResetReplayPositionOperator(
+        task_id="reset", topic=TOPIC, replay_id=replay_id, reason="test", replay_store="table"
+    )
+    operator.execute(context_for("reset"))
+
+
+def stream(org: LocalOrg, topic: str = TOPIC) -> Stream:
+    return Stream(org.org_id, "streaming" if topic == GENERIC else "pubsub", topic)
+
+
+def record(org: LocalOrg, topic: str = TOPIC) -> list[bytes]:
+    return [event["replay_id"] for event in org.record(topic)]
+
+
+@pytest.mark.parametrize(("topic", "hours"), [(TOPIC, 72), (GENERIC, 24)])
+def test_how_late_a_run_may_be(topic: str, hours: int, org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+    publish(org, 3, topic)
+    assert drain(topic=topic)["event_count"] == 3
+    publish(org, 4, topic)
+    org.knobs(clock_offset_seconds=(hours - 1) * HOUR)
+    assert drain(topic=topic)["event_count"] == 4
+    assert landed_replay_ids(tmp_path / "lake", stream(org, topic)) == record(org, topic)
+
+    publish(org, 5, topic)
+    org.knobs(clock_offset_seconds=(2 * hours + 1) * HOUR)
+    publish(org, 2, topic)
+    with pytest.raises(AirflowFailException, match="ReplayIdLostError") as caught:
+        drain(topic=topic)
+    assert "on_invalid_replay" in str(caught.value)
+    accepted = drain(topic=topic, on_invalid_replay="earliest")
+    assert accepted["event_count"] == 2
+    assert accepted["gap"]["since"] is not None
+    assert drain(topic=topic)["gap"] is None
+
+
+def test_a_refreshed_sandbox_is_another_stream(
+    org: LocalOrg, drain: Drain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = publish(org, 3)
+    drain()
+    with LocalOrg.running(tmp_path / "refreshed") as refreshed:
+        refreshed.define("Order__e", Number__c="double")
+        new = publish(refreshed, 5)
+        stated = refreshed.airflow_connection(organization_id=org.org_id)
+        set_connection(monkeypatch, "salesforce_default", **stated)
+        with pytest.raises(AirflowFailException, match="organization_id") as caught:
+            drain()
+        assert refreshed.org_id in str(caught.value)
+
+        set_connection(monkeypatch, "salesforce_default", **refreshed.airflow_connection())
+        window = drain()
+        assert (window["after"], window["event_count"], window["gap"]) == (None, 5, None)
+        assert landed_replay_ids(tmp_path / "lake", stream(refreshed)) == new
+    assert landed_replay_ids(tmp_path / "lake", stream(org)) == old
+    store = TableReplayStore(f"sqlite:///{tmp_path / 'replay.db'}")
+    assert store.read(stream(org)).replay_id == old[-1]
+    assert store.read(stream(refreshed)).replay_id == new[-1]
+    store.close()
+
+
+def test_an_org_whose_stream_was_reset(org: LocalOrg, drain: Drain) -> None:
+    publish(org, 3)
+    drain()
+    lost = publish(org, 2)
+    org.fault("reset_stream", topic=TOPIC)
+    kept = publish(org, 4)
+    with pytest.raises(AirflowFailException, match="ReplayIdLostError"):
+        drain()
+    window = drain(on_invalid_replay="earliest")
+    assert replay_ids_of(window["manifest_url"]) == kept
+    assert lost[0] not in kept
+    assert window["gap"]["resumed_at"] == kept[0].hex()
+
+
+def test_a_lost_database_is_made_anew(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+    for count in (3, 0, 4):
+        publish(org, count)
+        last = drain()
+    for path in tmp_path.glob("replay.db*"):
+        path.unlink()
+    publish(org, 2)
+
+    restored = restore(tmp_path)
+
+    assert (restored["before"], restored["after"], restored["window_id"]) == (None, last["through"], last["window_id"])
+    assert restored["live_windows"] == 3
+    assert drain()["event_count"] == 2
+    assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
+
+
+def test_a_database_from_yesterdays_backup_is_brought_up_to_date(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+    publish(org, 3)
+    drain()
+    with sqlite3.connect(tmp_path / "replay.db") as live, sqlite3.connect(tmp_path / "backup.db") as backup:
+        live.backup(backup)
+    publish(org, 4)
+    last = drain()
+    for path in tmp_path.glob("replay.db*"):
+        path.unlink()
+    shutil.copy(tmp_path / "backup.db", tmp_path / "replay.db")
+
+    assert restore(tmp_path)["live_windows"] == 1
+
+    publish(org, 2)
+    after = drain()
+    assert (after["after"], after["event_count"]) == (last["through"], 2)
+    assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
+
+
+def test_without_a_restore_the_same_is_landed_again(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+    publish(org, 3)
+    drain()
+    for path in tmp_path.glob("replay.db*"):
+        path.unlink()
+    assert drain()["event_count"] == 3
+
+
+def test_a_stream_moves_to_another_store(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+    publish(org, 3)
+    drain(replay_store="landing")
+    publish(org, 4)
+    before = drain(replay_store="landing")
+
+    restored = restore(tmp_path)  # into the table
+
+    assert restored["after"] == before["through"]
+    publish(org, 1)
+    assert drain(replay_store="table")["event_count"] == 1
+    assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
+
+
+def test_a_restore_without_any_call_to_salesforce(
+    org: LocalOrg, drain: Drain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(org, 3)
+    drain()
+    (tmp_path / "replay.db").unlink()
+    stated = org.airflow_connection(organization_id=org.org_id)
+    set_connection(monkeypatch, "salesforce_default", **stated)
+    org.kill()
+    assert restore(tmp_path)["live_windows"] == 1
+
+
+def test_a_lost_landing_is_drained_again(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+    publish(org, 3)
+    first = drain()
+    publish(org, 4)
+    drain()
+    shutil.rmtree(tmp_path / "lake")
+    publish(org, 2)
+    assert drain()["event_count"] == 2  # the position stands, so what is lost does not come by itself
+
+    reset(first["after"])
+    window = drain()
+    assert replay_ids_of(window["manifest_url"]) == record(org)
+
+
+def test_a_landing_that_was_moved(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+    publish(org, 3)
+    first = drain()
+    shutil.move(tmp_path / "lake", tmp_path / "elsewhere")
+    moved = str(tmp_path / "elsewhere")
+    publish(org, 2)
+
+    assert drain(landing_url=moved)["event_count"] == 2
+    assert landed_replay_ids(tmp_path / "elsewhere", stream(org)) == record(org)
+
+    def first_run_again() -> dict[str, Any]:
+        operator = DrainReplayWindowOperator(task_id="drain", topic=TOPIC, landing_url=moved, replay_store="table")
+        return operator.execute(context_for("drain", run_id="run-1", hour=1))
+
+    with pytest.raises(LandingError, match="is not below the landing"):
+        first_run_again()
+    for path in tmp_path.glob("replay.db*"):
+        path.unlink()
+    assert restore(tmp_path, landing_url=moved)["live_windows"] == 2
+    assert first_run_again()["window_id"] == first["window_id"]
+
+
+def test_files_are_compared_with_their_manifests(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+    publish(org, 3)
+    drain()
+    publish(org, 3)
+    window = drain()
+    verify = example("every file against its checksum")["verify_landing"]
+    assert verify(f"file://{tmp_path}/lake", stream(org), window["window_id"]) == 2
+    [part] = Path(window["manifest_url"].removeprefix("file://")).parent.glob("*.parquet")
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    with pytest.raises(LandingError, match="has changed since it was written"):
+        verify(f"file://{tmp_path}/lake", stream(org), window["window_id"])
+
+
+def test_the_watchdog(org: LocalOrg, drain: Drain, monkeypatch: pytest.MonkeyPatch) -> None:
+    watchdog = example("a watchdog")
+    check = watchdog["check_stream"].function
+    with pytest.raises(AirflowFailException, match="never drained"):
+        check(TOPIC, timedelta(hours=24))
+    publish(org, 3)
+    drain()
+    assert check(TOPIC, timedelta(hours=24)) is None
+    with pytest.raises(AirflowFailException, match="last drained at"):
+        check(TOPIC, timedelta(0))
+    org.fault("reset_stream", topic=TOPIC)
+    publish(org, 1)
+    drain(on_invalid_replay="earliest")
+    with pytest.raises(AirflowFailException, match="lost since"):
+        check(TOPIC, timedelta(hours=24))
+
+
+def test_the_failure_callback(org: LocalOrg, drain: Drain) -> None:
+    sent: list[tuple[str, str]] = []
+    callback = example("a callback")
+    callback["send"] = lambda severity, text: sent.append((severity, text))
+    publish(org, 3)
+    drain()
+    org.fault("reset_stream", topic=TOPIC)
+    publish(org, 1)
+    with pytest.raises(AirflowFailException) as lost:
+        drain()
+    org.kill()
+    with pytest.raises(SalesforceStreamError) as passing:
+        drain(max_seconds=1.0)
+    for error in (lost.value, passing.value):
+        callback["tell_of_failure"]({**context_for("drain"), "exception": error})
+    assert [severity for severity, _ in sent] == ["page", "warn"]
+    assert sent[0][1].startswith("orders.drain run-1: ReplayIdLostError: /event/Order__e")
+
+
+def example(heading: str) -> dict[str, Any]:
+    """Run the Python block of docs/operations.md that begins with a comment of this text; return what it defines."""
+    guide = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    [block] = [text for text in re.findall(r"```python\n(.*?)```", guide, re.DOTALL) if text.startswith(f"# {heading}")]
+    defined: dict[str, Any] = {}
+    exec(compile(block, heading, "exec"), defined)
+    return defined
