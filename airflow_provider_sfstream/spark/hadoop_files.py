@@ -7,6 +7,8 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 _BUCKET_SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs")
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
+"""Hadoop's option for a file that is created only where there is none, by the store itself (S3A: If-None-Match)."""
 
 
 class HadoopFiles:
@@ -53,6 +55,10 @@ class HadoopFiles:
     def create_text(self, url: str, text: str) -> None:
         """Write a UTF-8 file that must not be there yet, so that a reader sees none or all of it.
 
+        Of several jobs at once, one writes it: on S3A of Hadoop 3.4.2 and later the store decides, on local files and
+        HDFS the rename. A store whose connector knows no conditional create is asked first: two jobs within that
+        moment would both write.
+
         :raises FileExistsError: if it is there.
         """
         path, filesystem = self._locate(url)
@@ -61,24 +67,50 @@ class HadoopFiles:
         try:
             self._write(url, text, overwrite=False)
         except Exception as error:
-            if "FileAlreadyExistsException" in str(error):
+            if not any(name in str(error) for name in ("FileAlreadyExistsException", "RemoteFileChangedException")):
+                raise
+            # A write whose answer was lost is repeated, and refused for the file that it wrote itself.
+            if self.read_text(url) != text:
                 raise FileExistsError(url) from error
-            raise
 
     def _write(self, url: str, text: str, *, overwrite: bool) -> None:
-        path, filesystem = self._locate(url)
-        folder, _, name = url.rpartition("/")
-        temporary, _ = self._locate(f"{folder}/.{name}.{uuid.uuid4().hex}")
-        stream = filesystem.create(temporary, True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
+        path, filesystem = self._behind_mounts(url)
+        if path.toUri().getScheme() in _BUCKET_SCHEMES:
+            self._put(path, filesystem, text, overwrite=overwrite)
+        else:
+            self._rename_to(path, filesystem, text, overwrite=overwrite)
+
+    def _put(self, path: Any, filesystem: Any, text: str, *, overwrite: bool) -> None:
+        """Write an object, which a store makes visible as a whole when it is closed. A rename would copy there."""
+        builder = filesystem.createFile(path).overwrite(overwrite).recursive()
+        if not overwrite and filesystem.hasPathCapability(path, _CONDITIONAL):
+            builder = builder.must(_CONDITIONAL, True)
+        self._fill(builder.build(), text)
+
+    def _rename_to(self, path: Any, filesystem: Any, text: str, *, overwrite: bool) -> None:
+        temporary = self._jvm.org.apache.hadoop.fs.Path(path.getParent(), f".{path.getName()}.{uuid.uuid4().hex}")
+        self._fill(filesystem.create(temporary, True), text)
         rename = self._jvm.org.apache.hadoop.fs.Options.Rename
         options = self._jvm.java.lang.reflect.Array.newInstance(rename.OVERWRITE.getClass(), 1)
         options[0] = rename.OVERWRITE if overwrite else rename.NONE
         context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(path.toUri(), self._configuration)
         context.rename(temporary, path, options)
+
+    @staticmethod
+    def _fill(stream: Any, text: str) -> None:
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def _behind_mounts(self, url: str) -> tuple[Any, Any]:
+        """Return the path and its file system as :meth:`_locate` does, behind the links of a mount table."""
+        path, filesystem = self._locate(url)
+        if "ViewFileSystem" not in filesystem.getClass().getSimpleName():
+            return path, filesystem
+        filesystem.mkdirs(path.getParent())
+        resolved = self._jvm.org.apache.hadoop.fs.Path(filesystem.resolvePath(path.getParent()), path.getName())
+        return resolved, resolved.getFileSystem(self._configuration)
 
     def folders(self, url: str) -> list[str]:
         """Return the names of the folders in a folder, none if it does not exist."""
