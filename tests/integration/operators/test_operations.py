@@ -126,6 +126,23 @@ def test_a_refreshed_sandbox_is_another_stream(
     store.close()
 
 
+def test_a_new_address_of_the_same_org_is_the_same_stream(
+    org: LocalOrg, drain: Drain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(org, 3)
+    drain()
+    publish(org, 2)
+    addresses = {
+        "login_url": f"https://localhost:{org.https_port}",
+        "pubsub_endpoint": f"127.0.0.1:{org.grpc_tls_port}",
+    }
+    elsewhere = org.airflow_connection(**addresses)
+    assert elsewhere["extra"]["login_url"] != org.airflow_connection()["extra"]["login_url"]
+    set_connection(monkeypatch, "salesforce_default", **elsewhere)
+    assert drain()["event_count"] == 2
+    assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
+
+
 def test_an_org_whose_stream_was_reset(org: LocalOrg, drain: Drain) -> None:
     publish(org, 3)
     drain()

@@ -61,6 +61,8 @@ def test_tasks_need_no_right_to_change_the_schema(
     assert under_test.store.windows_overlapping(stream, minute(0), minute(9)) == [window]
     assert [gap.detected_at for gap in under_test.store.gaps(stream)] == [minute(1), minute(2)]
     assert len(under_test.store.resets(stream)) == 1
+    under_test.store.forget_windows(stream, [window.window_id])
+    assert under_test.store.windows_of_run(stream, window.run) == []
     under_test.store.close()
 
 
