@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError
-from airflow_provider_sfstream.landing.location import MANIFEST, Landing
+from airflow_provider_sfstream.landing.location import MANIFEST, PRUNED, Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.landing.storage import storage_errors, write_once
+from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned
+from airflow_provider_sfstream.landing.storage import abort_uploads, storage_errors, write_once
 from airflow_provider_sfstream.protocol.streams import Stream
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,8 @@ class LandingCatalog:
         """
         manifest = self._read(self.landing.path_of(url), url)
         if manifest is None:
-            raise ManifestError(f"{url} does not exist: the window was never finished, or its manifest was removed.")
+            removed = f"or its manifest was removed{self._pruned_of(url)}"
+            raise ManifestError(f"{url} does not exist: the window was never finished, {removed}.")
         return manifest
 
     def verify(self, manifest: Manifest, *, sha256: bool = False) -> None:
@@ -111,7 +113,7 @@ class LandingCatalog:
         return replay_ids
 
     def remove_unlisted(self, manifest: Manifest) -> int:
-        """Remove what dead tries left in the window's folder, and return how many files that were.
+        """Remove what dead tries left in the window's folder, and return how many files and unfinished uploads it was.
 
         :raises LandingError: if the folder cannot be read, or a file not removed.
         """
@@ -122,7 +124,7 @@ class LandingCatalog:
             for path in debris:
                 with suppress(FileNotFoundError):  # its own try was removing it too
                     self._filesystem.rm_file(path)
-        return len(debris)
+            return len(debris) + abort_uploads(self._filesystem, folder)
 
     def windows_between(
         self, stream: Stream, start_day: date, end_day: date, *, without: Iterable[str] = ()
@@ -168,8 +170,8 @@ class LandingCatalog:
         """Yield the window ``head_window_id`` and the live windows before it, newest first.
 
         Follows ``previous_window_id`` by path, without listing a folder. Ends at the first window of the stream, at one
-        whose manifest is gone (logged), or before one that was finished so long before ``back_to`` that neither it nor
-        an earlier one can hold an event, or answer for any time, from then on.
+        whose manifest is gone (logged, as a warning if nothing was pruned), or before one that was finished so long
+        before ``back_to`` that neither it nor an earlier one can hold an event, or answer for any time, from then on.
 
         :raises ManifestError: if a manifest is broken, or the links run in a circle.
         :raises LandingError: if the storage could not be read.
@@ -182,12 +184,28 @@ class LandingCatalog:
             seen.add(window_id)
             manifest = self.read_manifest(stream, window_id)
             if manifest is None:
-                log.warning("Window %s of %s is gone; older windows cannot be found from it.", window_id, stream)
+                self._log_end(stream, window_id)
                 return
             if back_to is not None and manifest.finished_at + CLOCK_SKEW < back_to:
                 return
             yield manifest
             window_id = manifest.window.previous_window_id
+
+    def _log_end(self, stream: Stream, window_id: str) -> None:
+        pruned = read_pruned(self.landing, stream)
+        if pruned is None:
+            log.warning("Window %s of %s is gone; older windows cannot be found from it.", window_id, stream)
+        else:
+            log.info("The windows of %s end before %s: %s.", stream, window_id, pruned)
+
+    def _pruned_of(self, url: str) -> str:
+        """Return what is known of pruned windows of the stream that ``url`` is below."""
+        stream_folder = "/".join(self.landing.path_of(url).split("/")[:-6])
+        try:
+            text = self._filesystem.cat_file(f"{stream_folder}/{PRUNED}")
+            return f" ({PrunedWindows.from_json(text, url)})"
+        except (OSError, ManifestError):  # only to explain what is an error anyway
+            return ""
 
     def _folder_of(self, manifest: Manifest) -> str:
         return self.landing.window_folder(manifest.stream, manifest.window.window_id)
@@ -204,9 +222,10 @@ class LandingCatalog:
         """Return the paths in ``folder`` as the storage has them now, not as an earlier listing remembered them."""
         self._filesystem.invalidate_cache()
         try:
-            return [str(path).rstrip("/") for path in self._filesystem.ls(folder, detail=False)]
+            paths = [str(path).rstrip("/") for path in self._filesystem.ls(folder, detail=False)]
         except FileNotFoundError:
             return []
+        return [path for path in paths if path != folder]  # some object stores list an empty folder in itself
 
     def _sha256(self, path: str) -> str:
         with self._filesystem.open(path, "rb") as file:

@@ -2,12 +2,14 @@
 
 ``{base}/{org}/{api}/{topic}/{subscription}/schemas/{schema_id}.avsc`` and
 ``.../windows/{yyyy}/{mm}/{dd}/{window_id}/manifest.json``, and ``.../intervals/{yyyy}/{mm}/{dd}/{interval_id}.json``.
+Beside these folders ``pruned.json``, once windows were pruned.
 Replay stores that keep their records here have them at ``{base}/positions/{key}.json``.
 Every segment is a slug, so that no name from outside can leave its folder.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 from datetime import date, datetime
@@ -17,11 +19,20 @@ from urllib.parse import urlsplit
 import fsspec
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
-from airflow_provider_sfstream.landing.storage import storage_errors
+from airflow_provider_sfstream.landing.storage import (
+    is_bucket,
+    make_folder,
+    never_remember_listings,
+    refuses_second_write,
+    storage_errors,
+)
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import slug
 
+log = logging.getLogger(__name__)
+
 MANIFEST = "manifest.json"
+PRUNED = "pruned.json"
 _DATED_ID = re.compile(r"([0-9]{8})[A-Za-z0-9_-]{0,100}")
 
 
@@ -40,6 +51,7 @@ class Landing:
                 "The landing URL carries a password, which would be written into manifests. Leave it out and give the "
                 "credentials to the storage connection."
             )
+        never_remember_listings(filesystem)
         self.filesystem = filesystem
         self.base = base.rstrip("/")
         self.url = url.rstrip("/")
@@ -93,6 +105,10 @@ class Landing:
         day = _day_of(interval_id, "an interval id")
         return f"{self.stream_folder(stream)}/intervals/{day:%Y/%m/%d}/{interval_id}.json"
 
+    def pruned_path(self, stream: Stream) -> str:
+        """Return where it is recorded which windows of the stream were pruned."""
+        return f"{self.stream_folder(stream)}/{PRUNED}"
+
     def position_path(self, key: str) -> str:
         """Return where the record of a stream's position is kept, for a replay store that keeps it in the landing.
 
@@ -126,15 +142,25 @@ class Landing:
         return self.base + url.removeprefix(self.url)
 
     def check_writable(self) -> None:
-        """Write, read and remove a small file, so that a landing that cannot be used fails before anything is drained.
+        """Write and remove a small file, so that a landing that cannot be used fails before anything is drained.
+
+        Warns of an object store that would let a second writer overwrite a manifest.
 
         :raises LandingError: naming the remedy.
         """
         path = f"{self.base}/.writable-{secrets.token_hex(8)}"
         remedy = "Check that the folder exists or may be created, and that the storage connection may write there"
         with storage_errors(f"The landing {self.url} cannot be written", remedy):
-            self.filesystem.makedirs(self.base, exist_ok=True)
-            self.filesystem.pipe_file(path, b"writable")
+            make_folder(self.filesystem, self.base)
+            if not is_bucket(self.filesystem):
+                self.filesystem.pipe_file(path, b"writable")
+            elif not refuses_second_write(self.filesystem, path):
+                log.warning(
+                    "The storage of the landing %s does not do conditional writes (If-None-Match). Two tries of a run "
+                    "that live at the same time may both write the window's manifest, and events may get lost. Update "
+                    "the storage, or choose another one.",
+                    self.url,
+                )
             self.filesystem.rm_file(path)
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.landing.columns import SCHEMA, RowGroup
 from airflow_provider_sfstream.landing.manifest import WindowFile
-from airflow_provider_sfstream.landing.storage import is_local, make_folder, sync
+from airflow_provider_sfstream.landing.storage import discard, is_local, make_folder, sync
 
 _BUFFER_BYTES = 2**20
 
@@ -51,13 +51,15 @@ class PartWriter:
 
     def abandon(self) -> None:
         """Close what is open and remove every part of this attempt, as far as the storage still allows it."""
-        for closable in (self._writer, self._file):
-            if closable is not None:
-                with suppress(Exception):
-                    closable.close()
-        for name in self._begun:
+        if self._file is not None:
             with suppress(Exception):
-                self._filesystem.rm_file(f"{self._folder}/{name}")
+                self._file.discard()
+            with suppress(Exception):
+                self._writer.close()  # after the file, which then takes its last words for nothing
+        with suppress(Exception):  # a storage that does not answer is not waited for once more with each part
+            for name in self._begun:
+                with suppress(FileNotFoundError):
+                    self._filesystem.rm_file(f"{self._folder}/{name}")
 
     def _begin_part(self) -> None:
         name = f"part-{len(self._begun):05d}-{self._attempt}.parquet"
@@ -96,21 +98,29 @@ class _CountedFile(io.RawIOBase):
         self.raw = raw
         self.size = 0
         self.digest = hashlib.sha256()
+        self._discarded = False
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self.digest.update(data)
-        self.raw.write(data)
         length = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
-        self.size += length
+        if not self._discarded:
+            self.digest.update(data)
+            self.raw.write(data)
+            self.size += length
         return length
 
     def tell(self) -> int:
         return self.size
 
+    def discard(self) -> None:
+        """Throw away what was written, and from now on what is still to come."""
+        self._discarded = True
+        discard(self.raw)
+
     def close(self) -> None:
         if not self.closed:
             super().close()
-            self.raw.close()
+            if not self._discarded:
+                self.raw.close()

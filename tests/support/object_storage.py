@@ -89,7 +89,8 @@ class ObjectStorage:
         command = [
             *_ending_with_us(), weed(), "server", f"-dir={self.folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
             "-filer", "-s3", f"-s3.config={self.folder / 'identities.json'}", "-s3.port.iceberg=0", "-s3.port.lance=0",
-            "-master.telemetry=false", "-master.electionTimeout=1s", "-master.volumeSizeLimitMB=64", "-volume.max=0", *ports,
+            "-master.telemetry=false", "-master.electionTimeout=1s", "-master.volumeSizeLimitMB=64", "-volume.max=0",
+            *ports,
         ]  # fmt: skip
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)

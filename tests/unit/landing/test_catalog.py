@@ -198,8 +198,9 @@ def test_the_first_day_is_that_of_the_oldest_window(catalog):
     for number, due in enumerate([DUE, DUE - timedelta(days=100), DUE - timedelta(days=40)]):
         catalog.write_manifest(manifest(catalog.landing, number=number, due=due))
     assert catalog.first_day(STREAM) == (DUE - timedelta(days=100)).date()
-    catalog.landing.filesystem.makedirs(f"{catalog.landing.windows_folder(STREAM)}/2019/02")
-    catalog.landing.filesystem.makedirs(f"{catalog.landing.windows_folder(STREAM)}/_temporary")
+    for folder in ("2019/02", "_temporary"):
+        catalog.landing.filesystem.makedirs(f"{catalog.landing.windows_folder(STREAM)}/{folder}")
+        catalog.landing.filesystem.pipe_file(f"{catalog.landing.windows_folder(STREAM)}/{folder}/left-behind", b"")
     assert catalog.first_day(STREAM) == date(2019, 2, 1)
 
 

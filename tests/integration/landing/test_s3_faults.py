@@ -1,0 +1,277 @@
+"""What networks and storages do to a landing on S3: nothing half is published, nothing is lost, a retry mends it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_sfstream.drain.source import EventBatch
+from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.parquet import LandedWindow, ParquetWindowWriter
+from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
+from tests.support.object_storage import BUCKET, ObjectStorage
+from tests.support.object_storage_proxy import ObjectStorageProxy
+from tests.support.scripted_source import SCHEMA
+from tests.support.windows import STREAM, batch, manifest
+
+Through = Callable[[ObjectStorageProxy], Landing]
+WINDOW_ID = manifest(Landing.from_url("memory://any")).window.window_id
+
+
+def land(landing: Landing, attempt: str = "1-aa", batches: list[EventBatch] | None = None) -> LandedWindow:
+    """Land a window of 200 small events, or of ``batches``."""
+    writer = ParquetWindowWriter(
+        landing, STREAM, WINDOW_ID, attempt=attempt, schema=lambda _: SCHEMA, row_group_rows=50
+    )
+    with writer:
+        for one in batches or [batch(first, 50) for first in range(0, 200, 50)]:
+            writer.append(one)
+        return writer.finish()
+
+
+def incompressible(megabytes: int) -> list[EventBatch]:
+    """Return batches whose window is an upload of several parts."""
+    batches = [batch(first, 50) for first in range(0, megabytes * 50, 50)]
+    return [replace(one, payloads=[os.urandom(2**20 // 50) for _ in one.payloads]) for one in batches]
+
+
+def keys(storage: ObjectStorage, landing: Landing) -> list[str]:
+    """Return what there is below the landing, by its last name."""
+    return [key.rpartition("/")[2] for key in storage.keys(landing.base.partition("/")[2]) if not key.endswith("/")]
+
+
+def uploads(storage: ObjectStorage, landing: Landing) -> list[str]:
+    prefix = landing.base.partition("/")[2]
+    return [key for key in storage.unfinished_uploads() if key.startswith(prefix)]
+
+
+class TestWriteOnce:
+    def test_a_second_writer_is_refused_and_changes_nothing(self, landing: Landing) -> None:
+        path = f"{landing.base}/once"
+        assert write_once(landing.filesystem, path, b"first")
+        assert not write_once(landing.filesystem, path, b"second")
+        assert landing.filesystem.cat_file(path) == b"first"
+
+    def test_a_write_whose_answer_was_lost_is_the_writers_own(
+        self, proxy: ObjectStorageProxy, landing_through: Through
+    ) -> None:
+        """S3's client tries again by itself, and is told that the file is there: its own."""
+        landing = landing_through(proxy)
+        proxy.lose_answer("PUT", "/once")
+        assert write_once(landing.filesystem, f"{landing.base}/once", b"mine")
+        assert [request.condition for request in proxy.requests if request.method == "PUT"] == [True, True]
+        assert not write_once(landing.filesystem, f"{landing.base}/once", b"another's")
+
+    def test_a_conflict_of_two_conditional_writes_is_tried_again(
+        self, proxy: ObjectStorageProxy, landing_through: Through
+    ) -> None:
+        """S3 answers 409 where it cannot tell yet which of two writes is the first."""
+        landing = landing_through(proxy)
+        conflict = proxy.answer("PUT", "/once", 409, "ConditionalRequestConflict", times=2)
+        assert write_once(landing.filesystem, f"{landing.base}/once", b"mine")
+        assert conflict.done == 2
+        lasting = proxy.answer("PUT", "/never", 409, "ConditionalRequestConflict", times=None)
+        with pytest.raises(OSError, match="ConditionalRequestConflict"):
+            write_once(landing.filesystem, f"{landing.base}/never", b"mine")
+        assert lasting.done == 5
+
+    def test_of_many_writers_at_once_exactly_one_wrote(
+        self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through
+    ) -> None:
+        """Answers get lost meanwhile, so that some writers must recognise their own file."""
+        landings = [landing_through(proxy) for _ in range(2)]
+        for number in range(5):
+            if number % 2:
+                proxy.lose_answer("PUT", f"/race-{number}", times=3)
+            barrier, won = threading.Barrier(8), []
+
+            def race(writer: int, number: int = number, barrier: threading.Barrier = barrier) -> None:
+                landing = landings[writer % 2]
+                barrier.wait(30)
+                if write_once(landing.filesystem, f"{landing.base}/race-{number}", b"%d" % writer):
+                    won.append(writer)  # noqa: B023 (joined before the next round)
+
+            threads = [threading.Thread(target=race, args=(writer,)) for writer in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            (winner,) = won
+            assert landings[0].filesystem.cat_file(f"{landings[0].base}/race-{number}") == b"%d" % winner
+            proxy.heal()
+
+    def test_a_storage_without_conditional_writes_is_warned_of(
+        self, landing: Landing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        landing.check_writable()
+        assert "conditional writes" not in caplog.text
+        pipe_file = landing.filesystem.pipe_file
+        monkeypatch.setattr(landing.filesystem, "pipe_file", lambda path, data, mode="": pipe_file(path, data))
+        landing.check_writable()
+        assert "does not do conditional writes (If-None-Match)" in caplog.text
+
+
+def test_a_replaced_file_is_the_old_or_the_new_one(proxy: ObjectStorageProxy, landing_through: Through) -> None:
+    landing = landing_through(proxy)
+    path = f"{landing.base}/position"
+    replace_file(landing.filesystem, path, b"old")
+    cut = proxy.cut("PUT", "/position", body_bytes=2, times=None)
+    with pytest.raises(LandingError, match="position failed"), storage_errors("Writing the position failed"):
+        replace_file(landing.filesystem, path, b"new")
+    assert cut.done > 1
+    assert landing.filesystem.cat_file(path) == b"old"
+    proxy.heal()
+    replace_file(landing.filesystem, path, b"new")
+    assert landing.filesystem.cat_file(path) == b"new"
+
+
+class TestUploads:
+    @pytest.mark.parametrize("fault", ["cut", "answer lost", "slow down"])
+    @pytest.mark.parametrize("target", ["/part-00000", "/schemas/"])
+    def test_an_upload_is_as_undisturbed_when_the_fault_passes(
+        self,
+        object_storage: ObjectStorage,
+        proxy: ObjectStorageProxy,
+        landing_through: Through,
+        target: str,
+        fault: str,
+    ) -> None:
+        landing = landing_through(proxy)
+        if fault == "cut":
+            happened = proxy.cut("PUT", target, body_bytes=100)
+        elif fault == "answer lost":
+            happened = proxy.lose_answer("PUT", target)
+        else:
+            happened = proxy.answer("PUT", target, 503, "SlowDown")
+        landed = land(landing)
+        assert happened.done == 1
+        published = LandingCatalog(landing).write_manifest(manifest(landing, landed))
+        LandingCatalog(landing).verify(published, sha256=True)
+        assert sorted(keys(object_storage, landing)) == sorted(
+            ["manifest.json", "part-00000-1-aa.parquet", next(iter(landed.schemas.values())).rpartition("/")[2]]
+        )
+
+    @pytest.mark.parametrize("size", [0, 100])
+    def test_a_small_upload_that_stays_cut_leaves_nothing_and_a_retry_mends_it(
+        self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through, size: int
+    ) -> None:
+        landing = landing_through(proxy)
+        proxy.cut("PUT", "/part-00000", body_bytes=size, times=None)
+        with pytest.raises(LandingError, match=r"could not be written.*not moved") as caught:
+            land(landing)
+        assert caught.value.retriable
+        proxy.heal()
+        assert keys(object_storage, landing) == []
+        assert land(landing, "2-bb").event_count == 200
+
+    @pytest.mark.parametrize("target", ["partNumber=2", "?uploads", "/part-00000-1-aa.parquet?uploadId"])
+    def test_a_large_upload_that_stays_cut_is_aborted(
+        self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through, target: str
+    ) -> None:
+        landing = landing_through(proxy)
+        landing.filesystem.default_block_size = 5 * 2**20
+        method, size = ("PUT", 1000) if "partNumber" in target else ("POST", 0)
+        cut = proxy.cut(method, target, body_bytes=size, times=None)
+        with pytest.raises(LandingError, match="could not be written"):
+            land(landing, batches=incompressible(12))
+        assert cut.done > 1
+        assert (keys(object_storage, landing), uploads(object_storage, landing)) == ([], [])
+
+    @pytest.mark.parametrize("heard", [True, False])
+    def test_what_a_dead_upload_left_is_aborted_by_the_retry(
+        self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through, heard: bool
+    ) -> None:
+        """The network is gone in the middle of it, so that the dying try cannot abort it, or never heard its id."""
+        landing = landing_through(proxy)
+        landing.filesystem.default_block_size = 5 * 2**20
+        if heard:
+            proxy.cut("PUT", "partNumber=2", times=None)
+            proxy.cut("DELETE", "", times=None)
+        else:
+            proxy.lose_answer("POST", "?uploads", times=None)
+        with pytest.raises(LandingError):
+            land(landing, batches=incompressible(12))
+        proxy.heal()
+        assert keys(object_storage, landing) == []
+        left = len(uploads(object_storage, landing))
+        assert left == 1 if heard else left > 1
+        catalog = LandingCatalog(landing)
+        published = catalog.write_manifest(manifest(landing, land(landing, "2-bb")))
+        assert catalog.remove_unlisted(published) == left
+        assert uploads(object_storage, landing) == []
+        catalog.verify(published, sha256=True)
+
+    def test_a_large_upload_whose_completion_was_not_heard_of_leaves_nothing(
+        self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through
+    ) -> None:
+        """The server has it whole; a try that was told otherwise takes it back, or publishes it: never half of it."""
+        landing = landing_through(proxy)
+        landing.filesystem.default_block_size = 5 * 2**20
+        lost = proxy.lose_answer("POST", "/part-00000-1-aa.parquet?uploadId")
+        try:
+            landed = land(landing, batches=incompressible(12))
+        except LandingError:
+            assert keys(object_storage, landing) == []
+        else:
+            catalog = LandingCatalog(landing)
+            catalog.verify(catalog.write_manifest(manifest(landing, landed)), sha256=True)
+        assert lost.done == 1
+        assert uploads(object_storage, landing) == []
+
+    def test_a_window_that_is_given_up_leaves_nothing(self, object_storage: ObjectStorage, landing: Landing) -> None:
+        """Closing its file would publish what was written so far."""
+        landing.filesystem.default_block_size = 5 * 2**20
+        writer = ParquetWindowWriter(
+            landing, STREAM, WINDOW_ID, attempt="1-aa", schema=lambda _: SCHEMA, row_group_rows=50
+        )
+        with pytest.raises(KeyboardInterrupt), writer:  # noqa: PT012 (what is raised is not what is tested)
+            for one in incompressible(12):
+                writer.append(one)
+            raise KeyboardInterrupt
+        assert (keys(object_storage, landing), uploads(object_storage, landing)) == ([], [])
+
+
+class TestListings:
+    def test_what_another_wrote_meanwhile_is_seen(
+        self, object_storage: ObjectStorage, landing: Landing, url: str
+    ) -> None:
+        """fsspec remembers what it listed, and would answer with it."""
+        mine, another = LandingCatalog(landing), object_storage.client()
+        mine.write_manifest(manifest(landing, land(landing)))
+        folder = landing.window_folder(STREAM, WINDOW_ID)
+        assert len(landing.filesystem.ls(folder)) == 2
+        another.put_object(Bucket=BUCKET, Key=f"{folder.partition('/')[2]}/part-late.parquet", Body=b"12345")
+        assert landing.filesystem.size(f"{folder}/part-late.parquet") == 5
+        assert len(landing.filesystem.ls(folder)) == 3
+        another.put_object(Bucket=BUCKET, Key=f"{folder.partition('/')[2]}/part-late.parquet", Body=b"123")
+        assert landing.filesystem.size(f"{folder}/part-late.parquet") == 3
+
+    def test_a_listing_that_lags_behind_hides_no_window_of_the_chain(
+        self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through
+    ) -> None:
+        landing = landing_through(proxy)
+        catalog = LandingCatalog(landing)
+        with proxy.listing_only([]):
+            first = catalog.write_manifest(manifest(landing, land(landing)))
+            second = catalog.write_manifest(
+                manifest(landing, number=1, previous=first.window.window_id),
+            )
+            assert landing.filesystem.ls(landing.base.partition("/")[0]) == []
+            assert list(catalog.chain(STREAM, second.window.window_id)) == [second, first]
+            assert catalog.write_manifest(replace(first, stop_reason="another try")) == first
+            catalog.verify(first, sha256=True)
+            assert catalog.remove_unlisted(first) == 0
+        assert list(catalog.chain(STREAM, second.window.window_id)) == [second, first]
+
+
+def test_a_bucket_that_is_not_there_is_named_and_not_created(object_storage: ObjectStorage, landing: Landing) -> None:
+    elsewhere = Landing(landing.filesystem, "laek/raw", "s3://laek/raw")
+    with pytest.raises(LandingError, match="s3://laek/raw cannot be written"):
+        elsewhere.check_writable()
+    assert "laek" not in [bucket["Name"] for bucket in object_storage.client().list_buckets()["Buckets"]]
