@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -130,9 +131,30 @@ class ReplayStore(Protocol):
         """Return the audit records of resets, oldest first. A store may keep only the most recent ones."""
         ...
 
+    def forget_windows(self, stream: Stream, window_ids: Collection[str]) -> None:
+        """Remove the record of windows whose files are about to be removed. Gaps, resets and the position stay.
+
+        Forgetting again, or windows that are not recorded, changes nothing. A store whose record of a window is its
+        manifest has nothing to do.
+
+        :raises ConfigurationError: if the position stands on one of them.
+        """
+        ...
+
     def close(self) -> None:
         """Release what the store holds open. The store may be used again afterwards."""
         ...
+
+
+def require_not_at_position(stream: Stream, position: Position, window_ids: Collection[str]) -> None:
+    """Refuse to forget the window that the next one is linked to.
+
+    :raises ConfigurationError: if it is among ``window_ids``.
+    """
+    if position.window_id in window_ids:
+        raise ConfigurationError(
+            f"{stream}: the position stands on window {position.window_id}, which has to stay. Nothing was removed."
+        )
 
 
 def require_kind(stream: Stream, window: ReplayWindow, kind: WindowKind) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -26,6 +26,7 @@ from airflow_provider_sfstream.stores.base import (
     require_kind,
     require_mark,
     require_no_window,
+    require_not_at_position,
     require_reset,
 )
 from airflow_provider_sfstream.stores.landed_windows import Head, LandedWindows, WindowCatalog
@@ -222,6 +223,10 @@ class VariableReplayStore:
     def resets(self, stream: Stream) -> list[PositionReset]:
         """Return the most recent audit records of resets (see :data:`RESETS_KEPT`), oldest first."""
         return [recorded.reset for recorded in self._load(stream).resets]
+
+    def forget_windows(self, stream: Stream, window_ids: Collection[str]) -> None:
+        """Check that the position does not stand on one of them; their manifests, which go next, are their record."""
+        require_not_at_position(stream, self._load(stream).position, window_ids)
 
     def close(self) -> None:
         """Do nothing: Variables hold nothing open."""

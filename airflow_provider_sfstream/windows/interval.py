@@ -23,6 +23,7 @@ from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.intervals import IntervalRecord, RecordedWindow, read_interval, write_interval
 from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.protocol.streams import Gap, RunIdentity, Span, Stream, window_id_for
 from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.stores.base import ReplayStore
@@ -128,11 +129,11 @@ def _gather(
         _drain_live(request, open_source, store, catalog, now)
     plan = _plan(request, store, now)
     if plan.missing and request.on_expired == "fail":
-        raise ReplayIdLostError(_lost(request, plan.missing))
+        raise ReplayIdLostError(_lost(request, plan.missing, catalog))
     drained = list(_drain_from_bus(request, plan, open_source, store, catalog, now))
     missing = _missing(request, plan, drained)
     if missing and request.on_expired == "fail":
-        raise ReplayIdLostError(_lost(request, missing))
+        raise ReplayIdLostError(_lost(request, missing, catalog))
     windows = stream_order((*plan.landed, *(each.window for each in drained if each.window.event_count)))
     return IntervalRecord(
         stream=request.stream,
@@ -256,15 +257,17 @@ def _missing(request: IntervalRequest, plan: IntervalPlan, drained: Sequence[Man
     return tuple(sorted((*plan.missing, *left)))
 
 
-def _lost(request: IntervalRequest, missing: Sequence[Span]) -> str:
+def _lost(request: IntervalRequest, missing: Sequence[Span], catalog: LandingCatalog) -> str:
     hours = retention(request.stream.topic).total_seconds() / 3600
+    pruned = read_pruned(catalog.landing, request.stream)
+    landed = "was never landed" if pruned is None else f"is not landed ({pruned})"
     return (
-        f"{request.stream}: of the interval {request.interval}, {', '.join(map(str, missing))} was never landed and "
+        f"{request.stream}: of the interval {request.interval}, {', '.join(map(str, missing))} {landed} and "
         f"can no longer be read: Salesforce keeps its events for {hours:.0f} hours, or the stream was reset. "
         'Nothing is recorded for this run. To take what there is, set on_expired="partial"; that records the gap.'
     )
 
 
 def _gap(span: Span, detected_at: datetime) -> Gap:
-    reason = f"{span} was never landed and could no longer be read, on_expired='partial'"
+    reason = f"{span} is not landed and could no longer be read, on_expired='partial'"
     return Gap(after=None, resumed_at=None, since=span.start, detected_at=detected_at, reason=reason)

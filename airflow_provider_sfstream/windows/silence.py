@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import retention
 
@@ -45,5 +46,9 @@ def _last_event_time(stream: Stream, manifest: Manifest | None, catalog: Landing
         if window.after is None:  # found aged out by this window already: it began at the earliest event, and saw none
             return manifest.started_at - retention(stream.topic)
         earlier = window.previous_window_id
-        manifest = catalog.read_manifest(stream, earlier) if earlier is not None else None
-    return None
+        if earlier is None:
+            return None
+        manifest = catalog.read_manifest(stream, earlier)
+    # Everything in a pruned window happened before it was finished, which was longer ago than any retention.
+    pruned = read_pruned(catalog.landing, stream)
+    return None if pruned is None else pruned.finished_before

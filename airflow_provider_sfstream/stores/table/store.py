@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import URL, ColumnElement, CursorResult, Engine, Select, and_, or_, select, update
+from sqlalchemy import URL, ColumnElement, CursorResult, Engine, Select, and_, delete, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
@@ -21,6 +21,7 @@ from airflow_provider_sfstream.stores.base import (
     require_kind,
     require_mark,
     require_no_window,
+    require_not_at_position,
     require_reset,
 )
 from airflow_provider_sfstream.stores.table import rows, schema
@@ -189,6 +190,18 @@ class TableReplayStore:
         """Return all audit records of resets, oldest first."""
         query = select(ResetRow).where(ResetRow.stream_key == stream.key).order_by(ResetRow.fence)
         return self._read(lambda session: [rows.reset_from_row(row) for row in session.scalars(query)])
+
+    def forget_windows(self, stream: Stream, window_ids: Collection[str]) -> None:
+        """Remove the rows of windows, in one transaction. Never of the one that the position stands on."""
+        remove = delete(WindowRow).where(WindowRow.stream_key == stream.key, WindowRow.window_id.in_(window_ids))
+
+        def step(session: Session) -> None:
+            # Locked, so that the position cannot come to stand on one of them meanwhile.
+            row = session.get(PositionRow, stream.key, with_for_update=True)
+            require_not_at_position(stream, rows.position_from_row(row), window_ids)
+            session.execute(remove.execution_options(synchronize_session=False))
+
+        self._write(stream, step)
 
     def close(self) -> None:
         """Close the connections. The store may be used again afterwards."""
