@@ -31,10 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until SIGTERM or SIGINT; return the exit status."""
     options = _parser().parse_args(arguments)
     try:
-        org = Org(options.data_dir)
+        org = Org(options.data_dir, options.host_name)
     except (DataDirectoryInUseError, OSError, ValueError) as error:
         return _complain(error)
     try:
+        if options.ca_file is not None:
+            options.ca_file.write_bytes(org.tls.ca.read_bytes())
         if options.topics is not None:
             org.load_topics(read_topics_file(options.topics))
         asyncio.run(_run(org, options))
@@ -56,9 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name in ("http", "https", "grpc", "grpc-tls"):
         parser.add_argument(f"--{name}-port", type=int, default=0, help="0 (default) takes a free one")
-    parser.add_argument(
-        "--host-name", help="the name that other machines reach it by, for the URLs it hands out (default: from --host)"
-    )
+    parser.add_argument("--host-name", help="how others reach it, for its URLs and certificate (default: from --host)")
+    parser.add_argument("--ca-file", type=Path, help="where to leave a copy of the certificate authority")
     parser.add_argument("--topics", type=Path, help="JSON or YAML file of platform events and channels to define")
     return parser
 

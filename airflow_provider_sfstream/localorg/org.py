@@ -43,10 +43,11 @@ class Org:
 
     URLs are empty until the servers listen (:meth:`listening`).
 
+    :param host_name: a name that its certificate has besides those of this machine.
     :raises DataDirectoryInUseError: if another process has the directory open.
     """
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, host_name: str | None = None) -> None:
         data_dir.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir
         self._lock = (data_dir / "lock").open("w")
@@ -56,7 +57,7 @@ class Org:
             self._lock.close()
             raise DataDirectoryInUseError(f"another local org is running on {data_dir}") from error
         self.identity = identity.load_or_create(data_dir)
-        self.tls = tls.ensure_tls_files(data_dir)
+        self.tls = tls.ensure_tls_files(data_dir, host_name)
         self.jwt_private_key_file = tls.ensure_jwt_keys(data_dir)
         self.knobs = Knobs()
         self.faults = Faults()

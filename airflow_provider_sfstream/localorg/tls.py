@@ -25,13 +25,16 @@ class TlsFiles:
     key: Path
 
 
-def ensure_tls_files(data_dir: Path) -> TlsFiles:
+def ensure_tls_files(data_dir: Path, host_name: str | None = None) -> TlsFiles:
     """Return the TLS files of ``data_dir``, making them at first start.
 
     The server certificate names ``localhost``, ``127.0.0.1`` and ``::1``. The authority's key is not kept.
+
+    :param host_name: a name or address that the certificate has besides. Where it has not, both are made anew.
     """
     files = TlsFiles(data_dir / "ca.pem", data_dir / "server.pem", data_dir / "server.key")
-    if all(path.exists() for path in (files.ca, files.certificate, files.key)):
+    names = [_general_name(name) for name in dict.fromkeys(("localhost", "127.0.0.1", "::1", host_name)) if name]
+    if all(path.exists() for path in (files.ca, files.certificate, files.key)) and _has(files.certificate, names):
         return files
     ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = _name("Local Salesforce org CA")
@@ -42,10 +45,9 @@ def ensure_tls_files(data_dir: Path) -> TlsFiles:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    addresses = [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
     server = (
         _certificate(_name("localhost"), ca_name, server_key.public_key())
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost"), *addresses]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -69,6 +71,18 @@ def ensure_jwt_keys(data_dir: Path) -> Path:
             key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo),
         )
     return private
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _has(certificate: Path, names: list[x509.GeneralName]) -> bool:
+    extensions = x509.load_pem_x509_certificate(certificate.read_bytes()).extensions
+    return set(names) <= set(extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
 
 
 def _name(common_name: str) -> x509.Name:

@@ -1,0 +1,194 @@
+"""One service of a compose file as a process of this machine: its own command, environment and health check."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+
+from tests.support.compose import Service
+from tests.support.compose_rewriting import Rewriting
+from tests.support.database_servers import unprivileged
+from tests.support.postgres import postgres_binaries
+
+_HEALTH_CHECK_SECONDS = 90
+_MARKER = "SFSTREAM_DEPLOYED_SERVICE"
+
+
+class NativeService:
+    """One service here.
+
+    :param rewritten: turns what the file says into what holds here.
+    :param paths: where the folders of its container are, by their names in it.
+    :param folder: for its home and its log.
+    :param others: variables that its environment has besides.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        rewritten: Rewriting,
+        paths: Mapping[str, Path],
+        folder: Path,
+        others: Mapping[str, str],
+    ) -> None:
+        self.service = service
+        self.log = folder / "log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._folder, self._paths, self._rewritten = folder, paths, rewritten
+        self._mark = f"{service.name}-{uuid4().hex}"
+        home, temporary = folder / "home", folder / "tmp"
+        for path in (home, temporary):
+            path.mkdir(parents=True)
+        self.environment = {
+            "PATH": _path(),
+            "HOME": str(home),
+            "AIRFLOW_HOME": str(home),
+            "HOSTNAME": socket.gethostname(),
+            "LANG": "C.UTF-8",
+            "TMPDIR": str(temporary),
+            _MARKER: self._mark,
+            **others,
+            **{name: rewritten(value) for name, value in service.environment.items()},
+        }
+        program, *arguments = service.command[2:] if service.command[0].endswith("dumb-init") else service.command
+        self.command = [program, *map(rewritten, arguments)]
+        if service.image.startswith("postgres:"):
+            self._make_postgres(rewritten)
+
+    def launch(self) -> None:
+        """Start its command. What a former process left is none of its business."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=self.environment,
+                cwd=self._folder,
+                start_new_session=True,
+            )
+
+    def is_running(self) -> bool:
+        """Return whether its process runs."""
+        return self.process is not None and self.process.poll() is None
+
+    def is_healthy(self) -> bool:
+        """Run its health check once."""
+        check = self.service.healthcheck
+        assert check is not None, f"{self.service.name} has no health check"
+        program, *arguments = ("sh", "-c", check) if isinstance(check, str) else check
+        with self.log.open("ab") as log:
+            try:
+                ended = subprocess.run(
+                    [program, *map(self._rewritten, arguments)],
+                    env=self.environment,
+                    cwd=self._folder,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    timeout=_HEALTH_CHECK_SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return False
+        return ended.returncode == 0 and self.is_running()
+
+    def runs(self, argument: str) -> bool:
+        """Return whether a process with an argument runs in it."""
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):
+                if argument in process.cmdline():
+                    return True
+        return False
+
+    def kill(self) -> None:
+        """End everything in it at once, as its container's end does."""
+        while found := self._processes():
+            for process in found:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            psutil.wait_procs(found, timeout=30)
+        if self.process is not None:
+            self.process.wait(30)
+
+    def end(self) -> None:
+        """Ask it to end, as ``docker compose stop`` does, and wait."""
+        if self.process is not None and self.is_running():
+            self.process.send_signal(signal.SIGINT if self.service.image.startswith("postgres:") else signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(30)
+        self.kill()
+
+    def log_tail(self, characters: int = 3000) -> str:
+        """Return the last of what it wrote."""
+        return self.log.read_text(errors="replace")[-characters:] if self.log.exists() else ""
+
+    def _processes(self) -> list[psutil.Process]:
+        found = {}
+        if self.process is not None and self.process.poll() is None:
+            with contextlib.suppress(psutil.Error):
+                leader = psutil.Process(self.process.pid)
+                found = {one.pid: one for one in (leader, *leader.children(recursive=True))}
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get(_MARKER) == self._mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found[process.pid] = process
+        return list(found.values())
+
+    def _make_postgres(self, rewritten: Rewriting) -> None:
+        """Do what the image's entrypoint does: an empty cluster, then the scripts over the socket, then the server."""
+        binaries = postgres_binaries()
+        assert binaries is not None, "no PostgreSQL server binaries"
+        prefix, owner = unprivileged("postgres")
+        data, scripts = (self._paths[path] for path in ("/var/lib/postgresql/data", "/docker-entrypoint-initdb.d"))
+        sockets = self._paths["/var/run/postgresql"]
+        password = self._folder / "password"
+        password.write_text(self.environment["POSTGRES_PASSWORD"])
+        for path in (data, sockets, password):
+            os.chown(path, owner.pw_uid, owner.pw_gid)
+        user = self.environment["POSTGRES_USER"]
+
+        def run(*command: str | Path) -> None:
+            subprocess.run(
+                [*prefix, *command], check=True, env=self.environment, cwd=data, timeout=120, stdout=subprocess.DEVNULL
+            )
+
+        run("initdb", "-D", data, "-U", user, "-A", "scram-sha-256", "--auth-local=trust", "--pwfile", password)
+        port = rewritten("5432")
+        settings = ["-c", f"port={port}", "-c", f"unix_socket_directories={sockets}"]
+        self.environment |= {"PGHOST": str(sockets), "PGPORT": port}
+        alone = " ".join([*settings, "-c listen_addresses=''"])
+        run("pg_ctl", "-D", data, "-w", "-o", alone, "-l", sockets / "log", "start")
+        try:
+            for script in sorted(scripts.glob("*.sh")):
+                run("bash", script)
+        finally:
+            run("pg_ctl", "-D", data, "-w", "-m", "fast", "stop")
+        self.command = [*prefix, *self.command, "-D", str(data), *settings, "-c", "listen_addresses=127.0.0.1"]
+
+
+def copied(source: Path, target: Path, changed: Callable[[Path, str], str]) -> None:
+    """Copy a mounted folder of the repository, the text of each file changed, given its path."""
+    for path in source.rglob("*"):
+        if path.is_file() and path.suffix != ".pyc":
+            copy = target / path.relative_to(source)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_text(changed(path, path.read_text()))
+            shutil.copymode(path, copy)
+
+
+def _path() -> str:
+    """Return where images have their commands: this Python's, PostgreSQL's, then the system's."""
+    binaries = postgres_binaries()
+    return os.pathsep.join(
+        [str(Path(sys.executable).parent), *([str(binaries)] if binaries else []), os.environ["PATH"]]
+    )
