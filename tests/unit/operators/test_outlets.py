@@ -18,7 +18,16 @@ WATCHED = salesforce_topic_asset(TOPIC)
 RARELY = salesforce_topic_asset(TOPIC, min_events=100)
 LANDED = landed_stream_asset("salesforce_default", TOPIC, "airflow")
 RESULT = dict.fromkeys(
-    ("window_id", "manifest_url", "event_count", "payload_bytes", "first_event_time", "last_event_time", "stream")
+    (
+        "window_id",
+        "manifest_url",
+        "event_count",
+        "payload_bytes",
+        "first_event_time",
+        "last_event_time",
+        "gap",
+        "stream",
+    )
 ) | {"through": "01", "stop_reason": "max_events"}
 
 
