@@ -119,7 +119,8 @@ class DrainReplayWindowOperator(BaseOperator):
         everything as it is; ``"partial"`` gives what there is and records a gap. (templated)
     :param advance: ``"automatic"`` moves the position once the manifest is written; ``"manual"`` leaves that to
         :class:`~airflow_provider_sfstream.operators.replay_position.CommitReplayPositionOperator`.
-    :param skip_if_empty: mark the task skipped when its windows have no events, so that downstream tasks are too.
+    :param skip_if_empty: mark the task skipped when its windows have no events, so that downstream tasks are too;
+        not where events were lost.
     :param min_events: wait until this many events follow the position before draining. 0: drain at once what is
         there. ``None``: 1 if ``deferrable=True`` is given here, else 0.
     :param max_wait: with fewer than ``min_events``, drain once the oldest of them is this old (seconds or timedelta).
@@ -366,7 +367,7 @@ class DrainReplayWindowOperator(BaseOperator):
         log_interval(outcome, drain.stream)
         result = interval_summary(outcome, drain.stream, drain.catalog.landing.url)
         self._assets.tell(result, context)
-        if self.skip_if_empty and not result["event_count"]:
+        if self.skip_if_empty and not result["event_count"] and not result["missing"]:
             raise AirflowSkipException(f"There are no events on {self.topic} in {outcome.interval}.")
         return result
 
@@ -392,6 +393,6 @@ class DrainReplayWindowOperator(BaseOperator):
         result = summary(outcome, landing_url)
         log_window(result)
         self._assets.tell(result, context)
-        if self.skip_if_empty and not result["event_count"]:
+        if self.skip_if_empty and not result["event_count"] and not result["gap"]:
             raise AirflowSkipException(f"No new events on {self.topic}; window {result['window_id']} is empty.")
         return result

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
@@ -141,6 +141,19 @@ def test_a_new_address_of_the_same_org_is_the_same_stream(
     set_connection(monkeypatch, "salesforce_default", **elsewhere)
     assert drain()["event_count"] == 2
     assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
+
+
+def test_a_loss_is_not_skipped_as_nothing_new(org: LocalOrg, drain: Drain) -> None:
+    publish(org, 3)
+    drain()
+    org.fault("reset_stream", topic=TOPIC)
+    window = drain(on_invalid_replay="earliest", skip_if_empty=True)
+    assert window["event_count"] == 0
+    assert window["gap"]["after"] is not None
+    publish(org, 1)
+    assert drain(on_invalid_replay="earliest")["event_count"] == 1
+    with pytest.raises(AirflowSkipException):
+        drain(skip_if_empty=True)
 
 
 def test_an_org_whose_stream_was_reset(org: LocalOrg, drain: Drain) -> None:
