@@ -27,6 +27,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     f"{_PACKAGE}.operators.drain_replay_window",
                     f"{_PACKAGE}.operators.managed_event_subscription",
+                    f"{_PACKAGE}.operators.prune_replay_windows",
                     f"{_PACKAGE}.operators.refresh_dirty_records",
                     f"{_PACKAGE}.operators.replay_position",
                     f"{_PACKAGE}.operators.restore_replay_position",

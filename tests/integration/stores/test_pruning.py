@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError, ReplayIdLostError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.protocol.streams import Span, Stream
 from airflow_provider_sfstream.stores.base import Position
@@ -22,12 +25,15 @@ from tests.support.pruning import DAY, DailyWindows, day
 from tests.support.replay_stores import StoreUnderTest, landing_store, new_stream, run_at, table_store, variable_store
 
 
-@pytest.fixture(params=["variables", "table"])
+@pytest.fixture(params=["variables", "table", "memory"])
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> StoreUnderTest:
-    """A store whose records are the manifests, and one that has its own."""
+    """A store whose records are the manifests, one that has its own, and one beside a landing that is not local."""
     if request.param == "variables":
         return variable_store(tmp_path / "landing")
-    return table_store(tmp_path / "landing", f"sqlite:///{tmp_path}/positions.db")
+    under_test = table_store(tmp_path / "landing", f"sqlite:///{tmp_path}/positions.db")
+    if request.param == "memory":
+        under_test.catalog = LandingCatalog(Landing.from_url(f"memory://landing-{secrets.token_hex(4)}"))
+    return under_test
 
 
 def test_old_windows_go_and_the_rest_is_as_before(under_test: StoreUnderTest) -> None:
@@ -55,15 +61,16 @@ def test_old_windows_go_and_the_rest_is_as_before(under_test: StoreUnderTest) ->
     assert windows.land(10) in windows.recorded()
 
 
-def test_empty_folders_of_days_go_too(either: StoreUnderTest) -> None:
-    windows = DailyWindows(either, days=10)
-    landing = either.catalog.landing
+def test_empty_folders_of_days_go_too(tmp_path: Path) -> None:
+    windows = DailyWindows(variable_store(tmp_path / "landing"), days=10)
+    catalog = windows.under_test.catalog
+    landing = catalog.landing
     assert Path(landing.day_folder(windows.stream, day(1).date())).is_dir()
 
     windows.prune(today=10.5, older_than=5)
 
     assert not Path(landing.day_folder(windows.stream, day(1).date())).exists()
-    assert either.catalog.first_day(windows.stream) == day(6).date()
+    assert catalog.first_day(windows.stream) == day(6).date()
 
 
 @pytest.mark.parametrize("after", [False, True])

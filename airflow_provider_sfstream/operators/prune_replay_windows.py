@@ -1,0 +1,172 @@
+"""Remove landed windows that nobody needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.operators._parts import (
+    airflow_errors,
+    check_choice,
+    check_positive,
+    open_landing,
+    run_identity,
+)
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.topics import Topic
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_sfstream.windows.pruning import PruneOutcome
+
+
+class PruneReplayWindowsOperator(BaseOperator):
+    """Remove the landed windows of a stream that are older than ``older_than``: files, manifests and records.
+
+    Oldest first, and never across one that stays: what is left are the newest windows of the stream, without a hole.
+    The window that the position stands on stays, and what the replicas and event logs named here have yet to read.
+    What is removed cannot be had again: a backfill of its time fails, and says so. Safe to retry and to kill; nothing
+    is contacted where the Salesforce connection gives ``organization_id``. Let one run at a time prune a stream
+    (``max_active_runs=1``).
+
+    The XCom result has ``windows``, ``events`` and ``bytes`` removed (with ``dry_run``: that would be),
+    ``first_window`` and ``last_window``, and ``kept`` old windows with ``kept_because``, the reason.
+
+    :param topic: the stream's topic. (templated)
+    :param landing_url: the landing that the stream was drained to. (templated)
+    :param older_than: how long ago a window has to have been finished; four days at least. Give more than the DAGs that
+        read windows may ever be late, and than any backfill reaches back.
+    :param replica_urls: the ``output_url`` of every replica that is made from the stream. Windows that one of them has
+        not applied stay, and all if it has none yet. (templated)
+    :param event_log_urls: the ``output_url`` of event logs: windows with events of which one has no row stay.
+        (templated)
+    :param output_conn_id: Airflow connection with which the worker reads those folders, where it needs one. (templated)
+    :param keep_last: how many of the newest live windows stay, however old.
+    :param dry_run: only say what would be removed.
+    :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param api: the stream's API, as the drain has it.
+    :param subscription: the stream's subscription; of a managed one its developer name or ID. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
+    :param replay_store: as given to the drain: ``"variable"``, ``"table"`` or ``"landing"``.
+    :param replay_store_conn_id: database of the table store. (templated)
+    :raises ConfigurationError: at construction, if an argument is unusable.
+    """
+
+    template_fields: Sequence[str] = (
+        "topic",
+        "landing_url",
+        "replica_urls",
+        "event_log_urls",
+        "output_conn_id",
+        "salesforce_conn_id",
+        "subscription",
+        "landing_conn_id",
+        "replay_store_conn_id",
+    )
+    ui_color = "#f8e5d8"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        landing_url: str,
+        older_than: timedelta,
+        replica_urls: Sequence[str] = (),
+        event_log_urls: Sequence[str] = (),
+        output_conn_id: str | None = None,
+        keep_last: int = 1,
+        dry_run: bool = False,
+        salesforce_conn_id: str = "salesforce_default",
+        api: Literal["pubsub", "streaming"] | None = None,
+        subscription: str = "airflow",
+        landing_conn_id: str | None = None,
+        replay_store: ReplayStoreKind = "variable",
+        replay_store_conn_id: str = "sfstream_replay_store",
+        **kwargs: Any,
+    ) -> None:
+        from airflow_provider_sfstream.windows.pruning import check_age
+
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.landing_url = landing_url
+        self.older_than = older_than
+        self.replica_urls = replica_urls
+        self.event_log_urls = event_log_urls
+        self.output_conn_id = output_conn_id
+        self.keep_last = keep_last
+        self.is_dry_run = dry_run  # dry_run is a method of operators
+        self.salesforce_conn_id = salesforce_conn_id
+        self.api = api
+        self.subscription = subscription
+        self.landing_conn_id = landing_conn_id
+        self.replay_store = replay_store
+        self.replay_store_conn_id = replay_store_conn_id
+        check_age(older_than)
+        check_positive(keep_last=keep_last)
+        check_choice("replay_store", replay_store, ("variable", "table", "landing"))
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Remove the windows; return how many, and why older ones stay."""
+        from airflow_provider_sfstream.operators._readers import Readers
+        from airflow_provider_sfstream.windows.pruning import PruneRequest, prune_windows
+
+        with airflow_errors():
+            topic = Topic.parse(self.topic, self.api)
+            replicas = _urls("replica_urls", self.replica_urls)
+            event_logs = _urls("event_log_urls", self.event_log_urls)
+            catalog = open_landing(self.landing_url, self.landing_conn_id)
+            store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
+            org_id = event_hook(topic.api, self.salesforce_conn_id).known_org_id
+            stream = Stream(org_id, topic.api, topic.name, self.subscription)
+            readers = Readers.of(stream, replicas, event_logs, self.output_conn_id)
+            request = PruneRequest(
+                stream=stream,
+                older_than=self.older_than,
+                keep_last=self.keep_last,
+                needed=readers.needed,
+                still_needed=readers.still_needed,
+                dry_run=self.is_dry_run,
+            )
+            outcome = prune_windows(request, store=store, catalog=catalog, pruned_by=str(run_identity(context)))
+        return self._summary(stream, outcome)
+
+    def _summary(self, stream: Stream, outcome: PruneOutcome) -> dict[str, Any]:
+        removed = outcome.removed
+        summary = {
+            "stream": dict(vars(stream)),
+            "dry_run": self.is_dry_run,
+            "windows": len(removed),
+            "events": sum(window.event_count for window in removed),
+            "bytes": sum(window.bytes for window in removed),
+            "first_window": removed[0].window_id if removed else None,
+            "last_window": removed[-1].window_id if removed else None,
+            "kept": outcome.kept,
+            "kept_because": outcome.kept_because,
+        }
+        self.log.info(
+            "%s: %s %d windows with %d events, %d bytes (%s to %s).",
+            stream,
+            "would remove" if self.is_dry_run else "removed",
+            *(summary[name] for name in ("windows", "events", "bytes", "first_window", "last_window")),
+        )
+        if outcome.kept:
+            self.log.warning("%s: %d windows as old stay: %s.", stream, outcome.kept, outcome.kept_because)
+        return summary
+
+
+def _urls(argument: str, urls: Any) -> tuple[str, ...]:
+    """Return the URLs of an argument, which may be one text.
+
+    :raises ConfigurationError: if something else is among them. A reader that is not known is not protected.
+    """
+    given = (urls,) if isinstance(urls, str) else tuple(urls or ())
+    if not all(isinstance(url, str) and url.strip() for url in given):
+        raise ConfigurationError(f"{argument}={urls!r} is not a list of URLs. Nothing was removed.")
+    return given

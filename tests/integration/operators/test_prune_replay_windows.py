@@ -1,0 +1,184 @@
+"""The operator that prunes: a replica and an event log beside a landing, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.operators.prune_replay_windows import PruneReplayWindowsOperator
+from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
+from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Snapshot, StreamState
+from airflow_provider_sfstream.stores.table import TableReplayStore
+from tests.support.pruning import DailyWindows, day
+from tests.support.replay_stores import StoreUnderTest
+from tests.support.tasks import context_for, set_connection
+
+ORG = "00D000000000001EAA"
+TOPIC = "/data/AccountChangeEvent"
+FIRST = (datetime.now(UTC) - day(0)).days - 40
+"""The day, by the tests' calendar, on which the first window was drained: forty before today."""
+
+
+@pytest.fixture
+def windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DailyWindows]:
+    database = tmp_path / "replay.db"
+    extra = {"organization_id": ORG, "consumer_key": "key", "consumer_secret": "word", "domain": "nowhere"}
+    set_connection(monkeypatch, "salesforce_default", conn_type="salesforce", extra=extra)
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(database))
+    catalog = LandingCatalog(Landing.from_url(str(tmp_path / "landing")))
+    under_test = StoreUnderTest(lambda: TableReplayStore(f"sqlite:///{database}"), catalog)
+    yield DailyWindows(under_test, days=8, first=FIRST, stream=Stream(ORG, "pubsub", TOPIC))
+    under_test.store.close()
+
+
+Prune = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def prune(windows: DailyWindows, tmp_path: Path) -> Prune:
+    def execute(**arguments: Any) -> dict[str, Any]:
+        given = {"topic": TOPIC, "older_than": timedelta(days=20), "replay_store": "table", **arguments}
+        operator = PruneReplayWindowsOperator(task_id="prune", landing_url=str(tmp_path / "landing"), **given)
+        return operator.execute(context_for("prune"))
+
+    return execute
+
+
+def make_replica(output: Path, stream: Stream, last: ReplayWindow, *held: ReplayWindow) -> str:
+    """Write the snapshot of a replica that has applied the windows up to ``last``, but for those it holds back."""
+
+    def applied(window: ReplayWindow) -> AppliedWindow:
+        return AppliedWindow(window.window_id, window.manifest_url, 1, window.event_count)
+
+    state = StreamState(**vars(stream), last=applied(last), through=None, held=tuple(map(applied, held)))
+    snapshots = output / "_sfstream/replica/snapshots"
+    snapshots.mkdir(parents=True)
+    number = len(list(snapshots.iterdir())) + 1
+    text = Snapshot(number - 1).next({"s": state}, {}, datetime(2026, 1, 1, tzinfo=UTC)).to_json()
+    (snapshots / f"{number:012d}.json").write_text(text)
+    return str(output)
+
+
+def test_old_windows_are_removed_and_counted(windows: DailyWindows, prune: Prune) -> None:
+    would = prune(dry_run=True)
+    assert (would["dry_run"], would["windows"]) == (True, 7)
+    assert windows.recorded() == windows.live
+
+    result = prune()
+
+    assert result == {
+        "stream": vars(windows.stream),
+        "dry_run": False,
+        "windows": 7,
+        "events": 14,
+        "bytes": 700,
+        "first_window": windows.live[0].window_id,
+        "last_window": windows.live[6].window_id,
+        "kept": 1,
+        "kept_because": f"window {windows.live[7].window_id} is among the last 1",
+    }
+    assert windows.recorded() == windows.live[7:]
+    windows.check()
+    assert prune()["windows"] == 0
+
+
+def test_what_a_replica_has_not_applied_stays(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+    ahead = make_replica(tmp_path / "ahead", windows.stream, windows.live[5])
+    behind = make_replica(tmp_path / "behind", windows.stream, windows.live[4], windows.live[3], windows.live[4])
+
+    result = prune(replica_urls=[ahead, behind])
+
+    assert windows.recorded() == windows.live[3:]
+    assert result["kept_because"] == f"the replica at {behind} stands on window {windows.live[3].window_id}"
+    assert prune(replica_urls=ahead)["windows"] == 2
+    assert windows.recorded() == windows.live[5:]
+
+
+def test_a_replica_that_has_not_begun_needs_all(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+    other = Stream(ORG, "pubsub", TOPIC, "another")
+    urls = [str(tmp_path / "nothing"), make_replica(tmp_path / "another", other, windows.live[7])]
+
+    for url in urls:
+        result = prune(replica_urls=[url])
+        assert result["windows"] == 0
+        assert result["kept_because"] == f"the replica at {url} has no window of the stream yet"
+
+    assert windows.recorded() == windows.live
+
+
+def test_a_replica_of_another_landing_stops_it(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+    strange = DailyWindows(windows.under_test, days=1, first=FIRST + 9, stream=Stream(ORG, "pubsub", TOPIC, "other"))
+    url = make_replica(tmp_path / "replica", windows.stream, strange.live[0])
+
+    with pytest.raises(AirflowFailException, match=f"{strange.live[0].window_id}.*landing"):
+        prune(replica_urls=[url])
+
+    assert windows.recorded() == windows.live
+
+
+def test_what_an_event_log_has_no_row_of_stays(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def write(window: ReplayWindow, table: str = "AccountChangeEvent", part: str = "") -> None:
+        assert window.first_event_time is not None
+        dated = "" if table == "_quarantine" else f"event_date={window.first_event_time.date()}"
+        (log / table / dated / f"window_id={window.window_id}{part}").mkdir(parents=True)
+
+    result = prune(event_log_urls=[str(log)])
+    assert (result["windows"], windows.recorded()) == (0, windows.live)
+
+    write(windows.live[0])
+    write(windows.live[1], part=".20261120T000000.000000Z-20261120T010000.000000Z")
+    write(windows.live[2], "_quarantine")
+    write(windows.live[4])
+    (log / "AccountChangeEvent/_sfstream").mkdir()
+
+    result = prune(event_log_urls=str(log))
+
+    assert windows.recorded() == windows.live[3:]
+    assert result["kept_because"] == f"the event log at {log} has no row of window {windows.live[3].window_id}"
+
+
+def test_windows_without_events_need_no_row(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+    stream = Stream(ORG, "pubsub", TOPIC, "quiet")
+    quiet = DailyWindows(windows.under_test, days=0, stream=stream)
+    for number in range(FIRST, FIRST + 5):
+        quiet.land(number, events=None)
+
+    assert prune(subscription="quiet", event_log_urls=[str(tmp_path / "log")])["windows"] == 4
+    assert windows.recorded() == windows.live
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"older_than": timedelta(days=3)},
+        {"older_than": 30},
+        {"keep_last": 0},
+        {"replay_store": "file"},
+    ],
+)
+def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, Any]) -> None:
+    given = {"older_than": timedelta(days=30), **arguments}
+    with pytest.raises(ConfigurationError, match=next(iter(arguments))):
+        PruneReplayWindowsOperator(task_id="prune", topic=TOPIC, landing_url="s3://lake", **given)
+
+
+def test_readers_that_cannot_be_told_stop_it(windows: DailyWindows, prune: Prune) -> None:
+    with pytest.raises(AirflowFailException, match="replica_urls"):
+        prune(replica_urls=["", "s3://lake/replica"])
+    assert windows.recorded() == windows.live
+
+
+def test_the_store_of_another_kind_stops_it(windows: DailyWindows, prune: Prune) -> None:
+    with pytest.raises(AirflowFailException, match="nothing of this stream"):
+        prune(replay_store="landing")
+    assert windows.recorded() == windows.live
