@@ -1,0 +1,107 @@
+"""Small files through Hadoop: on local files, and on a bucket whose files are behind the link of a mount table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
+
+
+@pytest.fixture(params=["file", "s3a"])
+def base(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "file":
+        yield f"{tmp_path.as_uri()}/lake"
+        return
+    bucket, configuration = f"bucket-{uuid4().hex}", spark._jsc.hadoopConfiguration()
+    settings = {
+        "fs.s3a.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
+        f"fs.viewfs.mounttable.{bucket}.link./lake": tmp_path.as_uri(),
+    }
+    for name, value in settings.items():
+        configuration.set(name, value)
+    yield f"s3a://{bucket}/lake"
+    for name in settings:
+        configuration.unset(name)
+
+
+def test_a_file_is_created_once_and_replaced_as_a_whole(spark: Any, base: str, tmp_path: Path) -> None:
+    files, url = HadoopFiles(spark), f"{base}/below/here.json"
+    with pytest.raises(FileNotFoundError):
+        files.read_text(url)
+    files.create_text(url, "first")
+    with pytest.raises(FileExistsError):
+        files.create_text(url, "second")
+    assert files.read_text(url) == "first"
+    files.replace_text(url, "third, ä")
+    files.replace_text(f"{base}/below/there.json", "new")
+    assert files.read_text(url) == "third, ä"
+    assert files.file_names(f"{base}/below") == ["here.json", "there.json"]
+    assert sorted(path.name for path in tmp_path.rglob("*.json") if not path.name.startswith(".")) == [
+        "here.json",
+        "there.json",
+    ]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_object_is_never_renamed_and_its_store_decides(spark: Any, tmp_path: Path, known: bool) -> None:
+    path = spark._jvm.org.apache.hadoop.fs.Path(f"{tmp_path.as_uri()}/object.json")
+    filesystem = Bucket(path.getFileSystem(spark._jsc.hadoopConfiguration()), knows_conditions=known)
+    HadoopFiles(spark)._put(path, filesystem, "first", overwrite=False)
+    assert filesystem.demanded == (["fs.option.create.conditional.overwrite"] if known else [])
+    with pytest.raises(Exception, match="FileAlreadyExistsException"):
+        HadoopFiles(spark)._put(path, filesystem, "second", overwrite=False)
+    HadoopFiles(spark)._put(path, filesystem, "third", overwrite=True)
+    assert (tmp_path / "object.json").read_text() == "third"
+
+
+def test_of_many_jobs_one_creates(spark: Any, base: str) -> None:
+    def create(number: int) -> bool:
+        try:
+            HadoopFiles(spark).create_text(f"{base}/snapshots/1.json", str(number))
+        except FileExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        created = list(pool.map(create, range(8)))
+    assert created.count(True) >= 1
+    winners = {str(number) for number, wrote in enumerate(created) if wrote}
+    assert HadoopFiles(spark).read_text(f"{base}/snapshots/1.json") in winners
+
+
+class Bucket:
+    """A local file system that says of itself whether it knows conditional creates, and notes which are demanded."""
+
+    def __init__(self, filesystem: Any, *, knows_conditions: bool) -> None:
+        self._filesystem, self._knows_conditions = filesystem, knows_conditions
+        self.demanded: list[str] = []
+
+    def hasPathCapability(self, path: Any, capability: str) -> bool:  # noqa: N802 (Hadoop's name)
+        return self._knows_conditions
+
+    def createFile(self, path: Any) -> Any:  # noqa: N802 (Hadoop's name)
+        return _Builder(self._filesystem.createFile(path), self.demanded)
+
+
+class _Builder:
+    def __init__(self, builder: Any, demanded: list[str]) -> None:
+        self._builder, self._demanded = builder, demanded
+
+    def overwrite(self, value: bool) -> _Builder:
+        return _Builder(self._builder.overwrite(value), self._demanded)
+
+    def recursive(self) -> _Builder:
+        return _Builder(self._builder.recursive(), self._demanded)
+
+    def must(self, option: str, value: bool) -> _Builder:
+        self._demanded.append(option)
+        return self
+
+    def build(self) -> Any:
+        return self._builder.build()
