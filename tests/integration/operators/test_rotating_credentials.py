@@ -184,6 +184,29 @@ def test_a_drain_under_way_goes_on_with_what_the_connection_has_by_then(
     assert not any(value in caplog.text for value in values if value)
 
 
+def test_a_drain_of_the_streaming_api_does_too(
+    org: LocalOrg, connect: Any, store: Any, tmp_path: Path, monkeypatch: Any, caplog: Any
+) -> None:
+    channel = "/u/notifications/Orders"
+    org.generic_channel(channel)
+    org.publish(channel, [{"payload": str(number)} for number in range(EVENTS)])
+    org.knobs(cometd_batch_events=50)
+    connect({})
+
+    def rotate() -> None:
+        connect(ClientSecret().rotated(org))
+        org.revoke()
+
+    in_the_middle(monkeypatch, rotate)
+    drain = DrainReplayWindowOperator(
+        task_id="drain", topic=channel, landing_url=str(tmp_path / "lake"), replay_store="table", idle_timeout=1.0
+    )
+    assert drain.execute(context_for("drain"))["event_count"] == EVENTS
+    landed = landed_replay_ids(tmp_path / "lake", Stream(org.org_id, "streaming", channel))
+    assert landed == [event["replay_id"] for event in org.record(channel)]
+    assert "logging in with the credentials as the connection has them now" in caplog.text
+
+
 SECRET_FIELDS = ("consumer_secret", "private_key", "refresh_token", "access_token")
 
 
