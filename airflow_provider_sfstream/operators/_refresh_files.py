@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.landing.storage import storage_errors
+from airflow_provider_sfstream.landing.storage import make_folder, storage_errors
+from airflow_provider_sfstream.operators._storage import storage_path
 from airflow_provider_sfstream.spark.refresh_document import FILE_NAME, FOLDER
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ class RefreshFiles:
     def publish(self, document: RefreshDocument) -> None:
         """Write the document, after all files that it names."""
         with storage_errors(f"{self.url} cannot be written", _REMEDY):
-            self._path(self._folder).mkdir(parents=True, exist_ok=True)
-            self._path(self.url).write_text(document.to_json())
+            path = self._path(self.url)
+            make_folder(path.fs, path.parent.path)
+            path.write_text(document.to_json())
 
     def dirty_rows(self, dirty_list: str | None) -> Iterator[tuple[str, int]]:
         """Yield the id and the sequence of each dirty row of a table.
@@ -78,7 +80,7 @@ class RefreshFiles:
         """Write one file; return the first line of the next one."""
         path = self._path(f"{self._folder}/{name}")
         with storage_errors(f"{path} cannot be written", _REMEDY):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.fs, path.parent.path)
             with path.open("w", encoding="ascii") as file:
                 file.write(first)
                 for written, line in enumerate(lines, 1):
@@ -88,6 +90,4 @@ class RefreshFiles:
         return None
 
     def _path(self, url: str) -> Any:
-        from airflow.sdk import ObjectStoragePath
-
-        return ObjectStoragePath(url, conn_id=self._conn_id)
+        return storage_path(url, self._conn_id)

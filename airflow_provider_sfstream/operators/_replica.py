@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from airflow_provider_sfstream.operators._storage import storage_path
+
 if TYPE_CHECKING:
     from airflow_provider_sfstream.spark.replica_snapshots import Snapshot
 
@@ -18,14 +20,11 @@ class WorkerFiles:
         self._conn_id = conn_id
 
     def read_text(self, url: str) -> str:
-        from airflow.sdk import ObjectStoragePath
-
-        return ObjectStoragePath(url, conn_id=self._conn_id).read_text()
+        text: str = storage_path(url, self._conn_id).read_text()
+        return text
 
     def file_names(self, url: str) -> list[str]:
-        from airflow.sdk import ObjectStoragePath
-
-        folder = ObjectStoragePath(url, conn_id=self._conn_id)
+        folder = storage_path(url, self._conn_id)
         return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 

@@ -1,0 +1,228 @@
+"""Drains from a local org to S3 through an Airflow connection: faults in the middle end as if there had been none."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.operators._parts import open_landing
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.protocol.streams import Stream
+from tests.integration.landing.conftest import IMPATIENT, connect
+from tests.support.localorg import LocalOrg
+from tests.support.object_storage import BUCKET, ObjectStorage
+from tests.support.object_storage_proxy import ObjectStorageProxy
+from tests.support.tasks import context_for, set_connection
+
+TOPIC = "/event/Order__e"
+NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+@pytest.fixture(scope="module")
+def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    """An org with 150 events, 50 in each of the hours from four to two hours ago."""
+    with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
+        local_org.define("Order__e", Number__c="double")
+        times = [NOW - timedelta(hours=hours) + timedelta(minutes=n) for hours in (4, 3, 2) for n in range(50)]
+        local_org.publish(
+            TOPIC, [{"Number__c": float(n), "CreatedDate": time.isoformat()} for n, time in enumerate(times)]
+        )
+        yield local_org
+
+
+class Drains:
+    """Drains of one landing and one replay store, and what they landed."""
+
+    def __init__(self, org: LocalOrg, url: str, connection_id: str, replay_store: str) -> None:
+        self.stream = Stream(org.org_id, "pubsub", TOPIC)
+        self._arguments = {
+            "topic": TOPIC, "landing_url": url, "landing_conn_id": connection_id, "replay_store": replay_store,
+            "idle_timeout": 1.0,
+        }  # fmt: skip
+
+    def run(self, number: int, try_number: int = 1, **arguments: Any) -> dict[str, Any]:
+        """Drain at most 60 events as run ``number``."""
+        return self.execute(context_for("drain", f"run-{number}", try_number), max_events=60, **arguments)
+
+    def hour(self, hours_ago: int, run_type: str, try_number: int = 1, **arguments: Any) -> dict[str, Any]:
+        """Give the hour that began then, as a run of this type."""
+        interval = {
+            "data_interval_start": NOW - timedelta(hours=hours_ago),
+            "data_interval_end": NOW - timedelta(hours=hours_ago - 1),
+        }
+        run_id = f"{run_type}-{hours_ago}"
+        return self.execute(
+            context_for("drain", run_id, try_number, run_type=run_type, **interval), mode="interval", **arguments
+        )
+
+    def execute(self, context: Any, **arguments: Any) -> dict[str, Any]:
+        operator = DrainReplayWindowOperator(task_id="drain", **{**self._arguments, **arguments})
+        return operator.execute(context)
+
+    @property
+    def catalog(self) -> LandingCatalog:
+        return open_landing(self._arguments["landing_url"], self._arguments["landing_conn_id"])
+
+    def landed(self, newest: dict[str, Any]) -> list[bytes]:
+        """Return the replay IDs of all windows up to ``newest``, every file of them verified."""
+        catalog, found = self.catalog, []
+        for manifest in catalog.chain(self.stream, newest["window_id"]):
+            catalog.verify(manifest, sha256=True)
+            found.insert(0, catalog.replay_ids(manifest))
+        return [replay_id for window in found for replay_id in window]
+
+
+EACH_STORE = pytest.mark.parametrize("replay_store", ["table", "landing"])
+"""With positions in a database, and as files in the landing."""
+Make = Callable[[dict[str, Any]], Drains]
+
+
+@pytest.fixture
+def replay_store() -> str:
+    return "table"
+
+
+@pytest.fixture
+def make(replay_store: str, org: LocalOrg, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Drains through a storage connection."""
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(organization_id=org.org_id))
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+    return lambda connection: Drains(org, url, connect(monkeypatch, connection), replay_store)
+
+
+@pytest.fixture
+def drains(make: Make, object_storage: ObjectStorage, proxy: ObjectStorageProxy) -> Drains:
+    return make(object_storage.airflow_connection(proxy.endpoint, **IMPATIENT))
+
+
+def of_org(org: LocalOrg) -> list[bytes]:
+    return [event["replay_id"] for event in org.record(TOPIC)]
+
+
+@EACH_STORE
+def test_windows_follow_each_other_and_nothing_of_a_credential_is_landed(
+    org: LocalOrg, drains: Drains, object_storage: ObjectStorage, url: str
+) -> None:
+    windows = [drains.run(number) for number in range(4)]
+    assert [window["event_count"] for window in windows] == [60, 60, 30, 0]
+    assert drains.landed(windows[-1]) == of_org(org)
+    assert windows[0]["manifest_url"].startswith(f"{url}/{org.org_id}/pubsub/event.Order__e/")
+    client = object_storage.client()
+    everything = [
+        client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+        for key in object_storage.keys(url.removeprefix(f"s3://{BUCKET}/"))
+    ]
+    assert len(everything) >= 8
+    for secret in (*object_storage.user, *object_storage.administrator):
+        assert secret not in json.dumps(windows)
+        assert not any(secret.encode() in document for document in everything)
+
+
+@EACH_STORE
+def test_a_landed_hour_is_read_back_and_a_rerun_gives_the_same(org: LocalOrg, drains: Drains) -> None:
+    live = drains.hour(4, "scheduled")
+    assert live["event_count"] >= 50
+    calls = len(org.requests())
+    backfill = drains.hour(4, "backfill")
+    assert [window["origin"] for window in backfill["windows"]] == ["landed"]
+    assert drains.hour(4, "backfill", try_number=2) == {**backfill, "drained": False}
+    assert len(org.requests()) == calls, "not even a login"
+
+
+FAULTS = {
+    "part cut": lambda proxy: proxy.cut("PUT", "/part-", body_bytes=50, times=None),
+    "manifest cut": lambda proxy: proxy.cut("PUT", "/manifest.json", body_bytes=50, times=None),
+    "schema cut": lambda proxy: proxy.cut("PUT", "/schemas/", body_bytes=50, times=None),
+    "manifest not heard of": lambda proxy: proxy.lose_answer("PUT", "/manifest.json", times=None),
+    "nothing can be written": lambda proxy: proxy.answer("PUT", "", 503, "ServiceUnavailable", times=None),
+    "forbidden": lambda proxy: proxy.answer("PUT", "/manifest.json", 403, "AccessDenied", times=None),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_run_that_a_lasting_fault_ends_is_made_good_by_its_retry(
+    org: LocalOrg, drains: Drains, proxy: ObjectStorageProxy, object_storage: ObjectStorage, url: str, fault: str
+) -> None:
+    number = 0 if fault == "schema cut" else 1  # the first window writes the schema
+    for earlier in range(number):
+        drains.run(earlier)
+    before = object_storage.keys(url.removeprefix(f"s3://{BUCKET}/"))
+    happened = FAULTS[fault](proxy)
+    with pytest.raises(LandingError, match="The stored position was not moved and nothing is lost") as caught:
+        drains.run(number)
+    assert caught.value.retriable
+    assert happened.done >= 1
+    proxy.heal()
+    new = set(object_storage.keys(url.removeprefix(f"s3://{BUCKET}/"))) - set(before)
+    published = [key for key in new if key.endswith("/manifest.json")]
+    assert len(published) == (fault == "manifest not heard of")
+    retried = drains.run(number, try_number=2)
+    assert retried["event_count"] == 60
+    assert retried["drained"] is not bool(published)
+    newest = [drains.run(later) for later in range(number + 1, 3)][-1]
+    assert drains.landed(newest) == of_org(org)
+    manifest = drains.catalog.read_manifest_url(retried["manifest_url"])
+    folder = retried["manifest_url"].removeprefix(f"s3://{BUCKET}/").rpartition("/")[0]
+    listed = {f"{folder}/{file.name}" for file in manifest.files} | {f"{folder}/manifest.json"}
+    assert set(object_storage.keys(folder)) - {f"{folder}/"} == listed, "what the first try left is removed"
+
+
+def test_an_answer_that_is_lost_once_is_not_noticed(org: LocalOrg, drains: Drains, proxy: ObjectStorageProxy) -> None:
+    lost = [proxy.lose_answer("PUT", part) for part in ("/part-", "/schemas/", "/manifest.json")]
+    window = drains.run(0)
+    assert [fault.done for fault in lost] == [1, 1, 1]
+    assert window["drained"]
+    assert drains.landed(drains.run(1)) == of_org(org)[:120]
+
+
+@EACH_STORE
+def test_a_listing_that_lags_behind_loses_no_window(org: LocalOrg, drains: Drains, proxy: ObjectStorageProxy) -> None:
+    """No listing shows anything: not the windows, their files, their intervals or positions."""
+    with proxy.listing_only([]):
+        hours = [drains.hour(hours, "scheduled") for hours in (4, 3)]
+        again = drains.hour(3, "scheduled", try_number=2)
+        assert again["windows"] == hours[1]["windows"]
+        calls = len(org.requests())
+        backfills = [drains.hour(hours, "backfill") for hours in (4, 3)]
+        assert len(org.requests()) == calls, "what was landed is found without listings"
+    for given, backfill in zip(hours, backfills, strict=True):
+        assert {w["window_id"] for w in given["windows"]} <= {w["window_id"] for w in backfill["windows"]}
+    assert drains.landed(hours[-1]["windows"][-1])[:100] == of_org(org)[:100]
+
+
+@contextmanager
+def meanwhile(work: Callable[[], Any]) -> Iterator[list[Any]]:
+    """Do ``work`` in a thread; what it returned is in the list after the block."""
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+    thread.start()
+    try:
+        yield results
+    finally:
+        thread.join()
+
+
+def test_a_storage_that_is_gone_for_seconds_only_delays_a_drain(org: LocalOrg, make: Make, tmp_path: Path) -> None:
+    """Killed in the middle of the drain and started again, with the patience that clients have by default."""
+    with ObjectStorage.running(tmp_path / "server") as storage, ObjectStorageProxy.running(storage.port) as proxy:
+        drains = make(storage.airflow_connection(proxy.endpoint))
+        drains.run(0)
+        reached = proxy.cut("PUT", "/part-", times=None)
+        with meanwhile(lambda: drains.run(1)) as results:
+            while not reached.done:
+                threading.Event().wait(0.01)
+            storage.kill()
+            proxy.heal()
+            storage.start()
+        (window,) = results
+        assert (window["event_count"], window["drained"]) == (60, True)
+        assert drains.landed(drains.run(2)) == of_org(org)

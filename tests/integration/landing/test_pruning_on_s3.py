@@ -1,0 +1,60 @@
+"""Pruning a landing on S3, by the user with the fewest rights, and what a refused removal leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.pruned import read_pruned
+from tests.support.pruning import DailyWindows
+from tests.support.replay_stores import StoreUnderTest, table_store
+
+
+@pytest.fixture
+def under_test(landing: Landing, tmp_path: Path) -> StoreUnderTest:
+    store = table_store(tmp_path, f"sqlite:///{tmp_path}/positions.db")
+    store.catalog = LandingCatalog(landing)
+    return store
+
+
+def test_windows_go_oldest_first_and_leave_nothing(under_test: StoreUnderTest) -> None:
+    windows = DailyWindows(under_test, days=8)
+
+    outcome = windows.prune(today=10.5, older_than=5)
+
+    assert [window.window_id for window in outcome.removed] == [window.window_id for window in windows.live[:5]]
+    assert windows.recorded() == windows.live[5:]
+    assert {path.split("/")[-2] for path in windows.files()} == {window.window_id for window in windows.live[5:]}
+    windows.check()
+
+
+def test_a_removal_that_is_refused_is_finished_later(
+    under_test: StoreUnderTest, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = DailyWindows(under_test, days=8)
+    remove, asked = landing.filesystem.rm_file, 0
+
+    def refuse_the_third(path: str) -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            raise PermissionError(path)
+        remove(path)
+
+    monkeypatch.setattr(landing.filesystem, "rm_file", refuse_the_third)
+    with pytest.raises(LandingError, match="could not be removed") as raised:
+        windows.prune(today=10.5, older_than=5)
+    assert raised.value.retriable
+    pruned = read_pruned(landing, windows.stream)
+    assert pruned is not None
+    assert set(pruned.removing) == {window.window_id for window in windows.live[:5]}
+    windows.check()
+
+    assert windows.prune(today=10.5, older_than=5).finished == 5
+
+    assert {path.split("/")[-2] for path in windows.files()} == {window.window_id for window in windows.live[5:]}
+    windows.check()
