@@ -95,6 +95,7 @@ def test_how_late_a_run_may_be(topic: str, hours: int, org: LocalOrg, drain: Dra
     with pytest.raises(AirflowFailException, match="ReplayIdLostError") as caught:
         drain(topic=topic)
     assert "on_invalid_replay" in str(caught.value)
+    assert "last event time" in str(caught.value)
     accepted = drain(topic=topic, on_invalid_replay="earliest")
     assert accepted["event_count"] == 2
     assert accepted["gap"]["since"] is not None
@@ -287,6 +288,9 @@ def test_files_are_compared_with_their_manifests(org: LocalOrg, drain: Drain, tm
     content[len(content) // 2] ^= 1
     part.write_bytes(content)
     with pytest.raises(LandingError, match="has changed since it was written"):
+        verify(f"file://{tmp_path}/lake", stream(org), window["window_id"])
+    part.unlink()
+    with pytest.raises(LandingError, match="could not be read"):
         verify(f"file://{tmp_path}/lake", stream(org), window["window_id"])
 
 

@@ -153,3 +153,9 @@ def test_windows_without_what_a_replica_needs(values: dict[str, Any], message: s
 def test_a_name_that_is_no_window_id() -> None:
     with pytest.raises(ManifestError, match="no window id"):
         new_windows([window(9, previous_window_id="../../secret")], state_after(CHAIN), Manifests(CHAIN))
+
+
+def test_a_landing_that_was_lost_and_drained_again() -> None:
+    anew = window(9, previous_window_id=None)
+    with pytest.raises(ManifestError, match="There is no manifest"):
+        new_windows([anew], state_after(CHAIN), Manifests([anew]))
