@@ -16,9 +16,11 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.protocol.streams import Span, Stream
 from airflow_provider_sfstream.stores.base import Position
+from airflow_provider_sfstream.stores.table import TableReplayStore
 from airflow_provider_sfstream.windows import pruning
 from airflow_provider_sfstream.windows.interval import IntervalRequest, drain_interval
 from airflow_provider_sfstream.windows.pruning import LEAST_AGE, PruneRequest, prune_windows
+from airflow_provider_sfstream.windows.restoring import restore_position
 from airflow_provider_sfstream.windows.silence import aged_out_in_silence
 from tests.support.killed import Killed, killed_at
 from tests.support.pruning import DAY, DailyWindows, day
@@ -264,6 +266,23 @@ def test_a_record_of_pruned_windows_that_was_spoilt_stops_it(either: StoreUnderT
         windows.prune(today=99)
 
     assert windows.recorded() == windows.live
+
+
+def test_a_store_that_is_lost_after_pruning_is_restored(either: StoreUnderTest, tmp_path: Path) -> None:
+    windows = DailyWindows(either, days=8)
+    stands = either.store.read(windows.stream)
+    windows.prune(today=8.5)
+    lost = StoreUnderTest(lambda: TableReplayStore(f"sqlite:///{tmp_path}/new.db"), either.catalog)
+
+    restored = restore_position(windows.stream, store=lost.store, catalog=either.catalog, now=day(9), updated_by="me")
+
+    position = lost.store.read(windows.stream)
+    assert (position.replay_id, position.window_id) == (stands.replay_id, stands.window_id)
+    assert restored.live_windows == 4
+    assert [window.window_id for window in lost.store.windows_overlapping(windows.stream, day(0), day(99))] == [
+        window.window_id for window in windows.live[4:]
+    ]
+    lost.store.close()
 
 
 def test_a_stream_is_pruned_by_itself(either: StoreUnderTest) -> None:
