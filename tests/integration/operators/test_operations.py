@@ -14,6 +14,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamError
+from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import ResetReplayPositionOperator
 from airflow_provider_sfstream.operators.restore_replay_position import RestoreReplayPositionOperator
@@ -21,6 +22,7 @@ from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.landed import landed_replay_ids, replay_ids_of
 from tests.support.localorg import LocalOrg
+from tests.support.replay_stores import DictVariables
 from tests.support.tasks import context_for, set_connection
 
 TOPIC = "/event/Order__e"
@@ -309,6 +311,20 @@ def test_the_watchdog(org: LocalOrg, drain: Drain, monkeypatch: pytest.MonkeyPat
     drain(on_invalid_replay="earliest")
     with pytest.raises(AirflowFailException, match="lost since"):
         check(TOPIC, timedelta(hours=24))
+
+
+def test_what_a_watchdog_needs_is_in_variables_too(
+    org: LocalOrg, drain: Drain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = DictVariables()
+    monkeypatch.setattr("airflow_provider_sfstream.stores.variables.AirflowVariables", lambda: variables)
+    publish(org, 3)
+    window = drain(replay_store="variable")
+    store = open_replay_store("variable", "")
+    position = store.read(stream(org))
+    assert position.window_id == window["window_id"]
+    assert position.updated_at is not None
+    assert store.gaps(stream(org)) == []
 
 
 def test_the_failure_callback(org: LocalOrg, drain: Drain) -> None:
