@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -55,8 +56,8 @@ class HadoopFiles:
     def create_text(self, url: str, text: str) -> None:
         """Write a UTF-8 file that must not be there yet, so that a reader sees none or all of it.
 
-        Of several jobs at once, one writes it: on S3A of Hadoop 3.4.2 and later the store decides, on local files and
-        HDFS the rename. A store whose connector knows no conditional create is asked first: two jobs within that
+        Of several jobs at once, one writes it: on S3A of Hadoop 3.4.2 and later the store decides, on HDFS the rename.
+        Local files, and a store whose connector knows no conditional create, are asked first: two jobs within that
         moment would both write.
 
         :raises FileExistsError: if it is there.
@@ -100,6 +101,10 @@ class HadoopFiles:
     def _fill(stream: Any, text: str) -> None:
         try:
             stream.write(bytearray(text.encode()))
+        except Exception:
+            with suppress(Exception):  # not every file system can
+                stream.abort()  # an object store would publish on closing what was written so far
+            raise
         finally:
             stream.close()
 

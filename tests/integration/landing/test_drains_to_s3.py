@@ -138,6 +138,16 @@ def test_a_landed_hour_is_read_back_and_a_rerun_gives_the_same(org: LocalOrg, dr
     assert len(org.requests()) == calls, "not even a login"
 
 
+def test_a_window_costs_the_requests_that_the_docs_say(drains: Drains, proxy: ObjectStorageProxy) -> None:
+    drains.run(0)
+    before = len(proxy.requests)
+    assert drains.run(1)["event_count"] == 60
+    listing = [request for request in proxy.requests[before:] if "prefix=" in request.query]
+    writing = [request for request in proxy.requests[before:] if request.method in ("PUT", "POST")]
+    assert (len(listing), len(writing)) == (3, 4)
+    assert len(proxy.requests) - before == 14
+
+
 FAULTS = {
     "part cut": lambda proxy: proxy.cut("PUT", "/part-", body_bytes=50, times=None),
     "manifest cut": lambda proxy: proxy.cut("PUT", "/manifest.json", body_bytes=50, times=None),

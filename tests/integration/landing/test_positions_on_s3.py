@@ -1,0 +1,32 @@
+"""The suite of the replay stores on one that keeps its positions as files in a landing on S3."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.stores.landing_files import LandingFiles
+from airflow_provider_sfstream.stores.variables import VariableReplayStore
+from tests.integration.stores import test_replay_store_contract
+from tests.support.replay_stores import StoreUnderTest
+
+
+@pytest.fixture
+def under_test(landing: Landing) -> Iterator[StoreUnderTest]:
+    catalog = LandingCatalog(landing)
+    given = StoreUnderTest(lambda: VariableReplayStore(catalog, LandingFiles(landing)), catalog)
+    yield given
+    given.store.close()
+
+
+globals().update(
+    {
+        name: function
+        for name, function in inspect.getmembers(test_replay_store_contract, inspect.isfunction)
+        if name.startswith("test_")
+    }
+)

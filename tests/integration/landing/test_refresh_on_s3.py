@@ -1,0 +1,135 @@
+"""The files of a refresh on S3, through an Airflow connection: what the operator gives to the job, what it reads."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.operators._replica import read_snapshot
+from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
+from airflow_provider_sfstream.spark.refresh_document import FOLDER, RefreshDocument
+from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Snapshot, StreamState, TableState
+from tests.integration.landing.conftest import IMPATIENT, connect
+from tests.support.localorg import LocalOrg
+from tests.support.object_storage import BUCKET, ObjectStorage
+from tests.support.object_storage_proxy import ObjectStorageProxy
+from tests.support.tasks import context_for, set_connection
+
+DIRTY = "_sfstream/replica/dirty/Account/list"
+
+
+@pytest.fixture(scope="module")
+def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
+        yield local_org
+
+
+class Replica:
+    """A replica on S3 whose table of accounts has dirty rows."""
+
+    def __init__(self, storage: ObjectStorage, org: LocalOrg) -> None:
+        self.storage, self.org = storage, org
+        self.folder = f"replica-{secrets.token_hex(8)}"
+        self.url = f"s3a://{BUCKET}/{self.folder}"
+        self.ids = [str(org.rest("POST", "/sobjects/Account", {"Name": f"number {n}"})["id"]) for n in range(3)]
+
+    def put(self, name: str, text: str) -> None:
+        self.storage.client().put_object(Bucket=BUCKET, Key=f"{self.folder}/{name}", Body=text.encode())
+
+    def publish(self, number: int) -> None:
+        """Write a snapshot, and the list of rows that it calls dirty."""
+        lines = [json.dumps({"Id": record_id, "sequence": place}) for place, record_id in enumerate(self.ids)]
+        self.put(f"{DIRTY}/part-0.json", "\n".join(lines) + "\n")
+        self.put(f"{DIRTY}/_SUCCESS", "")
+        state = StreamState(
+            self.org.org_id, "pubsub", "/data/ChangeEvents", "", AppliedWindow("window-1", "", 1, 50), None, 49
+        )
+        registry = ColumnRegistry({"Name": "string"})
+        table = TableState("stream", "parquet", 2, columns=registry, dirty=3, dirty_list=DIRTY)
+        snapshot = Snapshot(number, None, {"stream": state}, {"Account": table})
+        self.put(f"_sfstream/replica/snapshots/{number:012d}.json", snapshot.to_json())
+
+    def left(self) -> list[str]:
+        return self.storage.keys(self.folder + "/" + FOLDER)
+
+
+@pytest.fixture
+def replica(object_storage: ObjectStorage, org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> Replica:
+    set_connection(monkeypatch, "sf", **org.airflow_connection())
+    return Replica(object_storage, org)
+
+
+class Capturing(RefreshDirtyRecordsOperator):
+    """Keeps what the job would read, with another client."""
+
+    storage: ObjectStorage
+    taken: dict[str, str]
+
+    def submit(self, context: Any, arguments: Sequence[str]) -> dict[str, Any] | None:
+        folder = arguments[1].removeprefix(f"s3a://{BUCKET}/").rpartition("/")[0]
+        client = self.storage.client()
+        self.taken = {
+            key.removeprefix(f"{folder}/"): client.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
+            for key in self.storage.keys(folder + "/")
+            if not key.endswith("/")
+        }
+        return None
+
+
+@pytest.fixture
+def refresh(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], Capturing]:
+    def make(endpoint: str | None = None) -> Capturing:
+        connection = replica.storage.airflow_connection(endpoint, **IMPATIENT)
+        operator = Capturing(
+            task_id="refresh",
+            output_url=replica.url,
+            output_conn_id=connect(monkeypatch, connection),
+            salesforce_conn_id="sf",
+        )
+        operator.storage = replica.storage
+        return operator
+
+    return make
+
+
+def test_dirty_rows_are_read_and_their_records_handed_over(replica: Replica, refresh: Any) -> None:
+    replica.publish(3)
+    operator = refresh()
+    operator.execute(context_for("refresh"))
+    document = RefreshDocument.from_json(operator.taken["refresh.json"], "taken")
+    (name,) = document.tables["Account"].files
+    records = [json.loads(line) for line in operator.taken[name].splitlines()]
+    assert [(record["Id"], record["Name"]) for record in records] == [
+        (record_id, f"number {number}") for number, record_id in enumerate(replica.ids)
+    ]
+    assert [key for key in replica.left() if not key.endswith("/")] == [], "nothing is left"
+
+
+@pytest.mark.parametrize("part", ["/refresh.json", "/Account/part-"])
+def test_a_refresh_that_cannot_write_hands_nothing_over_and_is_made_good(
+    replica: Replica, refresh: Any, proxy: ObjectStorageProxy, part: str
+) -> None:
+    replica.publish(3)
+    operator = refresh(proxy.endpoint)
+    proxy.cut("PUT", part, body_bytes=10, times=None)
+    with pytest.raises(LandingError, match=f"{replica.folder}.*cannot be written") as caught:
+        operator.execute(context_for("refresh"))
+    assert caught.value.retriable
+    assert not hasattr(operator, "taken")
+    proxy.heal()
+    operator.execute(context_for("refresh", try_number=2))
+    assert "refresh.json" in operator.taken
+
+
+def test_a_snapshot_that_another_published_meanwhile_is_seen(replica: Replica, refresh: Any, tmp_path: Path) -> None:
+    connection_id = refresh().output_conn_id
+    for number in (3, 4):
+        replica.publish(number)
+        assert read_snapshot(replica.url, connection_id).number == number
