@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,24 @@ def files(spark: Any) -> HadoopFiles:
 
 
 @pytest.fixture(params=["local", "mounted bucket", "as a bucket"])
-def url(request: pytest.FixtureRequest, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(request: pytest.FixtureRequest, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A folder on local files, one that has a bucket's URL, and local files written the way objects are."""
+    configuration, settings, given = spark._jsc.hadoopConfiguration(), {}, f"{tmp_path.as_uri()}/folder"
     if request.param == "mounted bucket":
         bucket = f"bucket-{secrets.token_hex(4)}"
-        settings = spark._jsc.hadoopConfiguration()
-        for name, value in {
+        settings = {
             "fs.s3a.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
             "fs.viewfs.overload.scheme.target.s3a.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
             f"fs.viewfs.mounttable.{bucket}.link./data": tmp_path.as_uri(),
-        }.items():
-            settings.set(name, value)
-            request.addfinalizer(lambda name=name: settings.unset(name))
-        return f"s3a://{bucket}/data/folder"
-    if request.param == "as a bucket":
+        }
+        given = f"s3a://{bucket}/data/folder"
+    elif request.param == "as a bucket":
         monkeypatch.setattr(hadoop_files, "_BUCKET_SCHEMES", ("file",))
-    return f"{tmp_path.as_uri()}/folder"
+    for name, value in settings.items():
+        configuration.set(name, value)
+    yield given
+    for name in settings:
+        configuration.unset(name)
 
 
 def test_a_file_is_created_once_and_replaced_whole(files: HadoopFiles, url: str, tmp_path: Path) -> None:
