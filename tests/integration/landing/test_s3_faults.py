@@ -15,6 +15,8 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import LandedWindow, ParquetWindowWriter
 from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
+from airflow_provider_sfstream.operators._parts import open_landing
+from tests.integration.landing.conftest import connect
 from tests.support.object_storage import BUCKET, ObjectStorage
 from tests.support.object_storage_proxy import ObjectStorageProxy
 from tests.support.scripted_source import SCHEMA
@@ -207,6 +209,16 @@ class TestUploads:
         assert uploads(object_storage, landing) == []
         catalog.verify(published, sha256=True)
 
+    def test_who_may_not_look_for_unfinished_uploads_lands_all_the_same(
+        self, proxy: ObjectStorageProxy, landing_through: Through
+    ) -> None:
+        landing = landing_through(proxy)
+        catalog = LandingCatalog(landing)
+        published = catalog.write_manifest(manifest(landing, land(landing)))
+        forbidden = proxy.answer("GET", "?uploads", 403, "AccessDenied", times=None)
+        assert catalog.remove_unlisted(published) == 0
+        assert forbidden.done == 1
+
     def test_a_large_upload_whose_completion_was_not_heard_of_leaves_nothing(
         self, object_storage: ObjectStorage, proxy: ObjectStorageProxy, landing_through: Through
     ) -> None:
@@ -275,3 +287,19 @@ def test_a_bucket_that_is_not_there_is_named_and_not_created(object_storage: Obj
     with pytest.raises(LandingError, match="s3://laek/raw cannot be written"):
         elsewhere.check_writable()
     assert "laek" not in [bucket["Name"] for bucket in object_storage.client().list_buckets()["Buckets"]]
+
+
+@pytest.mark.parametrize(
+    "form", ["s3://{bucket}/{folder}", "s3a://{bucket}/{folder}/", "s3://{connection}@{bucket}/{folder}"]
+)
+def test_each_way_to_write_a_landing_is_one_landing(
+    object_storage: ObjectStorage, url: str, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Manifests name it without the connection."""
+    connection, folder = connect(monkeypatch, object_storage.airflow_connection()), url.rpartition("/")[2]
+    given = form.format(bucket=BUCKET, folder=folder, connection=connection)
+    landing = open_landing(given, None if "@" in given else connection).landing
+    assert (landing.url, landing.base) == (url, f"{BUCKET}/{folder}")
+    published = LandingCatalog(landing).write_manifest(manifest(landing))
+    assert published.window.manifest_url.startswith(f"{url}/")
+    assert LandingCatalog(landing).read_manifest_url(published.window.manifest_url) == published
