@@ -16,7 +16,7 @@ from tests.support.compose_rewriting import Rewriting, free_ports
 from tests.support.compose_service import NativeService, copied
 
 _SECONDS = 300.0
-_RESTART_SECONDS = 1.0
+_RESTART_SECONDS, _LONGEST_RESTART_SECONDS = 1.0, 30.0
 
 
 class NativeDeployment:
@@ -47,6 +47,7 @@ class NativeDeployment:
         self._edited = edited
         self.services: dict[str, NativeService] = {}
         self._held: set[str] = set()
+        self._restarts: dict[str, tuple[float, float]] = {}
         self._lock = threading.RLock()
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="restarts", daemon=True)
@@ -163,6 +164,16 @@ class NativeDeployment:
             with self._lock:
                 for name, native in self.services.items():
                     ended = name not in self._held and not native.is_running()
-                    if ended and native.service.restart == "unless-stopped":
+                    if ended and native.service.restart == "unless-stopped" and self._is_due(name):
                         native.kill()
                         native.launch()
+
+    def _is_due(self, name: str) -> bool:
+        """Return whether to restart a service now. One that ends at once is restarted ever more seldom."""
+        now = time.monotonic()
+        last, pause = self._restarts.get(name, (-_LONGEST_RESTART_SECONDS, _RESTART_SECONDS))
+        if now - last < pause:
+            return False
+        quick = now - last < 2 * _LONGEST_RESTART_SECONDS
+        self._restarts[name] = now, min(2 * pause, _LONGEST_RESTART_SECONDS) if quick else _RESTART_SECONDS
+        return True

@@ -1,0 +1,181 @@
+"""docker-compose.yaml at work, without containers: its services' own commands, and a fault in each of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts.airflow_stack import wait_for
+from tests.support.compose import generated_variables
+from tests.support.compose_airflow import DeployedAirflow
+from tests.support.compose_deployment import NativeDeployment
+from tests.support.deployed_lake import SPARK_ON_A_MOUNT, DeployedLake, mounted
+from tests.support.localorg import LocalOrg
+
+ROOT = Path(__file__).resolve().parents[3]
+TOPIC = "/event/Order__e"
+ORDERS, ACCOUNTS = DAGS = "sfstream_micro_batch", "sfstream_account_replica"
+WORKERS = ("spark-worker-1", "spark-worker-2")
+FIELDS = ("Name", "Phone", "BillingCity", "AnnualRevenue")
+ENVIRONMENT = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    # Spark jobs of seconds: Java's second compiler would cost more than it saves.
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+RUN_SECONDS = 900
+
+
+class Deployment:
+    """The running services, and what a user of them sees."""
+
+    def __init__(self, services: NativeDeployment, began: float) -> None:
+        self.services = services
+        self.began = began
+        secrets = services.variables
+        self.airflow = DeployedAirflow(services.port("airflow-api-server", 8080), secrets["AIRFLOW_ADMIN_PASSWORD"])
+        self.lake = DeployedLake(services.port("object-storage", 8333), secrets["LAKE_SPARK_SECRET_KEY"])
+        self.org = LocalOrg(services.root)
+        url = f"http://127.0.0.1:{services.port('salesforce-org', 8080)}"
+        self.org.info = {"instance_url": url, "admin_url": f"{url}/admin"}
+
+    def order(self, first: int, count: int) -> None:
+        """Publish orders, numbered from ``first``."""
+        numbers = range(first, first + count)
+        self.org.publish(TOPIC, [{"Order_Number__c": f"O-{n:05d}", "Amount__c": n / 4} for n in numbers])
+
+    def account(self, name: str, **values: Any) -> str:
+        """Create an account."""
+        return str(self.org.rest("POST", "/sobjects/Account", {"Name": name, **values})["id"])
+
+    def trigger(self) -> dict[str, str]:
+        """Start a run of each DAG; return their ids."""
+        return {dag_id: self.airflow.trigger(dag_id) for dag_id in DAGS}
+
+    def wait_for_state(self, runs: Mapping[str, str], task_id: str, state: str) -> None:
+        """Wait until a task of one of the runs is in a state."""
+
+        def is_so() -> bool:
+            return any(self.airflow.task_states(*run)[task_id] == state for run in runs.items())
+
+        wait_for(is_so, RUN_SECONDS, f"{task_id} to be {state}")
+
+    def wait_for_executor(self) -> str:
+        """Return a Spark worker on which an executor runs; wait for one."""
+
+        def busy() -> str | None:
+            return next((name for name in WORKERS if self.services.services[name].runs("--executor-id")), None)
+
+        return wait_for(busy, RUN_SECONDS, "an executor")
+
+    def finish(self, runs: Mapping[str, str]) -> None:
+        """Wait until the runs have succeeded."""
+        for dag_id, run_id in runs.items():
+            state = self.airflow.wait_for_run(dag_id, run_id, RUN_SECONDS)
+            assert state == "success", f"{dag_id} {run_id}: {self.airflow.task_states(dag_id, run_id)}"
+
+    def compare(self) -> None:
+        """Compare both tables with the org."""
+        record = [(each["replay_id"], each["fields"]) for each in self.org.record(TOPIC)]
+        published = [(replay_id, one["Order_Number__c"], one["Amount__c"]) for replay_id, one in record]
+        assert self.lake.orders() == published
+        answer = self.org.rest("GET", f"/queryAll?q=SELECT+Id,IsDeleted,{','.join(FIELDS)}+FROM+Account")
+        assert answer["done"]
+        records = {
+            each["Id"]: (*(each[field] for field in FIELDS), each["IsDeleted"], False) for each in answer["records"]
+        }
+        assert self.lake.accounts(FIELDS) == records
+
+    def say(self, what: str) -> None:
+        """Print a step with the seconds since the start."""
+        print(f"[{time.monotonic() - self.began:6.1f} s] {what}", flush=True)
+
+
+def edited(mount: Path, path: Path, text: str) -> str:
+    """Return what a mounted file says here."""
+    if path.name == "spark-defaults.conf":
+        return text + SPARK_ON_A_MOUNT.format(mount=mount)
+    # No DAG ticks while the test runs: whose run it is would be a question of the minute.
+    return text.replace("*/15 * * * *", f"{(datetime.now(UTC) - timedelta(minutes=5)).minute} * * * *")
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """Every service of the profile ``local``, healthy."""
+    if not Path("/dev/fuse").exists() or os.getuid() != 0:
+        pytest.skip("Spark reaches the storage through a mount of it, which needs root and /dev/fuse")
+    variables = generated_variables(ROOT / ".env.example", SPARK_WORKER_MEMORY="1g", AIRFLOW_PARALLELISM="4")
+    began, mount = time.monotonic(), tmp_path_factory.mktemp("mount")
+    services = NativeDeployment(
+        ROOT / "docker-compose.yaml", variables, "local", environment=ENVIRONMENT, edited=partial(edited, mount)
+    )
+    with services.watched():
+        for name in services:
+            services.start(name)
+        running = Deployment(services, began)
+        services.wait_until_healthy("object-storage")
+        with mounted(services.port("object-storage", 8888), mount, services.root / "mount.log"):
+            services.wait_until_healthy()
+            running.say("every service is healthy")
+            try:
+                yield running
+            finally:
+                print(services.logs())
+
+
+@pytest.mark.timeout(1800)
+def test_tables_equal_the_org_whatever_fails(deployment: Deployment) -> None:
+    airflow, org, services = deployment.airflow, deployment.org, deployment.services
+    org.knobs(keepalive_seconds=2)
+    deployment.order(0, 400)
+    known = [deployment.account(f"account {n}", AnnualRevenue=n * 1.5) for n in range(40)]
+    for dag_id in DAGS:
+        airflow.wait_for_dag(dag_id)
+        airflow.unpause(dag_id)
+    scheduled = {dag_id: wait_for(partial(airflow.run_ids, dag_id), 180, "a run")[0] for dag_id in DAGS}
+    deployment.finish({ORDERS: scheduled[ORDERS]})
+    deployment.say("first table")
+    deployment.finish(scheduled)
+    deployment.compare()
+    deployment.say("both tables equal the org")
+
+    deployment.order(400, 300)
+    org.rest("PATCH", f"/sobjects/Account/{known[0]}", {"Phone": "040", "AnnualRevenue": None})
+    org.rest("DELETE", f"/sobjects/Account/{known[1]}")
+    runs = deployment.trigger()
+    deployment.wait_for_state(runs, "drain", "running")
+    services.kill_leader("postgres")
+    deployment.say("killed: PostgreSQL's postmaster")
+    worker = deployment.wait_for_executor()
+    services.kill(worker)
+    deployment.say(f"killed: {worker} and the executor on it")
+    deployment.finish(runs)
+    deployment.compare()
+    deployment.say("both tables equal the org")
+
+    deployment.order(700, 300)
+    deployment.account("new", BillingCity="Hamburg")
+    org.rest("PATCH", f"/sobjects/Account/{known[2]}", {"Phone": "030"})
+    runs = deployment.trigger()
+    deployment.wait_for_state(runs, "drain", "running")
+    services.hold("object-storage")
+    deployment.say("down: the object storage")
+    services.restart("postgres")
+    deployment.say("restarted: PostgreSQL")
+    time.sleep(30)  # the outage itself, not a wait for something
+    services.release("object-storage")
+    deployment.say("up again: the object storage")
+    deployment.wait_for_executor()
+    services.kill("airflow-scheduler")
+    deployment.say("killed: the scheduler and the tasks in it")
+    deployment.finish(runs)
+    deployment.compare()
+    deployment.say("both tables equal the org")
+    services.wait_until_healthy()
+    deployment.say("every service is healthy")
