@@ -10,12 +10,13 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_sfstream.drain.source import EventBatch
-from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.exceptions import LandingError, ReplayStoreError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import LandedWindow, ParquetWindowWriter
 from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
 from airflow_provider_sfstream.operators._parts import open_landing
+from airflow_provider_sfstream.stores.landing_files import LandingFiles
 from tests.integration.landing.conftest import connect
 from tests.support.object_storage import BUCKET, ObjectStorage
 from tests.support.object_storage_proxy import ObjectStorageProxy
@@ -247,6 +248,34 @@ class TestUploads:
                 writer.append(one)
             raise KeyboardInterrupt
         assert (keys(object_storage, landing), uploads(object_storage, landing)) == ([], [])
+
+
+READ_FAULTS = {
+    "cut": lambda proxy, method: proxy.cut(method, ".json", times=None),
+    "500": lambda proxy, method: proxy.answer(method, ".json", 500, "InternalError", times=None),
+    "503": lambda proxy, method: proxy.answer(method, ".json", 503, "ServiceUnavailable", times=None),
+    "403": lambda proxy, method: proxy.answer(method, ".json", 403, "AccessDenied", times=None),
+}
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+@pytest.mark.parametrize("fault", READ_FAULTS)
+def test_what_cannot_be_read_is_never_taken_for_missing(
+    proxy: ObjectStorageProxy, landing_through: Through, method: str, fault: str
+) -> None:
+    """A window that is taken for missing would be drained again, and a position begin anew."""
+    landing = landing_through(proxy)
+    catalog, positions = LandingCatalog(landing), LandingFiles(landing)
+    published = catalog.write_manifest(manifest(landing))
+    positions.set("stream", "position", "a position")
+    READ_FAULTS[fault](proxy, method)
+    with pytest.raises(LandingError, match=r"manifest\.json could not be read"):
+        catalog.read_manifest(STREAM, published.window.window_id)
+    with pytest.raises(ReplayStoreError, match=r"stream\.json could not be read"):
+        positions.get("stream")
+    proxy.heal()
+    assert catalog.read_manifest(STREAM, published.window.window_id) == published
+    assert positions.get("stream") == "position"
 
 
 class TestListings:
