@@ -154,7 +154,7 @@ class ObjectStorage:
         filer = f"127.0.0.1:{self._ports['filer.port']}.{self._ports['filer.port.grpc']}"
         command = [
             *_ending_with_us(), weed(), "mount", f"-filer={filer}", f"-dir={folder}", "-filer.path=/buckets",
-            f"-cacheDir={self.folder / 'cache'}",
+            f"-cacheDir={self.folder / 'cache'}", f"-localSocket={self.folder / 'mount.sock'}",
         ]  # fmt: skip
         with (self.folder / "mount.log").open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
