@@ -1,0 +1,41 @@
+"""The compose file's other profile: the scheduler gives the tasks to a worker, by Redis."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scripts.airflow_stack import wait_for
+from tests.support.compose import generated_variables
+from tests.support.compose_airflow import DeployedAirflow
+from tests.support.compose_deployment import NativeDeployment
+
+ROOT = Path(__file__).resolve().parents[3]
+DAG_ID = "sfstream_micro_batch"
+# Nothing is published, so nothing is computed or waited for.
+LEFT_OUT = {"spark-worker-1", "spark-worker-2", "airflow-triggerer"}
+
+
+@pytest.mark.timeout(900)
+def test_a_worker_runs_the_tasks() -> None:
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed (Debian and Ubuntu: apt-get install redis-server)")
+    variables = generated_variables(ROOT / ".env.example", AIRFLOW_PARALLELISM="2")
+    environment = {"SPARK_LOCAL_IP": "127.0.0.1", "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    services = NativeDeployment(ROOT / "docker-compose.yaml", variables, "celery", environment=environment)
+    with services.watched():
+        for name in services:
+            if name not in LEFT_OUT:
+                services.start(name)
+        services.wait_until_healthy()
+        airflow = DeployedAirflow(services.port("airflow-api-server", 8080), variables["AIRFLOW_ADMIN_PASSWORD"])
+        airflow.wait_for_dag(DAG_ID)
+        airflow.unpause(DAG_ID)
+        run_id = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "a run")[0]
+        assert airflow.wait_for_run(DAG_ID, run_id, 300) == "success", services.logs()
+        assert airflow.task_states(DAG_ID, run_id) == {"drain": "skipped", "event_log": "skipped"}
+        assert "0 events" in airflow.task_log(DAG_ID, run_id, "drain")
+        assert os.listdir(services.root / "volumes" / "redis-data"), "the queue is not kept"  # noqa: PTH208
