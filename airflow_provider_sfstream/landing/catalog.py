@@ -192,7 +192,11 @@ class LandingCatalog:
             window_id = manifest.window.previous_window_id
 
     def _log_end(self, stream: Stream, window_id: str) -> None:
-        pruned = read_pruned(self.landing, stream)
+        try:
+            pruned = read_pruned(self.landing, stream)
+        except ManifestError as error:  # what is told here may be wrong; the windows that are left are not
+            log.warning("%s", error)
+            pruned = None
         if pruned is None:
             log.warning("Window %s of %s is gone; older windows cannot be found from it.", window_id, stream)
         else:

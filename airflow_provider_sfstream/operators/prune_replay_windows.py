@@ -20,6 +20,7 @@ from airflow_provider_sfstream.operators._parts import (
 )
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.windows.least_age import check_age
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -91,8 +92,6 @@ class PruneReplayWindowsOperator(BaseOperator):
         replay_store_conn_id: str = "sfstream_replay_store",
         **kwargs: Any,
     ) -> None:
-        from airflow_provider_sfstream.windows.pruning import check_age
-
         super().__init__(**kwargs)
         self.topic = topic
         self.landing_url = landing_url

@@ -21,12 +21,9 @@ from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned,
 from airflow_provider_sfstream.landing.removal import remove_windows
 from airflow_provider_sfstream.protocol.streams import Stream, WindowKind
 from airflow_provider_sfstream.stores.base import ReplayStore
+from airflow_provider_sfstream.windows.least_age import check_age
 
 log = logging.getLogger(__name__)
-
-LEAST_AGE = timedelta(days=4)
-"""How long every window stays: Salesforce keeps events for 72 hours, and drains look back so far to tell what is lost
-from what is quiet. One day more is for clocks, grace and late retries."""
 
 AT_ONCE = 500
 """How many windows are announced before they are removed."""
@@ -103,18 +100,6 @@ class _Limit:
 
     def or_earlier(self, time: datetime, reason: str) -> _Limit:
         return _Limit(time, reason) if time < self.time else self
-
-
-def check_age(older_than: timedelta) -> None:
-    """Refuse an age at which drains and backfills may still need windows.
-
-    :raises ConfigurationError: if it is below :data:`LEAST_AGE`.
-    """
-    if not isinstance(older_than, timedelta) or older_than < LEAST_AGE:
-        raise ConfigurationError(
-            f"older_than={older_than!r} must be a timedelta of at least {LEAST_AGE.days} days: until then drains look "
-            "back at windows to tell what was lost from what was quiet. Nothing was removed."
-        )
 
 
 def prune_windows(

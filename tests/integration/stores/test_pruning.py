@@ -19,7 +19,8 @@ from airflow_provider_sfstream.stores.base import Position
 from airflow_provider_sfstream.stores.table import TableReplayStore
 from airflow_provider_sfstream.windows import pruning
 from airflow_provider_sfstream.windows.interval import IntervalRequest, drain_interval
-from airflow_provider_sfstream.windows.pruning import LEAST_AGE, PruneRequest, prune_windows
+from airflow_provider_sfstream.windows.least_age import LEAST_AGE
+from airflow_provider_sfstream.windows.pruning import PruneRequest, prune_windows
 from airflow_provider_sfstream.windows.restoring import restore_position
 from airflow_provider_sfstream.windows.silence import aged_out_in_silence
 from tests.support.killed import Killed, killed_at
