@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from airflow_provider_sfstream.localorg.allocations import Allocation
 from airflow_provider_sfstream.localorg.endings import CallEnded
@@ -13,6 +14,7 @@ from airflow_provider_sfstream.localorg.faults import CallFailure, Faults, Strea
 from airflow_provider_sfstream.localorg.identity import load_or_create
 from airflow_provider_sfstream.localorg.knobs import Knobs
 from airflow_provider_sfstream.localorg.request_log import RequestLog
+from airflow_provider_sfstream.localorg.tls import ensure_tls_files
 
 
 def test_knobs_turn_together_or_not_at_all() -> None:
@@ -144,3 +146,14 @@ def test_a_connected_app_from_the_environment_is_not_kept(tmp_path: Path) -> Non
     assert (deployed.client_id, deployed.client_secret) == ("deployed", "from .env")
     assert (deployed.org_id, deployed.password) == (kept.org_id, kept.password)
     assert load_or_create(tmp_path, {"SFSTREAM_LOCALORG_CONSUMER_KEY": ""}) == kept
+
+
+def test_a_certificate_has_the_name_that_others_use(tmp_path: Path) -> None:
+    plain = ensure_tls_files(tmp_path).certificate.read_bytes()
+    assert ensure_tls_files(tmp_path, "127.0.0.1").certificate.read_bytes() == plain, "it has that address already"
+    named = ensure_tls_files(tmp_path, "salesforce-org").certificate.read_bytes()
+    names = x509.load_pem_x509_certificate(named).extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    assert names.value.get_values_for_type(x509.DNSName) == ["localhost", "salesforce-org"]
+    assert [str(address) for address in names.value.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "::1"]
+    assert ensure_tls_files(tmp_path, "salesforce-org").certificate.read_bytes() == named
+    assert ensure_tls_files(tmp_path).certificate.read_bytes() == named
