@@ -1,4 +1,4 @@
-"""Two drains of one stream at once, in two processes, on one replay table in PostgreSQL: one wins."""
+"""Two drains of one stream at once, in two processes, on one replay table in PostgreSQL or MariaDB: one wins."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.localorg import LocalOrg
-from tests.support.postgres import PostgresServer, postgres_server
+from tests.support.mariadb import mariadb_server
+from tests.support.postgres import postgres_server
 from tests.support.store_processes import processes
 from tests.support.tasks import context_for, set_connection
 
-__all__ = ["postgres_server"]
+__all__ = ["mariadb_server", "postgres_server"]
 
 TOPIC = "/event/Order__e"
 DEADLINE = 120
@@ -54,15 +55,21 @@ def drain_once(results: Connection, run_id: str, landing_url: str, both_landed: 
         results.send((type(error).__name__, str(error)))
 
 
+@pytest.mark.parametrize(("conn_type", "server"), [("postgres", "postgres_server"), ("mysql", "mariadb_server")])
 def test_one_wins_and_the_other_names_it(
-    org: LocalOrg, postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    org: LocalOrg,
+    conn_type: str,
+    server: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    url = postgres_server.new_database()
+    url = request.getfixturevalue(server).new_database()
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
     set_connection(
         monkeypatch,
         "sfstream_replay_store",
-        conn_type="postgres",
+        conn_type=conn_type,
         host=url.host,
         port=url.port,
         login=url.username,
