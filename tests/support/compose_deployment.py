@@ -107,6 +107,11 @@ class NativeDeployment:
             self.services[name].end()
             self.services[name].launch()
 
+    def files_outside_of_volumes(self) -> set[str]:
+        """Return the names of files that services left where their containers have a read-only file system."""
+        homes = (native.home for native in self.services.values())
+        return {path.name for home in homes for path in home.rglob("*") if path.is_file()}
+
     def logs(self) -> str:
         """Return the last lines of each service."""
         return "\n".join(f"--- {name}\n{native.log_tail()}" for name, native in self.services.items())
@@ -123,6 +128,9 @@ class NativeDeployment:
             for native in reversed(self.services.values()):
                 native.kill()
             shutil.rmtree(self.root, ignore_errors=True)
+            for port in self._ports.values():  # sockets that SeaweedFS would have removed itself
+                for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+                    left.unlink(missing_ok=True)
 
     def _made(self, definition: Service) -> NativeService:
         folder = self.root / "services" / definition.name

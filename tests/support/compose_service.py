@@ -46,13 +46,13 @@ class NativeService:
         self.process: subprocess.Popen[bytes] | None = None
         self._folder, self._paths, self._rewritten = folder, paths, rewritten
         self._mark = f"{service.name}-{uuid4().hex}"
-        home, temporary = folder / "home", folder / "tmp"
-        for path in (home, temporary):
+        self.home, temporary = folder / "home", folder / "tmp"
+        for path in (self.home, temporary):
             path.mkdir(parents=True)
         self.environment = {
             "PATH": _path(),
-            "HOME": str(home),
-            "AIRFLOW_HOME": str(home),
+            "HOME": str(self.home),
+            "AIRFLOW_HOME": str(self.home),
             "HOSTNAME": socket.gethostname(),
             "LANG": "C.UTF-8",
             "TMPDIR": str(temporary),
@@ -74,7 +74,7 @@ class NativeService:
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env=self.environment,
-                cwd=self._folder,
+                cwd=self.home,
                 start_new_session=True,
             )
 
@@ -92,7 +92,7 @@ class NativeService:
                 ended = subprocess.run(
                     [program, *map(self._rewritten, arguments)],
                     env=self.environment,
-                    cwd=self._folder,
+                    cwd=self.home,
                     stdout=subprocess.DEVNULL,
                     stderr=log,
                     timeout=_HEALTH_CHECK_SECONDS,

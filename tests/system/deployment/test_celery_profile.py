@@ -38,4 +38,6 @@ def test_a_worker_runs_the_tasks() -> None:
         assert airflow.wait_for_run(DAG_ID, run_id, 300) == "success", services.logs()
         assert airflow.task_states(DAG_ID, run_id) == {"drain": "skipped", "event_log": "skipped"}
         assert "0 events" in airflow.task_log(DAG_ID, run_id, "drain")
+        # An empty one is in the image.
+        assert services.files_outside_of_volumes() <= {"airflow.cfg"}
         assert os.listdir(services.root / "volumes" / "redis-data"), "the queue is not kept"  # noqa: PTH208

@@ -180,3 +180,4 @@ def test_tables_equal_the_org_whatever_fails(deployment: Deployment) -> None:
     deployment.say("both tables equal the org")
     services.wait_until_healthy()
     deployment.say("every service is healthy")
+    assert services.files_outside_of_volumes() <= {"airflow.cfg"}, "but for this one, which the image has"
