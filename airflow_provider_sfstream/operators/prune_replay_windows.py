@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
-
-from airflow.sdk import BaseOperator
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.hooks.event_api import event_hook
-from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
-from airflow_provider_sfstream.operators._parts import (
-    airflow_errors,
-    check_choice,
-    check_positive,
-    open_landing,
-    run_identity,
-)
+from airflow_provider_sfstream.operators._landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.operators._parts import airflow_errors, check_positive, run_identity
 from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.windows.least_age import check_age
 
 if TYPE_CHECKING:
@@ -28,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.windows.pruning import PruneOutcome
 
 
-class PruneReplayWindowsOperator(BaseOperator):
+class PruneReplayWindowsOperator(LandedStreamOperator):
     """Remove the landed windows of a stream that are older than ``older_than``: files, manifests and records.
 
     Oldest first, and never across one that stays: what is left are the newest windows of the stream, without a hole.
@@ -61,17 +51,11 @@ class PruneReplayWindowsOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = (
-        "topic",
-        "landing_url",
+        *LandedStreamOperator.template_fields,
         "replica_urls",
         "event_log_urls",
         "output_conn_id",
-        "salesforce_conn_id",
-        "subscription",
-        "landing_conn_id",
-        "replay_store_conn_id",
     )
-    ui_color = "#f8e5d8"
 
     def __init__(
         self,
@@ -84,32 +68,17 @@ class PruneReplayWindowsOperator(BaseOperator):
         output_conn_id: str | None = None,
         keep_last: int = 1,
         dry_run: bool = False,
-        salesforce_conn_id: str = "salesforce_default",
-        api: Literal["pubsub", "streaming"] | None = None,
-        subscription: str = "airflow",
-        landing_conn_id: str | None = None,
-        replay_store: ReplayStoreKind = "variable",
-        replay_store_conn_id: str = "sfstream_replay_store",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.topic = topic
-        self.landing_url = landing_url
+        super().__init__(topic=topic, landing_url=landing_url, **kwargs)
         self.older_than = older_than
         self.replica_urls = replica_urls
         self.event_log_urls = event_log_urls
         self.output_conn_id = output_conn_id
         self.keep_last = keep_last
         self.is_dry_run = dry_run  # dry_run is a method of operators
-        self.salesforce_conn_id = salesforce_conn_id
-        self.api = api
-        self.subscription = subscription
-        self.landing_conn_id = landing_conn_id
-        self.replay_store = replay_store
-        self.replay_store_conn_id = replay_store_conn_id
         check_age(older_than)
         check_positive(keep_last=keep_last)
-        check_choice("replay_store", replay_store, ("variable", "table", "landing"))
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Remove the windows; return how many, and why older ones stay."""
@@ -117,13 +86,9 @@ class PruneReplayWindowsOperator(BaseOperator):
         from airflow_provider_sfstream.windows.pruning import PruneRequest, prune_windows
 
         with airflow_errors():
-            topic = Topic.parse(self.topic, self.api)
             replicas = _urls("replica_urls", self.replica_urls)
             event_logs = _urls("event_log_urls", self.event_log_urls)
-            catalog = open_landing(self.landing_url, self.landing_conn_id)
-            store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
-            org_id = event_hook(topic.api, self.salesforce_conn_id).known_org_id
-            stream = Stream(org_id, topic.api, topic.name, self.subscription)
+            stream, catalog, store = self.open()
             readers = Readers.of(stream, replicas, event_logs, self.output_conn_id)
             request = PruneRequest(
                 stream=stream,

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
-from airflow_provider_sfstream.hooks.event_api import event_hook
-from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
-from airflow_provider_sfstream.operators._parts import airflow_errors, check_choice, open_landing, run_identity
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.operators._landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.operators._parts import airflow_errors, run_identity
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class RestoreReplayPositionOperator(BaseOperator):
+class RestoreReplayPositionOperator(LandedStreamOperator):
     """Record the landed windows that a replay store lost, and move the position to the end of the last one.
 
     For a store that was lost, came back from an old backup, or is to be another one from now on. Reads manifests and
@@ -39,53 +34,18 @@ class RestoreReplayPositionOperator(BaseOperator):
     :raises ConfigurationError: at construction, if ``replay_store`` is none of these.
     """
 
-    template_fields: Sequence[str] = (
-        "topic",
-        "landing_url",
-        "last_window_id",
-        "salesforce_conn_id",
-        "subscription",
-        "landing_conn_id",
-        "replay_store_conn_id",
-    )
-    ui_color = "#f8e5d8"
+    template_fields: Sequence[str] = (*LandedStreamOperator.template_fields, "last_window_id")
 
-    def __init__(
-        self,
-        *,
-        topic: str,
-        landing_url: str,
-        last_window_id: str | None = None,
-        salesforce_conn_id: str = "salesforce_default",
-        api: Literal["pubsub", "streaming"] | None = None,
-        subscription: str = "airflow",
-        landing_conn_id: str | None = None,
-        replay_store: ReplayStoreKind = "variable",
-        replay_store_conn_id: str = "sfstream_replay_store",
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.topic = topic
-        self.landing_url = landing_url
+    def __init__(self, *, topic: str, landing_url: str, last_window_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(topic=topic, landing_url=landing_url, **kwargs)
         self.last_window_id = last_window_id
-        self.salesforce_conn_id = salesforce_conn_id
-        self.api = api
-        self.subscription = subscription
-        self.landing_conn_id = landing_conn_id
-        self.replay_store = replay_store
-        self.replay_store_conn_id = replay_store_conn_id
-        check_choice("replay_store", replay_store, ("variable", "table", "landing"))
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Restore; return the position before and after (hex), the window it stands on, and how many were recorded."""
         from airflow_provider_sfstream.windows.restoring import restore_position
 
         with airflow_errors():
-            topic = Topic.parse(self.topic, self.api)
-            catalog = open_landing(self.landing_url, self.landing_conn_id)
-            store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
-            org_id = event_hook(topic.api, self.salesforce_conn_id).known_org_id
-            stream = Stream(org_id, topic.api, topic.name, self.subscription)
+            stream, catalog, store = self.open()
             restored = restore_position(
                 stream,
                 store=store,

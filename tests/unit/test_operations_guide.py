@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_sfstream.operators._landed_stream import LandedStreamOperator
 from airflow_provider_sfstream.operators.restore_replay_position import RestoreReplayPositionOperator
 from airflow_provider_sfstream.protocol.topics import retention
 
@@ -55,8 +56,9 @@ def test_the_messages_of_a_restore_are_raised() -> None:
 
 def test_the_arguments_of_a_restore_are_the_operators() -> None:
     documented = {name for row in table("argument") for name in re.findall(r"`(\w+)`", row[0])}
-    parameters = inspect.signature(RestoreReplayPositionOperator.__init__).parameters
-    assert documented == set(parameters) - {"self", "kwargs"}
+    classes = (RestoreReplayPositionOperator, LandedStreamOperator)
+    parameters = {name for one in classes for name in inspect.signature(one.__init__).parameters}
+    assert documented == parameters - {"self", "kwargs"}
 
 
 @pytest.mark.parametrize("schedule", INTERVALS)
