@@ -39,6 +39,8 @@ PART_BYTES = 256 * 2**20
 _WRITER_NICENESS = 19
 _WAITING = 2
 """Row groups that may wait for the writing thread; the stream stops being read when it is behind by more."""
+_LAST_WRITE_SECONDS = 60.0
+"""How long a window that is given up waits for what is being written: a storage that does not answer may never end."""
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,9 @@ class ParquetWindowWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._discard = True
-        self._stop_thread()
-        if not self._parts.finished:
+        if not self._stop_thread(_LAST_WRITE_SECONDS):
+            log.warning("What is being written to %s did not end within %.0f s.", self._url, _LAST_WRITE_SECONDS)
+        elif not self._parts.finished:
             self._parts.abandon()
 
     def _hand_over(self) -> None:
@@ -179,11 +182,14 @@ class ParquetWindowWriter:
             with storage_errors(f"The window at {self._url} could not be written"):
                 raise self._failure
 
-    def _stop_thread(self) -> None:
+    def _stop_thread(self, seconds: float | None = None) -> bool:
+        """Return whether the writing thread ended, after at most ``seconds``, if given, for each of its last steps."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._queue.put(None)
-            thread.join()
+            with suppress(queue.Full):
+                self._queue.put(None, timeout=seconds)
+            thread.join(seconds)
+        return thread is None or not thread.is_alive()
 
     def _write_schemas(self) -> dict[str, str]:
         references = {}

@@ -39,6 +39,7 @@ class Fault:
     """Cut after this many bytes of the request's body reached the server."""
     loses_answer: bool = False
     answer: tuple[int, str] | None = None
+    silent: bool = False
     done: int = field(default=0)
 
 
@@ -51,6 +52,7 @@ class ObjectStorageProxy:
         self._lock = threading.Lock()
         self._listed: frozenset[str] | None = None
         self._refusing = False
+        self._healed = threading.Event()
         self.requests: list[Request] = []
         self.endpoint = ""
 
@@ -85,6 +87,7 @@ class ObjectStorageProxy:
         try:
             yield proxy
         finally:
+            proxy.heal()
             server.shutdown()
             server.server_close()
             thread.join()
@@ -106,10 +109,16 @@ class ObjectStorageProxy:
         """Answer with an S3 error in the server's place."""
         return self._add(Fault(_meant(method, part), times, answer=(status, code)))
 
+    def silence(self, method: str, part: str, *, times: int | None = None) -> Fault:
+        """Take such requests and say nothing, until :meth:`heal` ends their connections."""
+        return self._add(Fault(_meant(method, part), times, silent=True))
+
     def heal(self) -> None:
         """Forget all faults."""
         with self._lock:
             self._faults.clear()
+            self._healed.set()
+            self._healed = threading.Event()
         self._refusing = False
 
     @contextlib.contextmanager
@@ -159,6 +168,11 @@ class ObjectStorageProxy:
             handler.command, unquote(parts.path).lstrip("/"), parts.query, "If-None-Match" in handler.headers
         )
         fault = self._fault(request)
+        if fault is not None and fault.silent:
+            self._healed.wait()
+            _reset(handler.connection)
+            handler.close_connection = True
+            return
         if fault is not None and fault.body_bytes is not None:
             self._forward_part(handler, fault.body_bytes)
             _reset(handler.connection)

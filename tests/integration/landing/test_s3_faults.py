@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_sfstream.drain.source import EventBatch
 from airflow_provider_sfstream.exceptions import LandingError, ReplayStoreError
+from airflow_provider_sfstream.landing import parquet
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import LandedWindow, ParquetWindowWriter
@@ -18,6 +19,7 @@ from airflow_provider_sfstream.landing.storage import replace_file, storage_erro
 from airflow_provider_sfstream.operators._parts import open_landing
 from airflow_provider_sfstream.stores.landing_files import LandingFiles
 from tests.integration.landing.conftest import connect
+from tests.support.localorg import wait_until
 from tests.support.object_storage import BUCKET, ObjectStorage
 from tests.support.object_storage_proxy import ObjectStorageProxy
 from tests.support.scripted_source import SCHEMA
@@ -248,6 +250,24 @@ class TestUploads:
                 writer.append(one)
             raise KeyboardInterrupt
         assert (keys(object_storage, landing), uploads(object_storage, landing)) == ([], [])
+
+
+def test_a_storage_that_says_nothing_does_not_hold_a_window_that_is_given_up(
+    proxy: ObjectStorageProxy, landing_through: Through, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow ends a task once; what then waited for the storage would wait without end."""
+    monkeypatch.setattr(parquet, "_LAST_WRITE_SECONDS", 0.2)
+    landing = landing_through(proxy)
+    silent = proxy.silence("PUT", "/part-")
+    writer = ParquetWindowWriter(
+        landing, STREAM, WINDOW_ID, attempt="1-aa", schema=lambda _: SCHEMA, row_group_rows=50, part_bytes=1
+    )
+    with pytest.raises(KeyboardInterrupt), writer:  # noqa: PT012 (what is raised is not what is tested)
+        for first in range(0, 150, 50):
+            writer.append(batch(first, 50))
+        wait_until(lambda: silent.done, what="a part being sent")
+        raise KeyboardInterrupt
+    proxy.heal()
 
 
 READ_FAULTS = {
