@@ -153,8 +153,8 @@ def warn_of_other_writers(store: ReplayStore) -> None:
     """Warn that a position has to be moved by one run at a time, if the store cannot see to it."""
     if not store.compares_and_sets:
         log.warning(
-            "Positions are kept in an Airflow Variable, which cannot tell two writers apart: let one run at a time "
-            "drain this stream (max_active_runs=1), or use replay_store='table'."
+            "This replay store cannot tell two writers of a position apart: let one run at a time drain the stream "
+            "(max_active_runs=1), or use replay_store='table'."
         )
 
 
