@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.compose import Service, read_services
-from tests.support.compose_rewriting import Rewriting, free_ports
+from tests.support.compose_rewriting import GRPC_OFFSET, Rewriting, free_ports
 from tests.support.compose_service import NativeService, copied
 
 _SECONDS = 300.0
@@ -128,7 +128,8 @@ class NativeDeployment:
             for native in reversed(self.services.values()):
                 native.kill()
             shutil.rmtree(self.root, ignore_errors=True)
-            for port in self._ports.values():  # sockets that SeaweedFS would have removed itself
+            # Sockets that SeaweedFS would have removed itself.
+            for port in (each + offset for each in self._ports.values() for offset in (0, GRPC_OFFSET)):
                 for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
                     left.unlink(missing_ok=True)
 

@@ -56,8 +56,10 @@ class NativeService:
             "HOSTNAME": socket.gethostname(),
             "LANG": "C.UTF-8",
             "TMPDIR": str(temporary),
+            "SPARK_LOCAL_DIRS": str(temporary),
             _MARKER: self._mark,
             **others,
+            "JAVA_TOOL_OPTIONS": f"{others.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={temporary}",
             **{name: rewritten(value) for name, value in service.environment.items()},
         }
         program, *arguments = service.command[2:] if service.command[0].endswith("dumb-init") else service.command

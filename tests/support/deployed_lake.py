@@ -65,10 +65,14 @@ class DeployedLake:
 
 
 @contextmanager
-def mounted(filer_port: int, folder: Path, log: Path) -> Iterator[None]:
-    """Show the buckets of a storage as folders of ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [weed(), "mount", f"-filer=127.0.0.1:{filer_port}", f"-dir={folder}", "-filer.path=/buckets"]
+def mounted(filer_port: int, folder: Path, own: Path) -> Iterator[None]:
+    """Show the buckets of a storage as folders of ``folder``; log and cache are in the new folder ``own``."""
+    own.mkdir()
+    log = own / "log"
+    command = [
+        weed(), "mount", f"-filer=127.0.0.1:{filer_port}", f"-dir={folder}", "-filer.path=/buckets",
+        f"-cacheDir={own / 'cache'}", f"-localSocket={own / 'socket'}",
+    ]  # fmt: skip
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
     try:

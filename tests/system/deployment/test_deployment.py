@@ -121,7 +121,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
             services.start(name)
         running = Deployment(services, began)
         services.wait_until_healthy("object-storage")
-        with mounted(services.port("object-storage", 8888), mount, services.root / "mount.log"):
+        with mounted(services.port("object-storage", 8888), mount, services.root / "mount"):
             services.wait_until_healthy()
             running.say("every service is healthy")
             try:
