@@ -1,7 +1,7 @@
 """Benchmark ``replica_merge``: changes folded and merged into a Parquet replica, beside the straightforward Spark job
 that folds with aggregates, joins all rows and writes the whole table anew.
 
-The table has 90 columns, 64 buckets and ten rows for each change; a change sets six columns. Changes are spread evenly
+The table has 90 columns, 16 buckets and ten rows for each change; a change sets six columns. Changes are spread evenly
 over the records (``spread``), or over one record in two hundred, as they were in the merge before (``hot``), or are all
 of one record (``one``). Both sides start from change rows in Parquet, run in turn in one Spark session, and must give
 the same table. Prints one JSON line for each kind of changes; ``ratio`` is the other's seconds divided by ours,
@@ -32,7 +32,7 @@ from airflow_provider_sfstream.spark.replica_merge import SETTINGS, folded_chang
 from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
 from tests.support.spark import start_session
 
-TABLE, BUCKETS, SET_BY_A_CHANGE = "Account", 64, 6
+TABLE, BUCKETS, SET_BY_A_CHANGE = "Account", 16, 6
 _KINDS: tuple[ColumnType, ...] = ("string",) * 5 + ("double", "timestamp", "boolean", "date", "long")
 COLUMNS: dict[str, ColumnType] = {f"Field{number}__c": _KINDS[number % 10] for number in range(80)}
 KINDS = ("spread", "hot", "one")
