@@ -34,10 +34,10 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
     :param landing_url: the landing that the stream was drained to. (templated)
     :param older_than: how long ago a window has to have been finished; four days at least. Give more than the DAGs that
         read windows may ever be late, and than any backfill reaches back.
-    :param replica_urls: the ``output_url`` of every replica that is made from the stream. Windows that one of them has
-        not applied stay, and all if it has none yet. (templated)
-    :param event_log_urls: the ``output_url`` of event logs: windows with events of which one has no row stay.
-        (templated)
+    :param replica_urls: the ``output_url`` of every replica that is made from the stream, ``[]`` if none is. Windows
+        that one of them has not applied stay, and all if it has none yet. (templated)
+    :param event_log_urls: the ``output_url`` of every event log, ``[]`` if none is to be asked: windows with events of
+        which one has no row stay. (templated)
     :param output_conn_id: Airflow connection with which the worker reads those folders, where it needs one. (templated)
     :param keep_last: how many of the newest live windows stay, however old.
     :param dry_run: only say what would be removed.
@@ -63,8 +63,8 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
         topic: str,
         landing_url: str,
         older_than: timedelta,
-        replica_urls: Sequence[str] = (),
-        event_log_urls: Sequence[str] = (),
+        replica_urls: Sequence[str] | str,
+        event_log_urls: Sequence[str] | str,
         output_conn_id: str | None = None,
         keep_last: int = 1,
         dry_run: bool = False,

@@ -42,12 +42,13 @@ def windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DailyWi
 
 
 Prune = Callable[..., dict[str, Any]]
+NO_READERS: dict[str, Any] = {"replica_urls": [], "event_log_urls": []}
 
 
 @pytest.fixture
 def prune(windows: DailyWindows, tmp_path: Path) -> Prune:
     def execute(**arguments: Any) -> dict[str, Any]:
-        given = {"topic": TOPIC, "older_than": timedelta(days=20), "replay_store": "table", **arguments}
+        given = {"topic": TOPIC, "older_than": timedelta(days=20), "replay_store": "table", **NO_READERS, **arguments}
         operator = PruneReplayWindowsOperator(task_id="prune", landing_url=str(tmp_path / "landing"), **given)
         return operator.execute(context_for("prune"))
 
@@ -169,9 +170,18 @@ def test_windows_without_events_need_no_row(windows: DailyWindows, prune: Prune,
     ],
 )
 def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, Any]) -> None:
-    given = {"older_than": timedelta(days=30), **arguments}
+    given = {"older_than": timedelta(days=30), **NO_READERS, **arguments}
     with pytest.raises(ConfigurationError, match=next(iter(arguments))):
         PruneReplayWindowsOperator(task_id="prune", topic=TOPIC, landing_url="s3://lake", **given)
+
+
+@pytest.mark.parametrize("reader", NO_READERS)
+def test_who_reads_the_windows_has_to_be_said(reader: str) -> None:
+    given = {name: value for name, value in NO_READERS.items() if name != reader}
+    with pytest.raises(TypeError, match=reader):
+        PruneReplayWindowsOperator(
+            task_id="prune", topic=TOPIC, landing_url="s3://lake", older_than=timedelta(days=30), **given
+        )
 
 
 def test_readers_that_cannot_be_told_stop_it(windows: DailyWindows, prune: Prune) -> None:
@@ -190,7 +200,8 @@ def test_parsing_a_dag_with_it_loads_nothing_heavy() -> None:
     code = (
         "import sys; from datetime import timedelta; from airflow.sdk import BaseOperator; before = set(sys.modules);"
         "from airflow_provider_sfstream.operators.prune_replay_windows import PruneReplayWindowsOperator as Prune;"
-        "Prune(task_id='prune', topic='/event/Order__e', landing_url='s3://lake', older_than=timedelta(days=9));"
+        "Prune(task_id='prune', topic='/event/Order__e', landing_url='s3://lake', older_than=timedelta(days=9),"
+        " replica_urls=[], event_log_urls=[]);"
         "heavy = {'pyarrow', 'sqlalchemy', 'fsspec', 'grpc', 'pyspark'} & (set(sys.modules) - before);"
         "sys.exit(str(sorted(heavy)) if heavy else 0)"
     )
