@@ -349,17 +349,21 @@ def test_connection_types_other_than_long_polling_are_refused(org: LocalOrg) -> 
         assert client.connect(connectionType="websocket")[0]["error"] == "400::Invalid connection type websocket"
 
 
-def test_clients_and_deliveries_have_their_limits(org: LocalOrg, topic: str) -> None:
-    org.knobs(cometd_clients=len(org.admin("GET", "/org")["cometd_sessions"]) + 1)
-    org.publish(topic, [{"Number__c": n} for n in range(5)])
-    with BayeuxClient(org).opened(topic, -2) as client, BayeuxClient(org) as second:
-        denied = second.handshake()
-        assert denied["ext"]["sfdc"]["failureReason"] == "403::Organization concurrent user limit exceeded"
-        org.knobs(cometd_clients=None, delivery_quota=org.admin("GET", "/org")["delivered"] + 3)
-        assert len(client.poll()) == 3
-        assert client.connect()[0]["error"] == "403::Organization total events daily limit exceeded"
-        denied = second.handshake()
-        assert denied["ext"]["sfdc"]["failureReason"] == "403::Organization total events daily limit exceeded"
+def test_clients_and_deliveries_have_their_limits(tmp_path: Path) -> None:
+    """In an org of its own: sessions that other tests left would end when they like, and count no more."""
+    topic = "/event/Limited__e"
+    with LocalOrg.running(tmp_path / "org") as org:
+        org.define("Limited__e", Number__c="int")
+        org.knobs(cometd_clients=1)
+        org.publish(topic, [{"Number__c": n} for n in range(5)])
+        with BayeuxClient(org).opened(topic, -2) as client, BayeuxClient(org) as second:
+            denied = second.handshake()
+            assert denied["ext"]["sfdc"]["failureReason"] == "403::Organization concurrent user limit exceeded"
+            org.knobs(cometd_clients=None, delivery_quota=3)
+            assert len(client.poll()) == 3
+            assert client.connect()[0]["error"] == "403::Organization total events daily limit exceeded"
+            denied = second.handshake()
+            assert denied["ext"]["sfdc"]["failureReason"] == "403::Organization total events daily limit exceeded"
 
 
 def test_the_request_log_tells_of_every_message(org: LocalOrg, topic: str) -> None:
