@@ -23,7 +23,7 @@ from tests.support.localorg import LocalOrg, wait_until
 from tests.support.tasks import context_for, set_connection
 
 TOPIC = "/event/Order__e"
-EVENTS = 1_500
+EVENTS = 4_000
 
 Extra = dict[str, Any]
 
@@ -135,7 +135,10 @@ def drain(tmp_path: Path) -> DrainReplayWindowOperator:
 
 
 def in_the_middle(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Do something once, when the first 500 events have been written; the client reads 2,000 ahead at most."""
+    """Do something once, when the first 500 events have been written; clients read up to 2,000 ahead.
+
+    So there are more events than both: or everything might have been read by then.
+    """
     append, written = ParquetWindowWriter.append, []
 
     def counting(self: ParquetWindowWriter, batch: Any) -> None:
