@@ -6,8 +6,16 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DEADLINE = 120
+"""Seconds for a server to start, and to stop."""
 
 
 def unprivileged(user: str) -> tuple[list[str], pwd.struct_passwd]:
@@ -25,11 +33,35 @@ def unprivileged(user: str) -> tuple[list[str], pwd.struct_passwd]:
     return [*setpriv, f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"], owner
 
 
-def free_port() -> int:
-    """Return a loopback port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def skip_without(installed: Path | None, missing: str, require: str) -> Path:
+    """Return where a server is installed. Skip the test if it is not, or fail it where CI requires the server.
+
+    :param missing: what is missing, and how it is had.
+    :param require: the environment variable that is ``1`` where the server is required.
+    """
+    if installed is None:
+        if os.environ.get(require) == "1":
+            pytest.fail(f"{require}=1, but there is {missing}")
+        pytest.skip(missing)
+    return installed
+
+
+def wait_until_ready(
+    connect: Callable[[], Any], refused: type[Exception], process: subprocess.Popen[bytes], log: Path
+) -> None:
+    """Return once ``connect``, which raises ``refused`` until then, gives a connection; close that.
+
+    :raises RuntimeError: with the server's log, if it ended or needs more than :data:`DEADLINE` seconds.
+    """
+    deadline = time.monotonic() + DEADLINE
+    while True:
+        try:
+            connect().close()
+            return
+        except refused as error:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"The server did not start: {log.read_text(errors='replace')}") from error
+            time.sleep(0.05)
 
 
 def stop(process: subprocess.Popen[bytes], how: signal.Signals, seconds: float) -> None:

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
 from pyarrow import fs
-
-from tests.support.object_storage import weed
 
 SPARK_ON_A_MOUNT = """
 # s3a:// without Hadoop's connector: the same server's files, through a mount of it.
@@ -25,7 +18,6 @@ spark.hadoop.fs.AbstractFileSystem.file.impl               org.apache.hadoop.fs.
 spark.sql.codegen.wholeStage                               false
 spark.sql.codegen.factoryMode                              NO_CODEGEN
 """
-_SECONDS = 120
 
 
 class DeployedLake:
@@ -62,30 +54,3 @@ class DeployedLake:
         for table in snapshot["tables"].values():
             table["files_flat"] = [name for names in table["files"].values() for name in names]
         return snapshot
-
-
-@contextmanager
-def mounted(filer_port: int, folder: Path, own: Path) -> Iterator[None]:
-    """Show the buckets of a storage as folders of ``folder``; log and cache are in the new folder ``own``."""
-    own.mkdir()
-    log = own / "log"
-    command = [
-        weed(), "mount", f"-filer=127.0.0.1:{filer_port}", f"-dir={folder}", "-filer.path=/buckets",
-        f"-cacheDir={own / 'cache'}", f"-localSocket={own / 'socket'}",
-    ]  # fmt: skip
-    with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        deadline = time.monotonic() + _SECONDS
-        while not folder.is_mount():
-            assert process.poll() is None, log.read_text(errors="replace")[-3000:]
-            assert time.monotonic() < deadline, "the mount did not come"
-            time.sleep(0.1)
-        yield
-    finally:
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(20)
-        process.kill()
-        process.wait()
-        subprocess.run(["fusermount3", "-u", "-z", str(folder)], check=False, stderr=subprocess.DEVNULL)

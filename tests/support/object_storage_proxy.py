@@ -9,10 +9,12 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from xml.etree import ElementTree as ET
+
+from tests.support.http_serving import serving
 
 METHODS = ("GET", "PUT", "POST", "DELETE", "HEAD")
 _HOP = {"connection", "transfer-encoding", "content-length", "expect", "keep-alive"}
@@ -79,18 +81,12 @@ class ObjectStorageProxy:
 
         for method in METHODS:
             setattr(Handler, f"do_{method}", Handler.serve)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        proxy.endpoint = f"http://127.0.0.1:{server.server_port}"
-        try:
-            yield proxy
-        finally:
-            proxy.heal()
-            server.shutdown()
-            server.server_close()
-            thread.join()
+        with serving(Handler) as port:
+            proxy.endpoint = f"http://127.0.0.1:{port}"
+            try:
+                yield proxy
+            finally:
+                proxy.heal()
 
     def cut(self, method: str, part: str, *, body_bytes: int = 0, times: int | None = 1) -> Fault:
         """Reset the connection when ``body_bytes`` of a request have gone through, 0: before the server hears of it.

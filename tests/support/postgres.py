@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,10 +17,10 @@ import psycopg2
 import pytest
 from sqlalchemy import URL
 
-from tests.support.database_servers import free_port, stop, unprivileged
+from scripts.airflow_stack import free_port
+from tests.support.database_servers import DEADLINE, skip_without, stop, unprivileged, wait_until_ready
 
 REQUIRE = "SFSTREAM_REQUIRE_POSTGRES"
-_DEADLINE = 120
 
 
 @dataclass(frozen=True)
@@ -56,15 +55,8 @@ class PostgresServer:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server on an ephemeral loopback port. Skips where none is installed, unless CI requires it."""
-    binaries = postgres_binaries()
-    if binaries is None:
-        missing = (
-            "no PostgreSQL server binaries on PATH or in /usr/lib/postgresql (Debian and Ubuntu: "
-            "apt-get install postgresql)"
-        )
-        if os.environ.get(REQUIRE) == "1":
-            pytest.fail(f"{REQUIRE}=1, but there are {missing}")
-        pytest.skip(missing)
+    missing = "no PostgreSQL server on PATH or in /usr/lib/postgresql (Debian and Ubuntu: apt-get install postgresql)"
+    binaries = skip_without(postgres_binaries(), missing, REQUIRE)
     with running_postgres(binaries) as server:
         yield server
 
@@ -90,7 +82,7 @@ def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
             capture_output=True,
             cwd=root,
             env=environment,
-            timeout=_DEADLINE,
+            timeout=DEADLINE,
         )
         options = {
             "listen_addresses": server.host,
@@ -107,12 +99,12 @@ def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
                 cwd=root,
                 env=environment,
             )
-        _wait_until_ready(server, process, root / "log")
+        wait_until_ready(server._connect, psycopg2.OperationalError, process, root / "log")
         yield server
     finally:
         if process is not None:
             # setpriv replaced itself by the server. SIGQUIT: stop at once, nobody wants the data.
-            stop(process, signal.SIGQUIT, _DEADLINE)
+            stop(process, signal.SIGQUIT, DEADLINE)
         shutil.rmtree(root, ignore_errors=True)
 
 
@@ -123,15 +115,3 @@ def postgres_binaries() -> Path | None:
     debian = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
     candidates += sorted(debian, key=lambda path: int(path.parent.name), reverse=True)
     return next((path for path in candidates if (path / "initdb").exists() and (path / "postgres").exists()), None)
-
-
-def _wait_until_ready(server: PostgresServer, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + _DEADLINE
-    while True:
-        try:
-            server._connect().close()
-            return
-        except psycopg2.OperationalError as error:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL did not start: {log.read_text(errors='replace')}") from error
-            time.sleep(0.05)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx
+
+from tests.support.http_serving import serving
 
 _PASSED_ON = ("Authorization", "Content-Type")
 
@@ -54,16 +55,9 @@ class RestProxy:
 
         for method in ("GET", "POST", "PATCH", "DELETE"):
             setattr(Handler, f"do_{method}", Handler.serve)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        proxy.url = f"http://127.0.0.1:{server.server_port}"
-        try:
+        with serving(Handler) as port:
+            proxy.url = f"http://127.0.0.1:{port}"
             yield proxy
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
 
     def answer(
         self,

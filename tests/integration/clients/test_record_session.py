@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from airflow_provider_sfstream.exceptions import (
     SessionExpiredError,
 )
 from airflow_provider_sfstream.localorg.tls import TlsFiles, ensure_tls_files
+from tests.support.http_serving import serving
 
 COUNT = {"totalSize": 7, "done": True, "records": []}
 
@@ -44,7 +44,7 @@ class Host:
 
 
 @contextlib.contextmanager
-def serving(tls: TlsFiles) -> Iterator[Host]:
+def host_with(tls: TlsFiles) -> Iterator[Host]:
     host = Host()
 
     class Handler(BaseHTTPRequestHandler):
@@ -66,19 +66,11 @@ def serving(tls: TlsFiles) -> Iterator[Host]:
         def log_message(self, *_: Any) -> None:
             """Keep quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tls.certificate, tls.key)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    host.url = f"https://localhost:{server.server_port}"
-    try:
+    with serving(Handler, context) as port:
+        host.url = f"https://localhost:{port}"
         yield host
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class Logins:
@@ -108,13 +100,13 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
 
 @pytest.fixture
 def host(tls: TlsFiles) -> Iterator[Host]:
-    with serving(tls) as one:
+    with host_with(tls) as one:
         yield one
 
 
 @pytest.fixture
 def other(tls: TlsFiles) -> Iterator[Host]:
-    with serving(tls) as one:
+    with host_with(tls) as one:
         yield one
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import httpx
@@ -15,6 +14,7 @@ from airflow_provider_sfstream.clients.event_schemas import EventSchemas
 from airflow_provider_sfstream.clients.session import Session
 from airflow_provider_sfstream.clients.tokens import AccessToken
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError, ThrottledError
+from tests.support.http_serving import serving
 
 SCHEMA = '{"type": "record", "name": "Order__e", "fields": []}'
 
@@ -40,19 +40,16 @@ class Rest:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.handler = Handler
+        self.url = ""
 
 
 @pytest.fixture
 def rest() -> Iterator[Rest]:
     rest = Rest()
-    thread = threading.Thread(target=rest.server.serve_forever)
-    thread.start()
-    yield rest
-    rest.server.shutdown()
-    rest.server.server_close()
-    thread.join()
+    with serving(rest.handler) as port:
+        rest.url = f"http://127.0.0.1:{port}"
+        yield rest
 
 
 class Logins:

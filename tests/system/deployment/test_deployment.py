@@ -16,8 +16,9 @@ from scripts.airflow_stack import wait_for
 from tests.support.compose import generated_variables
 from tests.support.compose_airflow import DeployedAirflow
 from tests.support.compose_deployment import NativeDeployment
-from tests.support.deployed_lake import SPARK_ON_A_MOUNT, DeployedLake, mounted
+from tests.support.deployed_lake import SPARK_ON_A_MOUNT, DeployedLake
 from tests.support.localorg import LocalOrg
+from tests.support.object_storage import mounted
 
 ROOT = Path(__file__).resolve().parents[3]
 TOPIC = "/event/Order__e"
@@ -121,7 +122,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
             services.start(name)
         running = Deployment(services, began)
         services.wait_until_healthy("object-storage")
-        with mounted(services.port("object-storage", 8888), mount, services.root / "mount"):
+        with mounted(f"127.0.0.1:{services.port('object-storage', 8888)}", mount, services.root / "mount"):
             services.wait_until_healthy()
             running.say("every service is healthy")
             try:
