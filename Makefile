@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint format up bench proto test-pythons test-iceberg clean
+.PHONY: demo up test test-all test-random test-pythons test-iceberg mutants lint format bench proto clean
 
 demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
 	@$(BIN)/python scripts/demo.py
@@ -12,8 +12,18 @@ demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: 
 up: $(INSTALLED)  ## Airflow with its UI, a local org and the example DAGs, until Ctrl-C
 	@$(BIN)/python scripts/up.py
 
-test: lint  ## everything: lint, unit, integration and system tests
-	$(BIN)/python -m pytest tests
+test: lint  ## lint, unit and integration tests, and the main job on a real Airflow with a real spark-submit
+	$(BIN)/python -m pytest -n auto -m 'not extended' tests
+
+test-all: lint  ## that and the rest: deployment, browser, database servers, kill -9, random seeds, every example DAG
+	$(BIN)/python -m pytest -n auto --durations=10 tests
+
+test-random: $(INSTALLED)  ## what `make test` runs, in random order: tests do not lean on each other
+	$(BIN)/python -m pytest -n auto -p randomly -m 'not extended' tests
+
+mutants: $(INSTALLED)  ## how many of a fixed sample of small changes to the package its tests notice
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group mutants
+	@$(BIN)/python scripts/mutants.py
 
 lint: $(INSTALLED)  ## ruff, mypy and the import rule of the floors
 	$(BIN)/ruff check .

@@ -18,7 +18,7 @@ import psutil
 from tests.support.compose import Service
 from tests.support.compose_rewriting import Rewriting
 from tests.support.database_servers import unprivileged
-from tests.support.postgres import postgres_binaries
+from tests.support.packages import POSTGRES
 
 _HEALTH_CHECK_SECONDS = 90
 _MARKER = "SFSTREAM_DEPLOYED_SERVICE"
@@ -148,7 +148,7 @@ class NativeService:
 
     def _make_postgres(self, rewritten: Rewriting) -> None:
         """Do what the image's entrypoint does: an empty cluster, then the scripts over the socket, then the server."""
-        binaries = postgres_binaries()
+        binaries = POSTGRES.find()
         assert binaries is not None, "no PostgreSQL server binaries"
         prefix, owner = unprivileged("postgres")
         data, scripts = (self._paths[path] for path in ("/var/lib/postgresql/data", "/docker-entrypoint-initdb.d"))
@@ -190,7 +190,7 @@ def copied(source: Path, target: Path, changed: Callable[[Path, str], str]) -> N
 
 def _path() -> str:
     """Return where images have their commands: this Python's, PostgreSQL's, then the system's."""
-    binaries = postgres_binaries()
+    binaries = POSTGRES.find()
     return os.pathsep.join(
         [str(Path(sys.executable).parent), *([str(binaries)] if binaries else []), os.environ["PATH"]]
     )

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 DEADLINE = 120
 """Seconds for a server to start, and to stop."""
 
@@ -31,19 +29,6 @@ def unprivileged(user: str) -> tuple[list[str], pwd.struct_passwd]:
     known = {entry.pw_name: entry for entry in pwd.getpwall()}
     owner = known.get(user) or known["nobody"]
     return [*setpriv, f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"], owner
-
-
-def skip_without(installed: Path | None, missing: str, require: str) -> Path:
-    """Return where a server is installed. Skip the test if it is not, or fail it where CI requires the server.
-
-    :param missing: what is missing, and how it is had.
-    :param require: the environment variable that is ``1`` where the server is required.
-    """
-    if installed is None:
-        if os.environ.get(require) == "1":
-            pytest.fail(f"{require}=1, but there is {missing}")
-        pytest.skip(missing)
-    return installed
 
 
 def wait_until_ready(

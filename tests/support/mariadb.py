@@ -19,9 +19,8 @@ from sqlalchemy import URL
 
 from airflow_provider_sfstream.localorg.tls import ensure_tls_files
 from scripts.airflow_stack import free_port
-from tests.support.database_servers import DEADLINE, skip_without, stop, unprivileged, wait_until_ready
-
-REQUIRE = "SFSTREAM_REQUIRE_MARIADB"
+from tests.support.database_servers import DEADLINE, stop, unprivileged, wait_until_ready
+from tests.support.packages import MARIADB, need
 
 # What a store must not rely on: a server may be set up to cut what is too long, to write one byte for a character, to
 # compare without case, and to keep tables without transactions.
@@ -74,10 +73,8 @@ class MariaDBServer:
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[MariaDBServer]:
-    """A MariaDB server on an ephemeral loopback port. Skips where none is installed, unless CI requires it."""
-    missing = "no MariaDB server on PATH or in /usr/sbin (Debian and Ubuntu: apt-get install mariadb-server)"
-    binary = skip_without(mariadb_binary(), missing, REQUIRE)
-    with running_mariadb(binary) as server:
+    """A MariaDB server on an ephemeral loopback port."""
+    with running_mariadb(need(MARIADB)) as server:
         yield server
 
 
@@ -135,9 +132,3 @@ def running_mariadb(binary: Path) -> Iterator[MariaDBServer]:
             # setpriv replaced itself by the server. SIGKILL: nobody wants the data.
             stop(process, signal.SIGKILL, DEADLINE)
         shutil.rmtree(root, ignore_errors=True)
-
-
-def mariadb_binary() -> Path | None:
-    """Return the installed server, ``None`` without one or without what makes its data folder."""
-    found = shutil.which("mariadbd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
-    return Path(found) if found and shutil.which("mariadb-install-db") else None

@@ -18,9 +18,8 @@ import pytest
 from sqlalchemy import URL
 
 from scripts.airflow_stack import free_port
-from tests.support.database_servers import DEADLINE, skip_without, stop, unprivileged, wait_until_ready
-
-REQUIRE = "SFSTREAM_REQUIRE_POSTGRES"
+from tests.support.database_servers import DEADLINE, stop, unprivileged, wait_until_ready
+from tests.support.packages import POSTGRES, need
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,8 @@ class PostgresServer:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """A PostgreSQL server on an ephemeral loopback port. Skips where none is installed, unless CI requires it."""
-    missing = "no PostgreSQL server on PATH or in /usr/lib/postgresql (Debian and Ubuntu: apt-get install postgresql)"
-    binaries = skip_without(postgres_binaries(), missing, REQUIRE)
-    with running_postgres(binaries) as server:
+    """A PostgreSQL server on an ephemeral loopback port."""
+    with running_postgres(need(POSTGRES)) as server:
         yield server
 
 
@@ -106,12 +103,3 @@ def running_postgres(binaries: Path) -> Iterator[PostgresServer]:
             # setpriv replaced itself by the server. SIGQUIT: stop at once, nobody wants the data.
             stop(process, signal.SIGQUIT, DEADLINE)
         shutil.rmtree(root, ignore_errors=True)
-
-
-def postgres_binaries() -> Path | None:
-    """Return the folder of the newest installed server's binaries, ``None`` without one."""
-    on_path = shutil.which("postgres")
-    candidates = [Path(on_path).resolve().parent] if on_path else []
-    debian = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
-    candidates += sorted(debian, key=lambda path: int(path.parent.name), reverse=True)
-    return next((path for path in candidates if (path / "initdb").exists() and (path / "postgres").exists()), None)

@@ -10,7 +10,8 @@ import pytest
 
 from scripts.airflow_stack import AirflowStack, running_airflow
 from tests.support.localorg import LocalOrg
-from tests.support.postgres import postgres_binaries, running_postgres
+from tests.support.packages import POSTGRES
+from tests.support.postgres import running_postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,7 +32,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def metadata_database() -> Iterator[dict[str, str]]:
     """Airflow's database where PostgreSQL is installed: on SQLite it takes backfills only while nothing else writes."""
-    binaries = postgres_binaries()
+    binaries = POSTGRES.find()
     if binaries is None:
         yield {}
         return

@@ -13,6 +13,7 @@ import pytest
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.localorg import LocalOrg
 
+pytestmark = pytest.mark.extended
 DAG_ID = "sfstream_account_replica"
 TOPIC = "/data/AccountChangeEvent"
 FIELDS = ("Name", "Phone", "BillingCity", "AnnualRevenue", "NumberOfEmployees")

@@ -10,11 +10,14 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+import pytest
+
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.backfills import HOUR, PastTopic, live_position, recorded_gaps
 from tests.support.landed import landed_replay_ids
 from tests.support.localorg import LocalOrg
 
+pytestmark = pytest.mark.extended
 GRACE = timedelta(minutes=10)  # as the DAGs have it
 
 

@@ -11,9 +11,11 @@ from playwright.sync_api import Page, expect
 
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.backfills import HOUR, PastTopic, live_position
-from tests.support.browser import artifact_folder, browser_page, installed_browser
+from tests.support.browser import artifact_folder, browser_page
 from tests.support.localorg import LocalOrg
+from tests.support.packages import BROWSER, need
 
+pytestmark = pytest.mark.extended
 DAG_ID = "backfill.table"
 
 
@@ -54,7 +56,7 @@ def table_rows(lake: Path) -> list[bytes]:
 
 @pytest.mark.timeout(600)  # four Spark jobs, one after the other
 def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, lake: Path, tmp_path: Path) -> None:
-    installed_browser()
+    need(BROWSER)
     topic = PastTopic(airflow, past_org, "Table__e")
     topic.publish_hours(6, 1)
     airflow.wait_for_dag(DAG_ID)

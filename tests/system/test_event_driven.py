@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 import pyarrow.dataset as ds
+import pytest
 
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.triggers.topic_watch import STATE_KEY
@@ -18,6 +19,7 @@ from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.landed import landed_replay_ids
 from tests.support.localorg import LocalOrg
 
+pytestmark = pytest.mark.extended
 EXAMPLE = "sfstream_on_event"
 
 

@@ -14,6 +14,7 @@ from tests.support.backfills import live_position
 from tests.support.landed import replay_ids_of
 from tests.support.localorg import LocalOrg
 
+pytestmark = pytest.mark.extended
 TOPIC = "/event/Hourly__e"
 HOUR = timedelta(hours=1)
 EXAMPLE, PARTITION = "hourly.example", "hourly.partition"

@@ -14,7 +14,8 @@ from airflow_provider_sfstream.landing.location import Landing
 from scripts.airflow_stack import AirflowStack
 from tests.support.localorg import LocalOrg
 
-TOPIC = "/event/Order__e"
+pytestmark = pytest.mark.extended
+TOPIC = "/event/Killed__e"
 LINES = ("in_drain", "before_manifest", "before_position", "after_position")
 MANAGED_LINES = (*LINES, "before_commit", "before_acknowledgement", "after_acknowledgement")
 LINES_OF = {"variable": LINES, "table": LINES, "managed": MANAGED_LINES}
@@ -23,10 +24,8 @@ LINES_OF = {"variable": LINES, "table": LINES, "managed": MANAGED_LINES}
 @pytest.fixture(scope="module")
 def record(system_org: LocalOrg) -> list[tuple[bytes, bytes]]:
     """What the org published: replay id and payload, in order."""
-    system_org.define("Order__e", Number__c="double")
-    missing = 1500 - len(system_org.record(TOPIC))
-    if missing > 0:
-        system_org.publish_many(TOPIC, missing, {"Number__c": 1.0})
+    system_org.define("Killed__e", Number__c="double")
+    system_org.publish_many(TOPIC, 1500, {"Number__c": 1.0})
     return [(event["replay_id"], event["payload"]) for event in system_org.record(TOPIC)]
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.dataset as ds
+import pytest
 
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.localorg import LocalOrg
 
+pytestmark = pytest.mark.extended
 EXAMPLE, TOPIC, NAME = "sfstream_managed", "/event/Order__e", "Airflow_Orders"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+import pytest
 
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.localorg import LocalOrg
@@ -27,47 +28,52 @@ def position(airflow: AirflowStack) -> str:
     return str(json.loads(values[0])["position"])
 
 
-def test_two_runs_and_an_empty_one(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
+@pytest.fixture(scope="module")
+def runs(airflow: AirflowStack, system_org: LocalOrg) -> list[str]:
+    """Two runs that found events, the scheduler's and one by hand."""
     system_org.define("Order__e", Number__c="double")
     system_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(700)])
     airflow.wait_for_dag(DAG_ID)
     airflow.unpause(DAG_ID)
     scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "the scheduled run")[0]
-    assert airflow.wait_for_run(DAG_ID, scheduled) == "success"
-
+    assert airflow.wait_for_run(DAG_ID, scheduled) == "success", airflow.task_log(DAG_ID, scheduled, "drain")
     system_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(700, 1000)])
     second = airflow.trigger(DAG_ID)
     assert airflow.wait_for_run(DAG_ID, second) == "success", airflow.task_log(DAG_ID, second, "event_log")
+    return [scheduled, second]
+
+
+def test_the_table_holds_what_the_org_published(
+    airflow: AirflowStack, system_org: LocalOrg, lake: Path, runs: list[str]
+) -> None:
     record = [(event["replay_id"], event["fields"]["Number__c"]) for event in system_org.record(TOPIC)]
     assert table_rows(lake) == record
     assert bytes.fromhex(position(airflow)) == record[-1][0]
-    window = airflow.xcom(DAG_ID, second, "drain")
+    window = airflow.xcom(DAG_ID, runs[-1], "drain")
     assert bytes.fromhex(window["through"]) == record[-1][0]
 
-    events = airflow.api("GET", "/assets/events", params={"source_dag_id": DAG_ID, "source_run_id": second})
+    events = airflow.api("GET", "/assets/events", params={"source_dag_id": DAG_ID, "source_run_id": runs[-1]})
     assert [event["extra"]["event_count"] for event in events["asset_events"]] == [window["event_count"]]
 
-    empty = airflow.trigger(DAG_ID)
-    assert airflow.wait_for_run(DAG_ID, empty) == "success"
-    assert airflow.task_states(DAG_ID, empty) == {"drain": "skipped", "event_log": "skipped"}
-
     for task in ("drain", "event_log"):
-        log = airflow.task_log(DAG_ID, second, task)
+        log = airflow.task_log(DAG_ID, runs[-1], task)
         assert system_org.client_secret not in log
         assert "00D" not in log or "!" not in log.split("00D", 1)[1][:20], "an access token is in the log"
 
 
-def test_clearing_a_finished_run_changes_nothing(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
-    run_id = next(
-        run_id for run_id in airflow.run_ids(DAG_ID) if airflow.task_states(DAG_ID, run_id)["event_log"] == "success"
-    )
-    before = (table_rows(lake), position(airflow), airflow.xcom(DAG_ID, run_id, "drain"))
-    airflow.api(
-        "POST",
-        f"/dags/{DAG_ID}/clearTaskInstances",
-        json={"dag_run_id": run_id, "dry_run": False, "only_failed": False},
-    )
-    assert airflow.wait_for_run(DAG_ID, run_id) == "success"
-    window = airflow.xcom(DAG_ID, run_id, "drain")
+@pytest.mark.usefixtures("runs")
+def test_a_run_without_events_is_skipped(airflow: AirflowStack) -> None:
+    empty = airflow.trigger(DAG_ID)
+    assert airflow.wait_for_run(DAG_ID, empty) == "success"
+    assert airflow.task_states(DAG_ID, empty) == {"drain": "skipped", "event_log": "skipped"}
+
+
+@pytest.mark.extended
+def test_clearing_a_finished_run_changes_nothing(airflow: AirflowStack, lake: Path, runs: list[str]) -> None:
+    before = (table_rows(lake), position(airflow), airflow.xcom(DAG_ID, runs[0], "drain"))
+    clear = {"dag_run_id": runs[0], "dry_run": False, "only_failed": False}
+    airflow.api("POST", f"/dags/{DAG_ID}/clearTaskInstances", json=clear)
+    assert airflow.wait_for_run(DAG_ID, runs[0]) == "success"
+    window = airflow.xcom(DAG_ID, runs[0], "drain")
     assert window == {**before[2], "drained": False}
     assert (table_rows(lake), position(airflow)) == before[:2]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.dataset as ds
+import pytest
 
 from airflow_provider_sfstream.protocol.streams import Stream
 from scripts.airflow_stack import AirflowStack, wait_for
@@ -14,6 +15,7 @@ from tests.support.backfills import HOUR, PastPushTopic, live_position
 from tests.support.landed import landed_replay_ids
 from tests.support.localorg import LocalOrg
 
+pytestmark = pytest.mark.extended
 EXAMPLE = "sfstream_push_topic"
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from airflow_provider_sfstream.protocol.streams import Stream
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.landed import landed_replay_ids
 from tests.support.localorg import LocalOrg
 
+pytestmark = pytest.mark.extended
 TOPIC = "/event/Sensed__e"
 WAITING = {
     "sensing.deferred": ("wait", "deferred"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from tests.support.object_storage import BUCKET, ObjectStorage
+from tests.support.packages import FUSE, need
 
 
 def test_what_was_written_is_there_after_a_kill_and_a_condition_holds(tmp_path: Path) -> None:
@@ -23,11 +22,8 @@ def test_what_was_written_is_there_after_a_kill_and_a_condition_holds(tmp_path: 
         assert storage.keys() == ["a/b"]
 
 
-@pytest.mark.skipif(
-    os.getuid() != 0 or not Path("/dev/fuse").exists() or shutil.which("fusermount3") is None,
-    reason="mounting needs root, /dev/fuse and the package fuse3",
-)
 def test_a_mount_shows_and_writes_objects(object_storage: ObjectStorage, tmp_path: Path) -> None:
+    need(FUSE)
     client = object_storage.client()
     client.put_object(Bucket=BUCKET, Key="mounted/object", Body=b"by S3")
     with object_storage.mounted(tmp_path / "mount") as mount:

@@ -95,7 +95,7 @@ for store, lines in (("variable", LINES), ("table", LINES), ("managed", MANAGED_
         ) as dag:
             KilledDrainReplayWindowOperator(
                 task_id="drain",
-                topic="/event/Order__e",
+                topic="/event/Killed__e",
                 landing_url=os.environ["SFSTREAM_LAKE"],
                 **consumer(store, line),
                 max_events=1000,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,9 @@ from scripts.airflow_stack import wait_for
 from tests.support.compose import generated_variables
 from tests.support.compose_airflow import DeployedAirflow
 from tests.support.compose_deployment import NativeDeployment
+from tests.support.packages import POSTGRES, REDIS, WEB_CLIENTS, need
 
+pytestmark = pytest.mark.extended
 ROOT = Path(__file__).resolve().parents[3]
 DAG_ID = "sfstream_micro_batch"
 # Nothing is published, so nothing is computed or waited for.
@@ -21,8 +22,8 @@ LEFT_OUT = {"spark-worker-1", "spark-worker-2", "airflow-triggerer"}
 
 @pytest.mark.timeout(900)
 def test_a_worker_runs_the_tasks() -> None:
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed (Debian and Ubuntu: apt-get install redis-server)")
+    for package in (POSTGRES, REDIS, WEB_CLIENTS):
+        need(package)
     variables = generated_variables(ROOT / ".env.example", AIRFLOW_PARALLELISM="2")
     environment = {"SPARK_LOCAL_IP": "127.0.0.1", "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     services = NativeDeployment(ROOT / "docker-compose.yaml", variables, "celery", environment=environment)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,9 @@ from tests.support.compose_deployment import NativeDeployment
 from tests.support.deployed_lake import SPARK_ON_A_MOUNT, DeployedLake
 from tests.support.localorg import LocalOrg
 from tests.support.object_storage import mounted
+from tests.support.packages import FUSE, POSTGRES, WEB_CLIENTS, need
 
+pytestmark = pytest.mark.extended
 ROOT = Path(__file__).resolve().parents[3]
 TOPIC = "/event/Order__e"
 ORDERS, ACCOUNTS = DAGS = "sfstream_micro_batch", "sfstream_account_replica"
@@ -110,8 +111,8 @@ def edited(mount: Path, path: Path, text: str) -> str:
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """Every service of the profile ``local``, healthy."""
-    if not Path("/dev/fuse").exists() or os.getuid() != 0:
-        pytest.skip("Spark reaches the storage through a mount of it, which needs root and /dev/fuse")
+    for package in (POSTGRES, FUSE, WEB_CLIENTS):  # Spark reaches the storage through a mount of it
+        need(package)
     variables = generated_variables(ROOT / ".env.example", SPARK_WORKER_MEMORY="1g", AIRFLOW_PARALLELISM="4")
     began, mount = time.monotonic(), tmp_path_factory.mktemp("mount")
     services = NativeDeployment(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.localorg.text_diffs import text_diff
+from tests.support.packages import PATCH, need
 
 LINES = [f"This is line number {n} of a text that is long enough." for n in range(40)]
 
@@ -50,8 +50,8 @@ def test_a_diff_that_is_not_shorter() -> None:
     assert text_diff("a" * 1000, "a" * 999 + "b") is None
 
 
-@pytest.mark.skipif(shutil.which("patch") is None, reason="the patch utility is not installed")
 def test_the_patch_utility_applies_them(tmp_path_factory: pytest.TempPathFactory) -> None:
+    need(PATCH)
     folder = tmp_path_factory.mktemp("patch")
 
     @given(st.lists(st.integers(0, 39), max_size=5), st.lists(st.integers(0, 39), max_size=5))

@@ -1,0 +1,71 @@
+"""What a machine may lack that some tests need: those are skipped, and the summary of a run says why."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+REQUIRE = "SFSTREAM_REQUIRE_PACKAGES"
+"""Environment variable: ``1`` where nothing may be missing, as in CI."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A program that the operating system's packages bring, not the development dependencies."""
+
+    name: str
+    install: str
+    find: Callable[[], Path | None]
+
+    @property
+    def missing(self) -> str:
+        """Why a test without it is left out."""
+        return f"{self.name} is not installed (Debian and Ubuntu: apt-get install {self.install})"
+
+
+def program(*names: str) -> Path | None:
+    """Return the first of some programs that is installed."""
+    path = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
+    return next((Path(found) for name in names if (found := shutil.which(name, path=path))), None)
+
+
+def _postgres() -> Path | None:
+    """Return the folder of the newest installed server's binaries."""
+    on_path = program("postgres")
+    candidates = [on_path.resolve().parent] if on_path else []
+    debian = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if path.parent.name.isdigit()]
+    candidates += sorted(debian, key=lambda path: int(path.parent.name), reverse=True)
+    programs = ("initdb", "postgres")
+    return next((path for path in candidates if all(os.access(path / name, os.X_OK) for name in programs)), None)
+
+
+def _fuse() -> Path | None:
+    """Return what ends a mount, where mounting is allowed too."""
+    return program("fusermount3") if Path("/dev/fuse").exists() and os.getuid() == 0 else None
+
+
+POSTGRES = Package("PostgreSQL", "postgresql", _postgres)
+MARIADB = Package("MariaDB", "mariadb-server", lambda: program("mariadb-install-db") and program("mariadbd"))
+REDIS = Package("Redis", "redis-server", lambda: program("redis-server"))
+FUSE = Package("FUSE, with /dev/fuse and as root,", "fuse3", _fuse)
+BROWSER = Package(
+    "Chromium", "chromium", lambda: program("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+)
+WEB_CLIENTS = Package("curl and wget", "curl wget", lambda: program("wget") and program("curl"))
+PATCH = Package("patch", "patch", lambda: program("patch"))
+ALL = (POSTGRES, MARIADB, REDIS, FUSE, BROWSER, WEB_CLIENTS, PATCH)
+
+
+def need(package: Package) -> Path:
+    """Return where a package is. Skip the test if it is nowhere, or fail it where nothing may be missing."""
+    found = package.find()
+    if found is None:
+        if os.environ.get(REQUIRE) == "1":
+            pytest.fail(f"{REQUIRE}=1, but {package.missing}")
+        pytest.skip(package.missing)
+    return found
