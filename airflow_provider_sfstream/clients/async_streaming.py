@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Self
 
-import httpx
 from aiosfstream import ReplayOption
 
 from airflow_provider_sfstream.clients.cometd_auth import SessionAuthenticator
@@ -72,9 +70,7 @@ class AsyncStreamingClient:
         json_loads: JsonLoads | None = None,
     ) -> None:
         self.api_version = api_version_from(api_version)
-        ca_pem = load_ca(tls_ca)
-        # Without an authority of its own it trusts those that the login trusts.
-        self._ssl: ssl.SSLContext = ssl_context(ca_pem) if ca_pem else httpx.create_ssl_context()
+        self._ssl = ssl_context(load_ca(tls_ca))
         self._proxies = dict(proxies or {})
         self._cometd_arguments: dict[str, Any] = {
             "api_version": self.api_version,

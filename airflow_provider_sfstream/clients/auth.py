@@ -56,8 +56,7 @@ class OAuthTokenProvider:
         self._read_again = read_again
         self._organization_id = organization_id
         self._now = now
-        pem = load_ca(tls_ca)
-        self._verify: ssl.SSLContext | bool = ssl_context(pem) if pem else True
+        self._ca_pem = load_ca(tls_ca)
         self._proxies = _checked_proxies(proxies or {})
         self._lock = threading.Lock()
         self._token: AccessToken | None = None
@@ -185,8 +184,9 @@ class OAuthTokenProvider:
         return httpx.AsyncClient(**self._options(httpx.AsyncHTTPTransport))
 
     def _options(self, transport: Callable[..., Any]) -> dict[str, Any]:
-        mounts = {f"{scheme}://": transport(proxy=url, verify=self._verify) for scheme, url in self._proxies.items()}
-        return {"verify": self._verify, "timeout": LOGIN_TIMEOUT, "mounts": mounts}
+        context = ssl_context(self._ca_pem)
+        mounts = {f"{scheme}://": transport(proxy=url, verify=context) for scheme, url in self._proxies.items()}
+        return {"verify": context, "timeout": LOGIN_TIMEOUT, "mounts": mounts}
 
     def _succeed(self, waiting: Future[AccessToken], token: AccessToken | None) -> AccessToken:
         if token is None:

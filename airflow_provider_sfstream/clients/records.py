@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-import httpx
 import requests
 from simple_salesforce.api import Salesforce
 from simple_salesforce.exceptions import SalesforceError, SalesforceOperationError
@@ -56,8 +55,7 @@ class RecordClient:
         job_wait: float = 2.0,
     ) -> None:
         version = api_version_from(api_version, first=FIRST_API_VERSION, what="has query jobs")
-        ca_pem = load_ca(tls_ca)
-        context = ssl_context(ca_pem) if ca_pem else httpx.create_ssl_context()
+        context = ssl_context(load_ca(tls_ca))
         tokens = Session(token_provider)
         self.org_id = tokens.token().org_id
         self._proxies = dict(proxies or {})

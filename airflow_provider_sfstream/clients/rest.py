@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Mapping
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -46,8 +45,7 @@ class RestClient:
     ) -> None:
         self.api_version = api_version
         self._session = Session(token_provider)
-        ca_pem = load_ca(tls_ca)
-        self._ssl: ssl.SSLContext = ssl_context(ca_pem) if ca_pem else httpx.create_ssl_context()
+        self._ssl = ssl_context(load_ca(tls_ca))
         self._proxies = dict(proxies or {})
         self._allow_insecure = allow_insecure
         self._clients: dict[str | None, httpx.Client] = {}

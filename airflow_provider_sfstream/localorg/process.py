@@ -35,7 +35,7 @@ import httpx
 
 from airflow_provider_sfstream.protocol import pubsub_api_pb2_grpc as pb_grpc
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 
 
 class LocalOrg:
@@ -48,6 +48,7 @@ class LocalOrg:
         self._process: subprocess.Popen[bytes] | None = None
         self._channels: list[grpc.Channel] = []
         self._rest_token: str | None = None
+        self._client: httpx.Client | None = None
 
     @classmethod
     @contextmanager
@@ -99,6 +100,7 @@ class LocalOrg:
         for channel in self._channels:
             channel.close()
         self._channels.clear()
+        self._disconnect()
         if self._process is not None:
             self._end(signal.SIGTERM)
 
@@ -293,8 +295,10 @@ class LocalOrg:
 
     def _call(self, method: str, url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> Any:
         json_body = None if body is None else dict(body)
+        if self._client is None:  # kept, because making one takes longer than most calls
+            self._client = httpx.Client(timeout=120, trust_env=False)
         try:
-            response = httpx.request(method, url, json=json_body, headers=dict(headers), timeout=120, trust_env=False)
+            response = self._client.request(method, url, json=json_body, headers=dict(headers))
         except httpx.TransportError as error:
             raise ConnectionError(f"{method} {url}: {error}") from error
         if response.is_error:
@@ -319,8 +323,14 @@ class LocalOrg:
             raise RuntimeError("the local org is not running")
         return self._process
 
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._running(), None
+        self._disconnect()
         if process.poll() is None:
             os.kill(process.pid, number)
         try:
