@@ -68,14 +68,23 @@ class AirflowStack:
 
     :param environment: added to every component's environment, so also to the tasks'.
     :param parallelism: how many tasks may run at once.
+    :param port: of the API server; a free one by default.
     """
 
     def __init__(
-        self, home: Path, dags_folder: Path, environment: dict[str, str] | None = None, parallelism: int = 2
+        self,
+        home: Path,
+        dags_folder: Path,
+        environment: dict[str, str] | None = None,
+        parallelism: int = 2,
+        port: int | None = None,
     ) -> None:
         self.home = home
-        self.port = free_port()
+        self.dags_folder = dags_folder
+        self.port = free_port() if port is None else port
         self.url = f"http://127.0.0.1:{self.port}"
+        self.given_environment = environment or {}
+        self.pids: dict[str, int] = {}
         self.processes: dict[str, subprocess.Popen[Any]] = {}
         self.environment = {
             **os.environ,
@@ -101,7 +110,7 @@ class AirflowStack:
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
-            **(environment or {}),
+            **self.given_environment,
         }
         self._client: httpx.Client | None = None
 
@@ -119,6 +128,21 @@ class AirflowStack:
         for name in ("api-server", "scheduler", "dag-processor", *(["triggerer"] if triggerer else [])):
             self.start_component(name)
         wait_for(self._healthy, 180, f"Airflow to be healthy (logs in {self.home})")
+        described = {
+            "dags_folder": str(self.dags_folder),
+            "environment": self.given_environment,
+            "port": self.port,
+            "pids": self.pids,
+        }
+        (self.home / "stack.json").write_text(json.dumps(described))
+
+    @classmethod
+    def running_in(cls, home: Path) -> AirflowStack:
+        """Return the Airflow that another process runs in ``home``: to use, not to start or end its components."""
+        described = json.loads((home / "stack.json").read_text())
+        stack = cls(home, Path(described["dags_folder"]), described["environment"], port=described["port"])
+        stack.pids = described["pids"]
+        return stack
 
     def start_component(self, name: str) -> subprocess.Popen[Any]:
         """Start (again) one component, for example after a test killed it."""
@@ -130,6 +154,7 @@ class AirflowStack:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
+        self.pids[name] = self.processes[name].pid
         return self.processes[name]
 
     def kill_component(self, name: str) -> None:
@@ -141,7 +166,7 @@ class AirflowStack:
     def task_processes(self) -> list[str]:
         """Return the command lines of the processes in which tasks run now: the children of the executor's workers."""
         tasks = []
-        for worker in psutil.Process(self.processes["scheduler"].pid).children():
+        for worker in psutil.Process(self.pids["scheduler"]).children():
             with suppress(psutil.NoSuchProcess):
                 if "LocalExecutor" in " ".join(worker.cmdline()):
                     tasks += [" ".join(task.cmdline()).strip() for task in worker.children(recursive=True)]
@@ -197,11 +222,13 @@ class AirflowStack:
             self.start_component("scheduler")
 
     def add_connection(self, connection_id: str, **fields: Any) -> None:
-        """Create a connection; ``extra`` may be a dict."""
+        """Create a connection, in place of one of its name; ``extra`` may be a dict."""
         extra = fields.pop("extra", None)
         body = {"connection_id": connection_id, **fields}
         if extra is not None:
             body["extra"] = extra if isinstance(extra, str) else json.dumps(extra)
+        with suppress(RuntimeError):  # there is none
+            self.api("DELETE", f"/connections/{connection_id}")
         self.api("POST", "/connections", json=body)
 
     def wait_for_dag(self, dag_id: str, seconds: float = 90) -> None:

@@ -1,10 +1,14 @@
-"""``make up``: Airflow with its UI, a local Salesforce org and the example DAGs, until Ctrl-C."""
+"""``make up``: Airflow with its UI, a local Salesforce org and the example DAGs, until Ctrl-C.
+
+A system test can run against it (``pytest --up``, see CONTRIBUTING.md), so it has what the tests' own Airflow has.
+"""
 
 from __future__ import annotations
 
 import shutil
 import signal
 import threading
+from datetime import UTC, datetime
 
 from airflow_stack import AirflowStack, running_airflow
 from demo import DAG_ID, FIELDS, ROOT, add_connections, publish
@@ -21,13 +25,27 @@ def main() -> None:
     stopped = threading.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sign, lambda *_: stopped.set())
+    dags, markers = WORK / "dags", WORK / "markers"
+    for folder in (dags, markers):
+        folder.mkdir()
+    examples = sorted((ROOT / "dags").glob("*.py"))
+    for example in examples:
+        (dags / example.name).symlink_to(example)
+    environment = {
+        "SFSTREAM_LAKE": str(WORK / "lake"),
+        "SFSTREAM_TEST_MARKERS": str(markers),
+        "SFSTREAM_TEST_MINUTE": str((datetime.now(UTC).minute + 30) % 60),
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+    }
     with LocalOrg.running(WORK / "org") as org:
         org.define("Order__e", **FIELDS)
         publish(org, 0, 1000)
-        stack = AirflowStack(WORK / "airflow", ROOT / "dags", {"SFSTREAM_LAKE": str(WORK / "lake")})
+        stack = AirflowStack(WORK / "airflow", dags, environment)
         with running_airflow(stack, triggerer=True):
             add_connections(stack, org)
-            stack.wait_for_dag(DAG_ID)
+            for example in examples:
+                stack.wait_for_dag(example.stem)
+                stack.unpause(example.stem)
             print(
                 f"\n  Airflow:      {stack.url}  (no login is asked for: everybody on this machine is admin)"
                 f"\n  DAG:          {stack.url}/dags/{DAG_ID}"

@@ -47,6 +47,10 @@ class ByFolderOrFile(LoadScopeScheduling):
         return together(nodeid)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--up", action="store_true", help="system tests: use the Airflow of `make up`, and empty it first")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return WORKERS_PER_CORE * (os.cpu_count() or 1)

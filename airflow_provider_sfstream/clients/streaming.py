@@ -63,6 +63,7 @@ class StreamingClient:
             json_loads=json_loads,
         )
         self._loop = _LoopThread()
+        self._open: set[_Steps] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -80,6 +81,8 @@ class StreamingClient:
         if not self._loop.closed:
             try:
                 self._loop.run(self._client.aclose())
+                for steps in list(self._open):
+                    self._loop.run(steps.end())
             finally:
                 self._loop.close()
 
@@ -128,6 +131,7 @@ class StreamingClient:
     ) -> Iterator[EventBatch | None]:
         responses = self._client.responses(topic, start, limit=limit, silence_timeout=SILENCE_TIMEOUT)
         steps = _Steps(responses)
+        self._open.add(steps)
         try:
             while True:
                 try:
@@ -136,6 +140,7 @@ class StreamingClient:
                     return
                 yield batch
         finally:
+            self._open.discard(steps)
             if not self._loop.closed:
                 self._loop.run(steps.aclose())
 
@@ -167,6 +172,14 @@ class _Steps:
                 deadline = time.monotonic() + seconds
             elif len(batch):
                 return batch
+
+    async def end(self) -> None:
+        """End the subscription of a closed client. If somebody waits for it, that ends it.
+
+        Left to the end of the event loop, its generators would be closed in any order, and asyncio would log that.
+        """
+        if self._task is None:
+            await self._responses.aclose()
 
     async def aclose(self) -> None:
         """End the subscription."""

@@ -20,7 +20,7 @@ class BayeuxClient:
         self.client_id = ""
         self.path = f"/cometd/{path}"
         headers = {"Authorization": f"{scheme} {self.token}"}
-        self.http = httpx.Client(base_url=org.instance_url, headers=headers, timeout=30, trust_env=False)
+        self.http = httpx.Client(base_url=org.instance_url, headers=headers, timeout=30, trust_env=False, verify=False)
 
     def __enter__(self) -> BayeuxClient:
         return self

@@ -68,7 +68,7 @@ class OrgWorkload:
         self._diffs = diffs
         self._base = f"{org.instance_url}/services/data/v62.0"
         headers = {"Authorization": f"Bearer {org.token()}"}
-        self._http = httpx.Client(headers=headers, timeout=60, trust_env=False)
+        self._http = httpx.Client(headers=headers, timeout=60, trust_env=False, verify=False)
         self._columns = {entity: self._describe(entity) for entity in ENTITIES}
         self._live: dict[str, list[str]] = {entity: [] for entity in ENTITIES}
         self._deleted: dict[str, list[str]] = {entity: [] for entity in ENTITIES}

@@ -20,7 +20,7 @@ class SObjectClient:
             headers["Sforce-Call-Options"] = f"client={client_name}"
         self.org = org
         self.base = f"{org.instance_url}/services/data/v{version}"
-        self.http = httpx.Client(headers=headers, timeout=30, trust_env=False)
+        self.http = httpx.Client(headers=headers, timeout=30, trust_env=False, verify=False)
 
     def call(self, method: str, path: str, body: Any = None, **options: Any) -> httpx.Response:
         return self.http.request(method, self.base + path, json=body, **options)

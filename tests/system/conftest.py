@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
-from scripts.airflow_stack import AirflowStack, running_airflow
+from scripts.airflow_stack import AirflowStack, running_airflow, wait_for
 from tests.support.localorg import LocalOrg
 from tests.support.packages import POSTGRES
 from tests.support.postgres import running_postgres
 
 ROOT = Path(__file__).resolve().parents[2]
+UP = ROOT / ".up"
+OWN_DAGS = sorted((ROOT / "tests" / "system" / "dags").glob("*.py"))
 
 
 @pytest.fixture(scope="session")
@@ -24,16 +29,19 @@ def system_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 
 
 @pytest.fixture(scope="session")
-def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder below which DAGs write."""
+    if request.config.getoption("--up"):
+        (UP / "lake").mkdir(exist_ok=True)
+        return UP / "lake"
     return tmp_path_factory.mktemp("lake")
 
 
 @pytest.fixture(scope="session")
-def metadata_database() -> Iterator[dict[str, str]]:
+def metadata_database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """Airflow's database where PostgreSQL is installed: on SQLite it takes backfills only while nothing else writes."""
     binaries = POSTGRES.find()
-    if binaries is None:
+    if binaries is None or request.config.getoption("--up"):
         yield {}
         return
     with running_postgres(binaries) as server:
@@ -42,22 +50,43 @@ def metadata_database() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def airflow(
-    system_org: LocalOrg, lake: Path, metadata_database: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    system_org: LocalOrg,
+    lake: Path,
+    metadata_database: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[AirflowStack]:
     """Airflow with the example DAGs, the tests' own, and connections to the org, to Spark and to a replay table."""
+    with ExitStack() as ends:
+        if request.config.getoption("--up"):
+            stack = AirflowStack.running_in(UP / "airflow")
+            ends.enter_context(emptied(stack, lake))
+        else:
+            stack = own_airflow(lake, metadata_database, tmp_path_factory)
+            ends.enter_context(running_airflow(stack, triggerer=True))
+        replays = tmp_path_factory.mktemp("store") / "replay.db"
+        stack.add_connection("salesforce_default", **system_org.airflow_connection())
+        stack.add_connection("spark_default", conn_type="spark", host="local[2]")
+        stack.add_connection("sfstream_replay_store", conn_type="sqlite", host=str(replays))
+        yield stack
+
+
+def own_airflow(
+    lake: Path, metadata_database: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> AirflowStack:
+    """Return an Airflow that is not started yet."""
     dags = tmp_path_factory.mktemp("dags")
     # A DAG that a test left unpaused ticks when the tests are over: its run would take what others wait for.
     late = (datetime.now(UTC) - timedelta(minutes=5)).minute
-    for source in (*(ROOT / "dags").glob("*.py"), *(ROOT / "tests" / "system" / "dags").glob("*.py")):
+    for source in (*(ROOT / "dags").glob("*.py"), *OWN_DAGS):
         (dags / source.name).write_text(source.read_text().replace("*/15 * * * *", f"{late} * * * *"))
-    markers = tmp_path_factory.mktemp("markers")
-    stack = AirflowStack(
+    return AirflowStack(
         tmp_path_factory.mktemp("airflow"),
         dags,
         {
             **metadata_database,
             "SFSTREAM_LAKE": str(lake),
-            "SFSTREAM_TEST_MARKERS": str(markers),
+            "SFSTREAM_TEST_MARKERS": str(tmp_path_factory.mktemp("markers")),
             # Spark jobs of seconds: Java's second compiler would cost more than it saves.
             "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             # Hourly DAGs tick half an hour from now, so that none does while tests run.
@@ -66,13 +95,41 @@ def airflow(
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
         },
     )
-    with running_airflow(stack, triggerer=True):
-        stack.add_connection("salesforce_default", **system_org.airflow_connection())
-        stack.add_connection("spark_default", conn_type="spark", host="local[2]")
-        stack.add_connection(
-            "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path_factory.mktemp("store") / "replay.db")
-        )
-        yield stack
+
+
+@contextmanager
+def emptied(stack: AirflowStack, lake: Path) -> Iterator[None]:
+    """Make the Airflow of ``make up`` as a new one, with the tests' DAGs for a while.
+
+    Its runs, recorded positions and lake are gone then, and its DAGs are paused.
+    """
+    stack.kill_component = lambda name: pytest.skip(f"it ends the {name}, and that of `make up` is not ours")  # type: ignore[method-assign]
+    for path in lake.iterdir():
+        shutil.rmtree(path)
+    for marker in Path(stack.environment["SFSTREAM_TEST_MARKERS"]).iterdir():
+        marker.unlink()
+    for variable in stack.api("GET", "/variables", params={"limit": 1000})["variables"]:
+        if variable["key"].startswith("sfstream"):
+            stack.api("DELETE", f"/variables/{quote(variable['key'], safe='')}")
+    dag_ids = [dag["dag_id"] for dag in stack.api("GET", "/dags", params={"limit": 1000})["dags"]]
+    for dag_id in dag_ids:
+        stack.pause(dag_id)
+        for run_id, state in stack.run_states(dag_id).items():
+            if state not in ("success", "failed"):
+                stack.api("PATCH", f"/dags/{dag_id}/dagRuns/{quote(run_id)}", json={"state": "failed"})
+    # A scheduler that has a run in its hands ends when the run is deleted.
+    wait_for(lambda: stack.task_processes() == [], 120, "the tasks of `make up` to end")
+    for dag_id in dag_ids:
+        stack.api("DELETE", f"/dags/{dag_id}")
+    ours = [stack.dags_folder / source.name for source in OWN_DAGS]
+    for path, source in zip(ours, OWN_DAGS, strict=True):
+        path.unlink(missing_ok=True)
+        path.symlink_to(source)
+    try:
+        yield
+    finally:
+        for path in ours:
+            path.unlink()
 
 
 @pytest.fixture(scope="session")
