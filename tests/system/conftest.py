@@ -104,13 +104,26 @@ def emptied(stack: AirflowStack, lake: Path) -> Iterator[None]:
     Its runs, recorded positions and lake are gone then, and its DAGs are paused.
     """
     stack.kill_component = lambda name: pytest.skip(f"it ends the {name}, and that of `make up` is not ours")  # type: ignore[method-assign]
-    for path in lake.iterdir():
-        shutil.rmtree(path)
-    for marker in Path(stack.environment["SFSTREAM_TEST_MARKERS"]).iterdir():
-        marker.unlink()
+    forget_runs(stack)
     for variable in stack.api("GET", "/variables", params={"limit": 1000})["variables"]:
         if variable["key"].startswith("sfstream"):
             stack.api("DELETE", f"/variables/{quote(variable['key'], safe='')}")
+    for folder in (lake, Path(stack.environment["SFSTREAM_TEST_MARKERS"])):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+    ours = [stack.dags_folder / source.name for source in OWN_DAGS]
+    for path, source in zip(ours, OWN_DAGS, strict=True):
+        path.unlink(missing_ok=True)
+        path.symlink_to(source)
+    try:
+        yield
+    finally:
+        for path in ours:
+            path.unlink()
+
+
+def forget_runs(stack: AirflowStack) -> None:
+    """Pause every DAG and end and delete its runs."""
     dag_ids = [dag["dag_id"] for dag in stack.api("GET", "/dags", params={"limit": 1000})["dags"]]
     for dag_id in dag_ids:
         stack.pause(dag_id)
@@ -121,15 +134,6 @@ def emptied(stack: AirflowStack, lake: Path) -> Iterator[None]:
     wait_for(lambda: stack.task_processes() == [], 120, "the tasks of `make up` to end")
     for dag_id in dag_ids:
         stack.api("DELETE", f"/dags/{dag_id}")
-    ours = [stack.dags_folder / source.name for source in OWN_DAGS]
-    for path, source in zip(ours, OWN_DAGS, strict=True):
-        path.unlink(missing_ok=True)
-        path.symlink_to(source)
-    try:
-        yield
-    finally:
-        for path in ours:
-            path.unlink()
 
 
 @pytest.fixture(scope="session")
