@@ -35,8 +35,10 @@ LIMITS = {"unit": 0.5, "integration": 10.0}
 
 
 def together(node_id: str) -> str:
-    """Return what a test shares its worker with: a folder of :data:`TOGETHER`, else its file."""
+    """Return what a test shares its worker with: a folder of :data:`TOGETHER`, else its file; a mutant needs nobody."""
     path = node_id.split("::", 1)[0]
+    if path.startswith("tests/mutants/"):
+        return node_id
     return next((folder for folder in TOGETHER if path.startswith(f"{folder}/")), path)
 
 

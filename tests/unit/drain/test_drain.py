@@ -164,6 +164,11 @@ def test_max_seconds_holds_on_a_silent_stream():
     assert source.time.seconds <= 8
 
 
+def test_pauses_between_events_are_not_added_up():
+    source = ScriptedSource(events(3), [step for _ in range(3) for step in (Deliver(1), *[Silence()] * 4)])
+    assert run(source, limits=DrainLimits(max_seconds=60, idle_timeout=5)).event_count == 3
+
+
 CONFIRMING = DrainLimits(idle_timeout=10, confirm_timeout=300)
 
 

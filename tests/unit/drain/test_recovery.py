@@ -1,11 +1,18 @@
-"""The pauses between faults, for a drain that gives up and for a watch that does not."""
+"""The pauses between faults, for a drain that gives up and for a watch that does not; and losses that are accepted."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from airflow_provider_sfstream.drain.recovery import Retries
-from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError, ThrottledError
+from airflow_provider_sfstream.drain.recovery import ReplayLosses, Retries
+from airflow_provider_sfstream.exceptions import (
+    ReplayIdLostError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    ThrottledError,
+)
 
 FAULT = ServiceUnavailableError("reset")
 
@@ -32,3 +39,13 @@ def test_a_renewed_session_that_is_refused_too_ends_endless_retries():
     assert retries.pause_after(FAULT) == 0.5
     with pytest.raises(SessionExpiredError):
         retries.pause_after(SessionExpiredError("refused"))
+
+
+def test_a_gap_of_two_losses_ends_with_what_came_after_the_second():
+    losses = ReplayLosses("/event/Order__e", "earliest", lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    losses.accept(ReplayIdLostError("aged out"), b"\x01", None)
+    losses.resumed(b"\x05")
+    losses.accept(ReplayIdLostError("reset"), b"\x06", None)
+    losses.resumed(b"\x09")
+    assert losses.gap is not None
+    assert (losses.gap.after, losses.gap.resumed_at) == (b"\x01", b"\x09")

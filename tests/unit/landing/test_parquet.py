@@ -18,6 +18,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
+from airflow_provider_sfstream.landing.parts import PartWriter
 from airflow_provider_sfstream.protocol.streams import window_id_for
 from tests.support.scripted_source import SCHEMA, SCHEMA_ID
 from tests.support.windows import DUE, RECEIVED, STREAM, batch, run_identity
@@ -205,6 +206,19 @@ def test_a_landing_that_cannot_be_written_shows_at_append_or_finish(tmp_path):
 
     with pytest.raises(LandingError, match="could not be written"):
         land()
+
+
+def test_a_write_that_failed_fails_the_window_though_the_storage_is_well_again(landing, monkeypatch):
+    """The rest of the window is not written then; what is there must not pass for all of it."""
+
+    def failing(parts, group):
+        raise OSError("gone for a moment")
+
+    monkeypatch.setattr(PartWriter, "write", failing)
+    with writer(landing) as open_writer:
+        open_writer.append(batch(0, 10))
+        with pytest.raises(LandingError, match="gone for a moment"):
+            open_writer.finish()
 
 
 FULL_DISK = """

@@ -222,6 +222,21 @@ def test_the_loser_of_two_concurrent_runs_fails_and_its_window_is_never_returned
     assert [w.run.run_id for w in world.store.windows_overlapping(STREAM, start, end)] == ["run-2"]
 
 
+def test_a_run_that_was_overtaken_while_it_drained_fails(world: World) -> None:
+    """What counts is the position that it drained from, not where the position is when it is done."""
+    others: list[WindowOutcome] = []
+
+    def overtaken() -> datetime:
+        if not others:
+            others.append(world.run(2))
+        return datetime.now(UTC)
+
+    with pytest.raises(PositionConflictError, match="run-2"):
+        world.run(1, now=overtaken)
+    position = world.store.read(STREAM)
+    assert (position.fence, position.window_id) == (1, others[0].manifest.window.window_id)
+
+
 def test_manual_advance_leaves_the_position_until_it_is_committed(world: World) -> None:
     outcome = world.run(1, advance=False)
     assert not outcome.committed

@@ -330,7 +330,7 @@ def is_readable(case: Case, minute: int) -> bool:
     return at(minute) >= at(case.horizon) and not lost
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(drawn_cases())
 def test_each_minute_is_landed_or_drained_or_missing_and_only_one_of_them(case):
     result = plan_of(case)
@@ -343,7 +343,7 @@ def test_each_minute_is_landed_or_drained_or_missing_and_only_one_of_them(case):
         assert missing == (open_ and minute < end and not is_readable(case, minute))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(drawn_cases())
 def test_every_window_with_events_of_the_interval_is_landed_unless_others_have_them(case):
     result = plan_of(case)
@@ -366,7 +366,7 @@ def test_every_window_with_events_of_the_interval_is_landed_unless_others_have_t
             time += MINUTE
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(drawn_cases())
 def test_a_drain_begins_at_the_nearest_position_that_can_be_read(case):
     for drain in plan_of(case).drains:
@@ -398,7 +398,6 @@ def position_is_readable(case: Case, replay_id: bytes) -> bool:
     return bool(known) and max(known) > at(case.horizon) and not refused
 
 
-@settings(deadline=None)
 @given(drawn_cases(), st.randoms())
 def test_the_order_of_what_is_given_changes_nothing(case, rng):
     windows, gaps = [*case.windows, *case.windows[:2]], list(case.gaps)
@@ -407,7 +406,6 @@ def test_the_order_of_what_is_given_changes_nothing(case, rng):
     assert plan_of(replace(case, windows=windows, gaps=gaps)) == plan_of(case)
 
 
-@settings(deadline=None)
 @given(drawn_cases())
 def test_results_are_in_order(case):
     result = plan_of(case)
@@ -452,7 +450,7 @@ class Bus:
         return set(range(int(after or -1) + 1, int(through or -1) + 1))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(0, 2), st.integers(-20, 20))
 def test_no_event_of_the_interval_is_lost_unsaid_though_events_come_late(seed, grace, backfills, horizon):
     rng = random.Random(seed)  # evenly spread, where drawn values would crowd at the edges

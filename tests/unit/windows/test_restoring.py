@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -67,7 +66,7 @@ def held(store: ReplayStore, stream: Stream) -> list[str]:
     return [window.window_id for window in windows(store, stream)]
 
 
-@settings(max_examples=150, deadline=timedelta(seconds=10))
+@settings(max_examples=150)
 @given(history=HISTORIES, cut=st.integers(0, 30))
 def test_it_holds_what_the_lost_one_held(history: list[str], cut: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

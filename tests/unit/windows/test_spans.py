@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.protocol.streams import Span
@@ -25,28 +25,24 @@ def assert_normal(spans: list[Span]) -> None:
     assert all(earlier.end < later.start for earlier, later in pairwise(spans))
 
 
-@settings(deadline=None)
 @given(some_spans)
 def test_a_union_has_what_any_has_in_as_few_spans_as_can_be(spans):
     assert minutes(union(spans)) == minutes(spans)
     assert_normal(union(spans))
 
 
-@settings(deadline=None)
 @given(some_spans, some_spans)
 def test_what_is_subtracted_is_gone_and_nothing_else(spans, taken):
     assert minutes(subtract(spans, taken)) == minutes(spans) - minutes(taken)
     assert_normal(subtract(spans, taken))
 
 
-@settings(deadline=None)
 @given(some_spans, one_span)
 def test_what_is_clipped_lies_within(spans, bounds):
     assert minutes(clip(spans, bounds)) == minutes(spans) & minutes([bounds])
     assert_normal(clip(spans, bounds))
 
 
-@settings(deadline=None)
 @given(some_spans, one_span)
 def test_a_span_is_covered_if_all_of_it_is(spans, one):
     assert covers(spans, one) == (minutes([one]) <= minutes(spans))
