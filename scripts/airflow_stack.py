@@ -43,7 +43,7 @@ def wait_for(condition: Callable[[], T | None], seconds: float, what: str) -> T:
             return result
         if time.monotonic() > deadline:
             raise TimeoutError(f"gave up after {seconds:.0f} s waiting for {what}")
-        time.sleep(0.25)
+        time.sleep(0.5)
 
 
 def end_process(process: subprocess.Popen[Any], seconds: float = 15) -> None:
@@ -104,8 +104,8 @@ class AirflowStack:
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__API__SECRET_KEY": "local-stack-only",
             "AIRFLOW__API_AUTH__JWT_SECRET": "local-stack-only-local-stack-only-local-stack-only-local-stack-only!",
-            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.2",
-            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "5",
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",

@@ -1,109 +1,77 @@
-"""The blocking and the asyncio client, seen the same way: what holds for one must hold for the other."""
+"""Reading from an event source of any kind, as its users do."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
-from typing import Any, Protocol
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Any
 
-from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
-from airflow_provider_sfstream.clients.pubsub import PubSubClient
-from airflow_provider_sfstream.exceptions import ServiceUnavailableError
+from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
-from tests.support.clients import async_pubsub_client, pubsub_client
-from tests.support.localorg import LocalOrg
-
-SECONDS = 20.0
-"""After which a test's subscription has waited in vain."""
+from tests.support.event_sources import SECONDS, EventSourceAdapter, Stream
+from tests.support.localorg import wait_until
 
 
-class Reader(Protocol):
-    """What both clients do."""
-
-    def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None
-    ) -> AsyncGenerator[EventBatch, None]: ...
-
-    async def schema(self, schema_id: str) -> str: ...
-
-    def renew_session(self) -> None: ...
+async def until(condition: Callable[[], Any], what: str) -> None:
+    """Wait for what the org shows, while the event loop runs."""
+    await asyncio.to_thread(wait_until, condition, what=what)
 
 
-class AsyncReader:
-    def __init__(self, client: AsyncPubSubClient) -> None:
-        self.client = client
-        self.schema = client.schema
-        self.renew_session = client.renew_session
-
-    def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None
-    ) -> AsyncGenerator[EventBatch, None]:
-        return self.client.subscribe(topic, start, limit=limit, silence_timeout=SECONDS)
+async def next_events(stream: Stream) -> EventBatch:
+    """Return the next batch that is not empty."""
+    while True:
+        batch = await anext(stream)
+        assert batch is not None, "events are there, but do not come"
+        if len(batch):
+            return batch
 
 
-class BlockingReader:
-    def __init__(self, client: PubSubClient) -> None:
-        self.client = client
-        self.renew_session = client.renew_session
-
-    async def schema(self, schema_id: str) -> str:
-        return await asyncio.to_thread(self.client.schema, schema_id)
-
-    def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None
-    ) -> AsyncGenerator[EventBatch, None]:
-        return _in_threads(self.client.subscribe(topic, start, limit=limit, idle_timeout=SECONDS))
-
-
-async def _in_threads(stream: Iterator[EventBatch | None]) -> AsyncGenerator[EventBatch, None]:
-    end = object()
-    try:
-        while (batch := await asyncio.to_thread(next, stream, end)) is not end:
-            assert isinstance(batch, EventBatch), "events are there, but do not come"
-            yield batch
-    finally:
-        await asyncio.to_thread(stream.close)  # type: ignore[attr-defined]
-
-
-@asynccontextmanager
-async def open_reader(kind: str, org: LocalOrg, **options: Any) -> AsyncIterator[Reader]:
-    """Open the client of that kind (``blocking`` or ``asyncio``) on the org's plaintext port."""
-    if kind == "asyncio":
-        async with async_pubsub_client(org, **options) as async_client:
-            yield AsyncReader(async_client)
-    else:
-        with pubsub_client(org, **options) as client:
-            yield BlockingReader(client)
+async def first(
+    source: EventSourceAdapter, topic: str, start: bytes | StartFrom = StartFrom.EARLIEST, **arguments: Any
+) -> EventBatch:
+    """Return the first events of a subscription without a limit."""
+    await source.ready()
+    async with aclosing(source.subscribe(topic, start, **arguments)) as stream:
+        return await next_events(stream)
 
 
 async def read(
-    reader: Reader, topic: str, start: bytes | StartFrom = StartFrom.EARLIEST, *, count: int
+    source: EventSourceAdapter, topic: str, start: bytes | StartFrom = StartFrom.EARLIEST, *, count: int
 ) -> list[EventBatch]:
     """Return the batches that hold the first ``count`` events after ``start``."""
-    async with aclosing(reader.subscribe(topic, start, limit=count)) as stream:
-        return [batch async for batch in stream]
+    await source.ready()
+    batches: list[EventBatch] = []
+    async with aclosing(source.subscribe(topic, start, limit=count)) as stream:
+        async for batch in stream:
+            assert batch is not None, "events are there, but do not come"
+            batches.append(batch)
+    return [batch for batch in batches if len(batch)]
 
 
-async def first(reader: Reader, topic: str, start: bytes | StartFrom = StartFrom.EARLIEST) -> EventBatch:
-    """Return the first batch of a subscription without a limit."""
-    async with aclosing(reader.subscribe(topic, start)) as stream:
-        return await anext(stream)
+async def ended(source: EventSourceAdapter, topic: str) -> None:
+    """Wait until the org serves no subscription to ``topic``: all are closed."""
+    await source.let_go()
+    await until(lambda: not source.open_streams(topic), "the end of the subscription")
 
 
 def replay_ids(batches: list[EventBatch]) -> list[bytes]:
     return [replay_id for batch in batches for replay_id in batch.replay_ids]
 
 
-async def resumed(reader: Reader, topic: str, got: list[bytes], *, count: int) -> list[bytes]:
+async def resumed(source: EventSourceAdapter, topic: str, got: list[bytes], *, count: int) -> list[bytes]:
     """Return the replay IDs of ``count`` events, those not in ``got`` read as a drain does: through passing faults."""
     got = list(got)
     async with asyncio.timeout(SECONDS):
         while len(got) < count:
+            await source.ready()
+            stream = source.subscribe(topic, got[-1] if got else StartFrom.EARLIEST, limit=count - len(got))
             try:
-                start = got[-1] if got else StartFrom.EARLIEST
-                async for batch in reader.subscribe(topic, start, limit=count - len(got)):
+                async for batch in stream:
+                    assert batch is not None, "events are there, but do not come"
                     got += batch.replay_ids
+            except SessionExpiredError:
+                source.renew_session()
             except ServiceUnavailableError:  # a connection that was reset may take the next call with it
                 await asyncio.sleep(0.02)
     return got

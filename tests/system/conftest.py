@@ -89,6 +89,8 @@ def own_airflow(
             "SFSTREAM_TEST_MARKERS": str(tmp_path_factory.mktemp("markers")),
             # Spark jobs of seconds: Java's second compiler would cost more than it saves.
             "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            # The files are there from the start and stay as they are: parsing them anew takes most of a core.
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
             # Hourly DAGs tick half an hour from now, so that none does while tests run.
             "SFSTREAM_TEST_MINUTE": str((datetime.now(UTC).minute + 30) % 60),
             # Each test lets its own DAGs run: those that a topic starts would follow the events of every test.

@@ -58,6 +58,7 @@ def test_a_deferred_drain_lands_what_came_while_the_triggerer_was_dead(
     assert system_org.client_secret not in log
 
 
+@pytest.mark.extended
 def test_the_example_waits_drains_and_loads(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
     topic = "/event/Order__e"
     system_org.define("Order__e", Number__c="double")
@@ -86,6 +87,7 @@ def revocable_org(airflow: AirflowStack, tmp_path: Path) -> Iterator[LocalOrg]:
         airflow.api("DELETE", "/connections/salesforce_revoked")
 
 
+@pytest.mark.extended
 def test_credentials_revoked_for_good_fail_the_waiting_task(airflow: AirflowStack, revocable_org: LocalOrg) -> None:
     dag_id = "waiting.revoked"
     revocable_org.define("Waited__e", Number__c="double")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -12,12 +13,14 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from tests.support.event_sources import EVENT_SOURCES, EventSourceAdapter
+from tests.support.left_behind import watched
 from tests.support.localorg import LocalOrg
 
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
     with LocalOrg.running(tmp_path_factory.mktemp("org")) as org:
         yield org
@@ -25,16 +28,50 @@ def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 
 @pytest.fixture
 def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
+    running_org.admin("DELETE", "/requests")  # tests look at the whole log, many times
     yield running_org
     running_org.clear_faults()
     running_org.reset_knobs()
     running_org.admin("POST", "/oauth", {"fail_next": 0, "fail_error": None, "empty_next": 0, "login_host": False})
+    for managed in running_org.managed_subscriptions().values():  # an org can have 200
+        running_org.rest("DELETE", f"/tooling/sobjects/ManagedEventSubscription/{managed['id']}")
 
 
 @pytest.fixture
 def topic(org: LocalOrg) -> str:
     """A new, empty topic."""
     return str(org.define(f"Order{next(_numbers)}__e", Amount__c="double", Note__c="string")["name"])
+
+
+@pytest.fixture(params=EVENT_SOURCES, ids=lambda kind: kind.name)
+def source_kind(request: pytest.FixtureRequest) -> type[EventSourceAdapter]:
+    """Each implementation of an event source in turn."""
+    kind: type[EventSourceAdapter] = request.param
+    return kind
+
+
+@pytest.fixture
+async def open_source(
+    org: LocalOrg, source_kind: type[EventSourceAdapter], caplog: pytest.LogCaptureFixture
+) -> AsyncIterator[Callable[..., EventSourceAdapter]]:
+    """Make event sources of that kind, with options of their clients. Nothing may be left of them after the test."""
+    opened: list[EventSourceAdapter] = []
+
+    def open_source(**options: Any) -> EventSourceAdapter:
+        opened.append(source_kind(org, **options))
+        return opened[-1]
+
+    with watched(org, caplog) as left_behind:
+        yield open_source
+        for source in opened:
+            await source.aclose()
+        await left_behind.nothing()
+
+
+@pytest.fixture
+def source(open_source: Callable[..., EventSourceAdapter]) -> EventSourceAdapter:
+    """An event source of that kind."""
+    return open_source()
 
 
 @pytest.fixture(scope="session")

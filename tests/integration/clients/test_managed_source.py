@@ -45,8 +45,6 @@ def client(org: LocalOrg) -> Iterator[PubSubClient]:
 @pytest.fixture
 def orders(org: LocalOrg, topic: str) -> str:
     """The managed subscription ``Orders`` is one of a new topic with 2,000 events, and has committed nothing."""
-    for record_id in [one["id"] for one in org.managed_subscriptions().values()]:
-        org.rest("DELETE", f"/tooling/sobjects/ManagedEventSubscription/{record_id}")
     org.knobs(keepalive_seconds=0.2)
     org.publish_many(topic, EVENTS, {"Amount__c": "{n}"})
     org.managed_subscription("Orders", topic)
@@ -69,6 +67,29 @@ class Sink:
 
     def is_landed(self, replay_id: bytes) -> bool:
         return replay_id in self.landed
+
+
+def wait_for_place(org: LocalOrg) -> None:
+    """Wait until the org has seen the end of the stream before. Asked sooner, it says that another one is active."""
+    wait_until(lambda: org.managed_subscriptions()["Orders"]["slot"] == "free", what="the place")
+
+
+def managed(org: LocalOrg, client: PubSubClient, **options: Any) -> ManagedSource:
+    """Return a source that waits for what the pauses are for, and no longer."""
+    return ManagedSource(client, ORDERS, **{"sleep": lambda _: wait_for_place(org), **options})
+
+
+class Time:
+    """A clock that only moves when somebody waits."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
 
 
 def run(
@@ -109,7 +130,7 @@ class TestDrain:
                 if not org.admin("GET", "/faults")["drops"] and (every := next(drops, None)):
                     org.fault("drop_every", every=every, times=1, topic=orders, **fault)
 
-        with ManagedSource(client, ORDERS) as source:
+        with managed(org, client) as source:
             result = run(source, Dropping(), orders)
             assert sink.got == recorded(org, orders)
             assert (result.stop_reason, result.gap) == (StopReason.CAUGHT_UP, None)
@@ -125,7 +146,7 @@ class TestDrain:
         before = org.admin("GET", "/org")["delivered"]
         sink = Sink()
         for _ in range(4):
-            with ManagedSource(client, ORDERS) as source:
+            with managed(org, client) as source:
                 result = run(source, sink, orders, max_events=500)
                 assert result.through is not None
                 source.commit(result.through, SECONDS)
@@ -137,7 +158,7 @@ class TestDrain:
         self, org: LocalOrg, client: PubSubClient, orders: str, commit_fault: str
     ) -> None:
         sink = Sink()
-        with ManagedSource(client, ORDERS) as source:
+        with managed(org, client) as source:
             result = run(source, sink, orders, max_events=150)
             org.fault(commit_fault, developer_name="Orders")
             source.commit(result.through or b"", SECONDS)
@@ -148,10 +169,11 @@ class TestDrain:
     def test_an_acknowledgement_that_never_comes_on_a_stream_that_lives(
         self, org: LocalOrg, client: PubSubClient, orders: str
     ) -> None:
-        with ManagedSource(client, ORDERS) as source:
+        # Half of the time for a commit, 0.6 seconds, is for this stream. The clock stands, so the rest is ample.
+        with managed(org, client, clock=lambda: 0.0, random=lambda: 0.0) as source:
             result = run(source, Sink(), orders, max_events=150)
             org.fault("managed_lose_acknowledgement", developer_name="Orders", how="none")
-            source.commit(result.through or b"", 6)
+            source.commit(result.through or b"", 1.2)
         assert committed(org) == result.through
 
     def test_a_window_that_takes_longer_to_land_than_an_idle_stream_may_last(
@@ -160,7 +182,7 @@ class TestDrain:
         """Salesforce's 60 seconds for a stream that is asked for nothing are 0.2 here."""
         org.knobs(client_idle_seconds=0.2)
         sink = Sink()
-        with ManagedSource(client, ORDERS) as source:
+        with managed(org, client) as source:
             result = run(source, sink, orders, max_events=150)
             wait_until(lambda: source.stream is None, what="the end of the stream")
             source.commit(result.through or b"", SECONDS)
@@ -171,48 +193,48 @@ class TestDrain:
         self, org: LocalOrg, client: PubSubClient, orders: str, is_carried_out: bool
     ) -> None:
         sink = Sink()
-        with ManagedSource(client, ORDERS) as source:
+        with managed(org, client) as source:
             through = run(source, sink, orders, max_events=777).through or b""
             if is_carried_out:
                 source.commit(through)
         sink.land()
-        with ManagedSource(client, ORDERS, is_landed=sink.is_landed) as source:
+        with managed(org, client, is_landed=sink.is_landed) as source:
             result = run(source, sink, orders, through)
             assert sink.landed + sink.got == recorded(org, orders)
             source.commit(result.through or b"", SECONDS)
-        with ManagedSource(client, ORDERS, is_landed=sink.is_landed) as source:
+        with managed(org, client, is_landed=sink.is_landed) as source:
             assert run(source, sink, orders, result.through or b"").event_count == 0
 
     def test_a_run_that_only_repeats_a_commit(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
         sink = Sink()
-        with ManagedSource(client, ORDERS) as source:
+        with managed(org, client) as source:
             through = run(source, sink, orders, max_events=777).through or b""
         sink.land()
         for is_landed in (sink.is_landed, None):
-            with ManagedSource(client, ORDERS, is_landed=is_landed) as source:
+            with managed(org, client, is_landed=is_landed) as source:
                 source.commit(through, SECONDS)
             assert committed(org) == through
 
     def test_a_quiet_latest_subscription_misses_nothing(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
         org.managed_subscription("Orders", orders, default_replay="LATEST")
         sink = Sink()
-        with ManagedSource(client, ORDERS) as source:
+        with managed(org, client) as source:
             confirmed = run(source, sink, orders).through
             assert confirmed is not None
             assert committed(org) == confirmed
         org.publish_many(orders, 10, {"Amount__c": "{n}"})
-        with ManagedSource(client, ORDERS) as source:
+        with managed(org, client) as source:
             run(source, sink, orders, confirmed)
         assert sink.got == recorded(org, orders)[EVENTS:]
 
     def test_another_consumer_commits_meanwhile(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
         events = recorded(org, orders)
-        with ManagedSource(client, ORDERS) as source, pubsub_client(org) as other:
+        with managed(org, client) as source, pubsub_client(org) as other:
             responses = source.subscribe(orders, COMMITTED, limit=None, idle_timeout=SECONDS)
             first = next(responses)
             assert first is not None
             source.close()
-            with ManagedSource(other, ORDERS) as thief:
+            with managed(org, other) as thief:
                 thief.commit(events[999], SECONDS)
             with pytest.raises(SubscriptionMovedError, match="another consumer"):
                 run(source, Sink(), orders, first.replay_ids[-1])
@@ -235,7 +257,7 @@ class TestDrain:
                     record_id = org.managed_subscriptions()["Orders"]["id"]
                     org.rest("DELETE", f"/tooling/sobjects/ManagedEventSubscription/{record_id}")
 
-        with ManagedSource(client, ORDERS) as source, pytest.raises(expected, match="Orders"):
+        with managed(org, client) as source, pytest.raises(expected, match="Orders"):
             run(source, Stopping(), orders, stay_until=None)
 
     def test_a_token_that_is_revoked_while_drained_and_before_the_commit(
@@ -248,7 +270,7 @@ class TestDrain:
                 super().append(batch)
 
         sink = Revoking()
-        with ManagedSource(client, ORDERS) as source:
+        with managed(org, client) as source:
             result = run(source, sink, orders)
             assert sink.got == recorded(org, orders)
             org.revoke()
@@ -258,17 +280,17 @@ class TestDrain:
     def test_a_drain_that_takes_longer_than_a_stream_without_commits_may(
         self, org: LocalOrg, client: PubSubClient, orders: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Salesforce's 1,800 seconds are one here, in which less than half of the events are read."""
-        org.knobs(managed_commit_seconds=1, batch_events=50)
+        """Salesforce's 1,800 seconds are 0.6 here, in which less than half of the events are read."""
+        org.knobs(managed_commit_seconds=0.6, batch_events=50)
         monkeypatch.setattr(subscription, "MOST_EVENTS_WAITING", 100)
 
         class Slow(Sink):
             def append(self, batch: EventBatch) -> None:
                 super().append(batch)
-                time.sleep(0.05)
+                time.sleep(0.03)
 
         sink = Slow()
-        with ManagedSource(client, ORDERS) as source:
+        with managed(org, client) as source:
             result = run(source, sink, orders)
             assert sink.got == recorded(org, orders)
             assert result.reconnects >= 1
@@ -285,7 +307,7 @@ class TestDrain:
             fault = rng.choice(["managed_refuse_commit", "managed_lose_commit", "managed_lose_acknowledgement", None])
             if fault:
                 org.fault(fault, developer_name="Orders", after=rng.randrange(2))
-            with ManagedSource(client, ORDERS, is_landed=sink.is_landed, sleep=lambda _: time.sleep(0.02)) as source:
+            with managed(org, client, is_landed=sink.is_landed) as source:
                 result = run(source, sink, orders, through or COMMITTED, max_events=rng.randrange(1, 200))
                 if rng.random() < 0.2:
                     sink.got = []  # killed before the manifest
@@ -300,7 +322,7 @@ class TestDrain:
 
 class TestTheOnePlace:
     def test_it_waits_until_the_other_stream_ends(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
-        org.knobs(managed_release_seconds=1)
+        org.knobs(managed_release_seconds=0.3)
         with pubsub_client(org) as other:
             holder = other.managed_subscribe(ORDERS, limit=1, idle_timeout=SECONDS)
             next(holder)
@@ -308,47 +330,44 @@ class TestTheOnePlace:
 
             def sleep(seconds: float) -> None:
                 pauses.append(seconds)
+                if len(pauses) > 1:
+                    wait_for_place(org)
                 holder.close()
-                time.sleep(seconds)
 
-            with ManagedSource(client, ORDERS, sleep=sleep) as source:
+            with managed(org, client, sleep=sleep) as source:
                 assert run(source, Sink(), orders, max_events=10).event_count == 10
-            assert len(pauses) >= 2, "the place is held for a second after the end"
+            assert len(pauses) >= 2, "the place is held for a while after the end"
 
     def test_two_drains_do_not_share_it(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
-        with ManagedSource(client, ORDERS) as source, pubsub_client(org) as other:
+        with managed(org, client) as source, pubsub_client(org) as other:
             assert next(source.subscribe(orders, COMMITTED, limit=None, idle_timeout=SECONDS)) is not None
+            fake = Time()
             with (
-                ManagedSource(other, ORDERS, busy_timeout=1) as second,
+                managed(org, other, busy_timeout=5, sleep=fake.sleep, clock=fake.clock) as second,
                 pytest.raises(SubscriptionBusyError, match="has held it for"),
             ):
                 list(second.subscribe(orders, COMMITTED, limit=1, idle_timeout=SECONDS))
 
     def test_a_half_open_connection_is_waited_for_and_then_named(self, org: LocalOrg, orders: str) -> None:
-        """The network is cut without a close, and Salesforce holds the place: for 2 seconds here, then for good."""
-        org.knobs(managed_half_open_seconds=2)
+        """The network is cut without a close, and Salesforce holds the place: for 0.5 seconds here, then for good."""
+        org.knobs(managed_half_open_seconds=0.5)
         with Network(org.grpc_port) as network:
             lost = PubSubClient(token_provider(org), endpoint=f"http://{network.target}")
             stream = lost.managed_subscribe(ORDERS, limit=10, idle_timeout=SECONDS)
             assert next(stream) is not None
             cut(org, network)
             with pubsub_client(org) as client:
-                with ManagedSource(client, ORDERS, busy_timeout=30) as source:
+                with managed(org, client, busy_timeout=30) as source:
                     assert run(source, Sink(), orders, max_events=100).event_count == 100
                     org.knobs(managed_half_open_seconds=600)
                     org.fault("managed_half_open", developer_name="Orders")
-                waiting: list[float] = []
-
-                def sleep(seconds: float) -> None:
-                    waiting.append(seconds)
-                    time.sleep(seconds)
-
+                fake = Time()
                 with (
-                    ManagedSource(client, ORDERS, busy_timeout=2, sleep=sleep) as source,
+                    managed(org, client, busy_timeout=60, sleep=fake.sleep, clock=fake.clock) as source,
                     pytest.raises(SubscriptionBusyError, match=r"15 minutes.*busy_timeout"),
                 ):
                     run(source, Sink(), orders)
-                assert sum(waiting) <= 2
+                assert 50 < fake.seconds <= 60
             lost.close()
 
 
@@ -365,6 +384,7 @@ class TestWatch:
         got: list[bytes] = []
 
         async def sleep(_: float) -> None:
+            await asyncio.to_thread(wait_for_place, org)
             if (every := next(drops, None)) is not None:
                 await asyncio.to_thread(org.fault, "drop_every", every=every, times=1, topic=orders, how="reset")
 
@@ -387,10 +407,11 @@ class TestWatch:
                 assert [replay_id async for batch in stream for replay_id in batch.replay_ids] == events[:100]
 
             def commit() -> None:
-                with ManagedSource(client, ORDERS) as drained:
+                with managed(org, client) as drained:
                     drained.commit(events[499], SECONDS)
 
             await asyncio.to_thread(commit)
+            await asyncio.to_thread(wait_for_place, org)
             async with aclosing(source.subscribe(orders, events[99], limit=100, silence_timeout=SECONDS)) as stream:
                 assert [replay_id async for batch in stream for replay_id in batch.replay_ids] == events[500:600]
 
@@ -401,6 +422,7 @@ class TestWatch:
             for start, limit, expected in ((COMMITTED, 130, events[:130]), (events[129], 5, events[130:135])):
                 before = org.admin("GET", "/org")["delivered"]
                 got: list[bytes] = []
+                await asyncio.to_thread(wait_for_place, org)
                 async with aclosing(source.subscribe(orders, start, limit=limit, silence_timeout=SECONDS)) as stream:
                     async for batch in stream:
                         got += batch.replay_ids
@@ -412,7 +434,7 @@ class TestWatch:
         got: list[bytes] = []
 
         async def sleep(_: float) -> None:
-            return None
+            await asyncio.to_thread(wait_for_place, org)
 
         async with async_pubsub_client(org) as client:
             source = AsyncManagedSource(client, ORDERS)
@@ -443,7 +465,7 @@ def watched(source: AsyncManagedSource, topic: str, limit: int, sleep: Callable[
 
 
 def test_the_end_of_a_stream_is_seen(org: LocalOrg, client: PubSubClient, orders: str) -> None:
-    with ManagedSource(client, ORDERS) as source:
+    with managed(org, client) as source:
         run(source, Sink(), orders, max_events=10)
         assert source.stream is not None
         org.fault("drop_now", topic=orders, how="reset")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -41,8 +42,16 @@ def connect(org: LocalOrg, **options: Any) -> RecordClient:
     return RecordClient(arguments.pop("provider", None) or provider(org), **arguments)
 
 
+@dataclass(frozen=True)
+class Accounts:
+    """All accounts of the org as its REST API answers them, and their ids."""
+
+    records: list[dict[str, Any]]
+    ids: list[str]
+
+
 @pytest.fixture(scope="module")
-def accounts(running_org: LocalOrg) -> Iterator[SObjectClient]:
+def accounts(running_org: LocalOrg) -> Accounts:
     client = SObjectClient(running_org)
     client.create(
         "Account",
@@ -61,12 +70,15 @@ def accounts(running_org: LocalOrg) -> Iterator[SObjectClient]:
     body = [{"attributes": {"type": "Account"}, "Name": f"Account {number}"} for number in range(MANY - 3)]
     for start in range(0, len(body), 200):
         assert client.call("POST", "/composite/sobjects", {"records": body[start : start + 200]}).status_code == 200
-    yield client
+    # Read here, for later tests revoke every token.
+    records = client.query(soql.select("Account", COLUMNS), deleted=True)
+    ids = [record["Id"] for record in client.query("SELECT Id FROM Account", deleted=True)]
     client.close()
+    return Accounts(records, ids)
 
 
 @pytest.fixture
-def client(org: LocalOrg, accounts: SObjectClient) -> Iterator[RecordClient]:
+def client(org: LocalOrg, accounts: Accounts) -> Iterator[RecordClient]:
     with connect(org) as one:
         yield one
 
@@ -88,16 +100,15 @@ def as_text(record: dict[str, Any]) -> Record:
     }
 
 
-def test_all_records_as_the_org_has_them(read: Reader, accounts: SObjectClient) -> None:
-    expected = accounts.query(soql.select("Account", COLUMNS), deleted=True)
-    assert len(expected) == MANY
+def test_all_records_as_the_org_has_them(read: Reader, accounts: Accounts) -> None:
+    assert len(accounts.records) == MANY
     found = read("Account", COLUMNS)
-    assert found == [as_text(record) for record in expected]
+    assert found == [as_text(record) for record in accounts.records]
     assert sorted((record["Name"] or "")[:8] for record in found[:3]) == ["Ada Love", 'Smith, "', "deleted"]
 
 
-def test_some_records_by_id(read: Reader, accounts: SObjectClient) -> None:
-    ids = [record["Id"] for record in accounts.query("SELECT Id FROM Account", deleted=True)]
+def test_some_records_by_id(read: Reader, accounts: Accounts) -> None:
+    ids = accounts.ids
     gone = "001zzzzzzzzzzzzAAA"
     assert {record["Id"] for record in read("Account", ["Id"], [*ids[:3], gone])} == set(ids[:3])
     room = soql.ids_in_url("Account", COLUMNS)
@@ -148,7 +159,7 @@ def test_a_session_that_expires_between_two_pages(org: LocalOrg, client: RecordC
     assert len(found) == MANY
 
 
-def test_a_token_that_cannot_be_renewed(org: LocalOrg, accounts: SObjectClient) -> None:
+def test_a_token_that_cannot_be_renewed(org: LocalOrg, accounts: Accounts) -> None:
     token = org.token()
     given = OAuthTokenProvider(
         GivenAccessToken(access_token=token, instance_url=org.https_instance_url), tls_ca=org.ca_file

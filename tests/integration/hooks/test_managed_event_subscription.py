@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,21 +27,6 @@ TOPIC = "/event/Order__e"
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
-    with LocalOrg.running(tmp_path_factory.mktemp("org")) as org:
-        org.define("Order__e", Amount__c="double")
-        org.define("Invoice__e", Amount__c="double")
-        yield org
-
-
-@pytest.fixture
-def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
-    yield running_org
-    running_org.clear_faults()
-    running_org.reset_knobs()
-
-
 @pytest.fixture
 def hook(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> ManagedEventSubscriptionHook:
     set_connection(monkeypatch, "sf", **org.airflow_connection())
@@ -58,8 +42,8 @@ def name() -> str:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask the Pub/Sub API more often than one asks Salesforce."""
     defaults = managed_visibility.wait_until_seen.__kwdefaults__
-    monkeypatch.setitem(defaults, "interval", 0.1)
-    monkeypatch.setitem(defaults, "silence", 0.5)
+    monkeypatch.setitem(defaults, "interval", 0.05)
+    monkeypatch.setitem(defaults, "silence", 0.2)
 
 
 def writes(org: LocalOrg) -> list[str]:
@@ -229,7 +213,7 @@ class TestVisibility:
     def test_a_new_one_is_seen_after_a_while(
         self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str
     ) -> None:
-        org.knobs(managed_visibility_seconds=1.5)
+        org.knobs(managed_visibility_seconds=0.5)
         record = hook.create(name, TOPIC).record
         assert not org.managed_subscriptions()[name]["visible"]
         before = logins(org)
@@ -241,7 +225,7 @@ class TestVisibility:
 
     def test_every_change_is_seen(self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str) -> None:
         record = hook.create(name, TOPIC).record
-        org.knobs(managed_visibility_seconds=1.5)
+        org.knobs(managed_visibility_seconds=0.5)
         for state, change in (
             ("STOP", lambda: hook.stop(name, confirm_position_loss=True)),
             ("RUN", lambda: hook.start(name)),

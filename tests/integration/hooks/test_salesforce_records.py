@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,6 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce_records import SalesforceRecordHook
 from tests.support.localorg import LocalOrg
 from tests.support.tasks import set_connection
-
-
-@pytest.fixture(scope="module")
-def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
-    with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
-        local_org.rest("POST", "/sobjects/Account", {"Name": "one"})
-        yield local_org
 
 
 def connection(org: LocalOrg, flow: str) -> dict[str, Any]:
@@ -52,7 +44,7 @@ def test_every_login_flow(org: LocalOrg, flow: str, monkeypatch: pytest.MonkeyPa
     hook = SalesforceRecordHook("sf")
     with hook.get_conn() as client:
         assert client.org_id == org.org_id
-        assert [record["Name"] for record in client.query("Account", ["Name"])] == ["one"]
+        assert [record["Name"] for record in client.query("Account", ["Name"])] == ["Acme"]
         # The library's own object, for what this package has no method for.
         assert client.salesforce.query("SELECT Name FROM Account")["totalSize"] == 1
     assert hook.test_connection() == (True, f"Logged in to org {org.org_id}; records can be read.")
