@@ -231,7 +231,7 @@ class AirflowStack:
             self.api("DELETE", f"/connections/{connection_id}")
         self.api("POST", "/connections", json=body)
 
-    def wait_for_dag(self, dag_id: str, seconds: float = 90) -> None:
+    def wait_for_dag(self, dag_id: str, seconds: float = 180) -> None:
         """Wait until the DAG processor has stored the DAG."""
 
         def known() -> bool:

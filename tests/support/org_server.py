@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
@@ -15,9 +18,18 @@ from airflow_provider_sfstream.localorg.org import Org
 Client = TestClient[Any, Any]
 
 
+@cache
+def _new_org() -> TemporaryDirectory[str]:
+    """Return the folder of an org, unused. Its keys and certificates take a quarter of a second to make."""
+    folder = TemporaryDirectory(prefix="sfstream-org-")
+    Org(Path(folder.name)).close()
+    return folder
+
+
 @asynccontextmanager
 async def serving(data_dir: Path) -> AsyncIterator[tuple[Org, Client]]:
-    """Yield an org and a client of its HTTP side; both are closed afterwards."""
+    """Yield an org and a client of its HTTP side; both are closed afterwards. Its identity is that of all such orgs."""
+    shutil.copytree(_new_org().name, data_dir, dirs_exist_ok=True)
     org = Org(data_dir)
     client: Client = TestClient(TestServer(make_app(org)))
     try:

@@ -32,15 +32,17 @@ BUNDLE = "tests"
 
 @contextmanager
 def airflow_database(path: Path) -> Iterator[None]:
-    """Point this process's Airflow to a new database at ``path``, and back again."""
+    """Point this process's Airflow to the database at ``path``, made if it is not there, and back again."""
+    is_new = not path.exists()
     before = settings.SQL_ALCHEMY_CONN
     settings.dispose_orm(do_log=False)
     settings.SQL_ALCHEMY_CONN = f"sqlite:///{path}"
     try:
         settings.configure_orm()
-        initdb()
-        with create_session() as session:
-            session.add(DagBundleModel(name=BUNDLE))
+        if is_new:
+            initdb()
+            with create_session() as session:
+                session.add(DagBundleModel(name=BUNDLE))
         yield
     finally:
         settings.dispose_orm(do_log=False)

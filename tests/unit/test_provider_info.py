@@ -113,13 +113,3 @@ def test_loading_it_imports_next_to_nothing() -> None:
         "sys.exit(str(sorted(heavy)) if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
-def test_importing_the_hook_loads_no_client_library() -> None:
-    code = (
-        "import sys, airflow.sdk; airflow.sdk.BaseHook; before = set(sys.modules);"
-        "import airflow_provider_sfstream.hooks.salesforce_pubsub;"
-        "heavy = {'grpc', 'pyarrow', 'fastavro', 'pyruhvro'} & (set(sys.modules) - before);"
-        "sys.exit(str(sorted(heavy)) if heavy else 0)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -185,6 +185,7 @@ MEMORY = """
 """
 
 
+@pytest.mark.extended
 def test_two_hundred_thousand_events_stay_in_bounded_memory(tmp_path):
     count = 200_000
     with LocalOrg.running(tmp_path / "org") as org:

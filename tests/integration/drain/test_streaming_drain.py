@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.support.localorg import LocalOrg, wait_until
 
 EVENTS = 600
 IDLE = 0.4
+STAY_UNTIL = datetime(2020, 1, 1, tzinfo=UTC)
 _numbers = itertools.count()
 
 
@@ -75,11 +77,24 @@ class Rows:
 
 
 def drained(
-    client: StreamingClient, topic: str, start: Any = StartFrom.EARLIEST, *, sink: Rows | None = None, **arguments: Any
+    client: StreamingClient,
+    topic: str,
+    start: Any = StartFrom.EARLIEST,
+    *,
+    rows: int = 0,
+    sink: Rows | None = None,
+    **arguments: Any,
 ) -> tuple[DrainResult, list[Any]]:
+    """Drain until nothing has come for a moment, but not before there are so many rows: a login may take longer."""
     sink = sink or Rows()
-    limits = DrainLimits(**{"idle_timeout": IDLE, **arguments.pop("limits", {})})
-    result = drain(client, sink, topic, start, limits, sleep=lambda _: None, random=lambda: 0.0, **arguments)
+    limits = DrainLimits(
+        **{"idle_timeout": IDLE, "max_seconds": 60, "stay_until": STAY_UNTIL, **arguments.pop("limits", {})}
+    )
+
+    def now() -> datetime:
+        return datetime.now(UTC) if len(sink.rows) >= rows else STAY_UNTIL
+
+    result = drain(client, sink, topic, start, limits, sleep=lambda _: None, random=lambda: 0.0, now=now, **arguments)
     return result, sink.rows
 
 
@@ -118,7 +133,7 @@ def test_every_event_once_and_in_order(
     fault = arguments.pop("fault", None)
     if fault is not None:
         org.fault(fault, **arguments)
-    result, rows = drained(client, topic)
+    result, rows = drained(client, topic, rows=EVENTS)
     assert rows == recorded(org, topic)
     assert (result.stop_reason, result.event_count) == (StopReason.CAUGHT_UP, EVENTS)
     assert result.through == rows[-1][0]
@@ -130,14 +145,14 @@ def test_every_event_once_and_in_order(
 @pytest.mark.parametrize("how", ["handshake", "no_advice", "disconnect"])
 def test_a_session_that_is_killed(org: LocalOrg, client: StreamingClient, topic: str, how: str) -> None:
     sink = Rows({250: lambda: org.fault("cometd_kill_sessions", how=how)})
-    result, rows = drained(client, topic, sink=sink)
+    result, rows = drained(client, topic, rows=EVENTS, sink=sink)
     assert rows == recorded(org, topic)
     assert result.reconnects == 1
 
 
 def test_a_token_that_is_revoked(org: LocalOrg, client: StreamingClient, topic: str) -> None:
     sink = Rows({100: org.revoke, 400: org.revoke})
-    _, rows = drained(client, topic, sink=sink)
+    _, rows = drained(client, topic, rows=EVENTS, sink=sink)
     assert rows == recorded(org, topic)
 
 
@@ -146,7 +161,7 @@ def test_a_server_that_is_killed_and_started_again(org: LocalOrg, client: Stream
         org.kill()
         org.start()
 
-    result, rows = drained(client, topic, sink=Rows({250: restart}))
+    result, rows = drained(client, topic, rows=EVENTS, sink=Rows({250: restart}))
     assert rows == recorded(org, topic)
     assert result.reconnects >= 1
 
@@ -154,7 +169,7 @@ def test_a_server_that_is_killed_and_started_again(org: LocalOrg, client: Stream
 def test_a_poll_that_is_never_answered(org: LocalOrg, client: StreamingClient, topic: str) -> None:
     """What was read before is not lost, and the drain does not wait for ever."""
     org.fault("cometd_black_hole", channel="/meta/subscribe")
-    result, rows = drained(client, topic)
+    result, rows = drained(client, topic, rows=EVENTS)
     assert rows == recorded(org, topic)
     assert result.reconnects == 1
 
@@ -216,7 +231,7 @@ def test_limits_cut_exactly_and_the_next_window_goes_on_from_there(
         result, more = drained(client, topic, start, limits={"max_events": 137})
         assert result.stop_reason is StopReason.MAX_EVENTS
         start, rows = result.through, rows + more
-    result, more = drained(client, topic, start)
+    result, more = drained(client, topic, start, rows=EVENTS - len(rows))
     assert rows + more == recorded(org, topic)
     assert result.stop_reason is StopReason.CAUGHT_UP
     result, more = drained(client, topic, result.through)
@@ -237,7 +252,7 @@ def test_a_lost_replay_id_stops_or_goes_on_as_told(org: LocalOrg, client: Stream
     with pytest.raises(ReplayIdLostError, match=f'{position.hex()}.*on_invalid_replay="earliest"'):
         drained(client, topic, position, sink=sink)
     assert sink.rows == []
-    result, rows = drained(client, topic, position, on_invalid_replay="earliest")
+    result, rows = drained(client, topic, position, rows=EVENTS - 201, on_invalid_replay="earliest")
     assert result.gap is not None
     assert (result.gap.after, result.gap.resumed_at) == (position, rows[0][0])
     assert rows == record[-len(rows) :]
@@ -263,7 +278,7 @@ class TestLatest:
 
         publisher = threading.Thread(target=publish)
         publisher.start()
-        result, rows = drained(client, topic, StartFrom.LATEST, sink=Rows({1: fault}), limits={"idle_timeout": 1.0})
+        result, rows = drained(client, topic, StartFrom.LATEST, rows=51, sink=Rows({1: fault}))
         publisher.join(30)
         assert rows == recorded(org, topic)[before:]
         assert len(rows) == 51
@@ -286,6 +301,6 @@ def test_only_what_a_filter_lets_through(org: LocalOrg, client: StreamingClient)
     energy = [row for row in recorded(org, channel) if b"Energy" in row[3]]
     result, rows = drained(client, topic, limits={"max_events": 4})
     assert rows == energy[:4]
-    result, rows = drained(client, topic, result.through)
+    result, rows = drained(client, topic, result.through, rows=len(energy) - 4)
     assert rows == energy[4:]
     assert {row[2] for row in rows} == {channel}

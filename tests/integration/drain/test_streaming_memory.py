@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.localorg import LocalOrg
 
 COUNT = 50_000
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "streaming.py"
 
 
+@pytest.mark.extended
 def test_fifty_thousand_events_in_one_answer(tmp_path: Path) -> None:
     with LocalOrg.running(tmp_path / "org") as org:
         org.define("Order__e", Number__c="double", Note__c="string")

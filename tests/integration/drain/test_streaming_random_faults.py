@@ -20,6 +20,7 @@ def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
         yield org
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_landed_is_what_the_org_published(org: LocalOrg, tmp_path: Path, seed: int) -> None:
     outcome = run(org, seed, tmp_path / "lake")

@@ -81,7 +81,7 @@ class Drains:
         return [replay_id for window in found for replay_id in window]
 
 
-EACH_STORE = pytest.mark.parametrize("replay_store", ["table", "landing"])
+EACH_STORE = pytest.mark.parametrize("replay_store", ["table", pytest.param("landing", marks=pytest.mark.extended)])
 """With positions in a database, and as files in the landing."""
 Make = Callable[[dict[str, Any]], Drains]
 
@@ -127,6 +127,7 @@ def test_windows_follow_each_other_and_nothing_of_a_credential_is_landed(
         assert not any(secret.encode() in document for document in everything)
 
 
+@pytest.mark.extended
 @EACH_STORE
 def test_a_landed_hour_is_read_back_and_a_rerun_gives_the_same(org: LocalOrg, drains: Drains) -> None:
     live = drains.hour(4, "scheduled")
@@ -138,6 +139,7 @@ def test_a_landed_hour_is_read_back_and_a_rerun_gives_the_same(org: LocalOrg, dr
     assert len(org.requests()) == calls, "not even a login"
 
 
+@pytest.mark.extended
 def test_a_window_costs_the_requests_that_the_docs_say(drains: Drains, proxy: ObjectStorageProxy) -> None:
     drains.run(0)
     before = len(proxy.requests)
@@ -158,6 +160,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_run_that_a_lasting_fault_ends_is_made_good_by_its_retry(
     org: LocalOrg, drains: Drains, proxy: ObjectStorageProxy, object_storage: ObjectStorage, url: str, fault: str
@@ -186,6 +189,7 @@ def test_a_run_that_a_lasting_fault_ends_is_made_good_by_its_retry(
     assert set(object_storage.keys(folder)) - {f"{folder}/"} == listed, "what the first try left is removed"
 
 
+@pytest.mark.extended
 def test_an_answer_that_is_lost_once_is_not_noticed(org: LocalOrg, drains: Drains, proxy: ObjectStorageProxy) -> None:
     lost = [proxy.lose_answer("PUT", part) for part in ("/part-", "/schemas/", "/manifest.json")]
     window = drains.run(0)
@@ -194,6 +198,7 @@ def test_an_answer_that_is_lost_once_is_not_noticed(org: LocalOrg, drains: Drain
     assert drains.landed(drains.run(1)) == of_org(org)[:120]
 
 
+@pytest.mark.extended
 @EACH_STORE
 def test_a_listing_that_lags_behind_loses_no_window(org: LocalOrg, drains: Drains, proxy: ObjectStorageProxy) -> None:
     """No listing shows anything: not the windows, their files, their intervals or positions."""
@@ -221,6 +226,7 @@ def meanwhile(work: Callable[[], Any]) -> Iterator[list[Any]]:
         thread.join()
 
 
+@pytest.mark.extended
 def test_a_storage_that_is_gone_for_seconds_only_delays_a_drain(org: LocalOrg, make: Make, tmp_path: Path) -> None:
     """Killed in the middle of the drain and started again, with the patience that clients have by default."""
     with ObjectStorage.running(tmp_path / "server") as storage, ObjectStorageProxy.running(storage.port) as proxy:

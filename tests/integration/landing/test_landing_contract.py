@@ -12,6 +12,8 @@ from airflow_provider_sfstream.landing.location import Landing
 from tests.support.object_storage import ObjectStorage
 from tests.unit.landing import test_catalog, test_intervals, test_parquet
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def catalog(landing: Landing) -> LandingCatalog:

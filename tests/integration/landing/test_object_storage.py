@@ -10,6 +10,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from tests.support.object_storage import BUCKET, ObjectStorage
 from tests.support.packages import FUSE, need
 
+pytestmark = pytest.mark.extended
+
 
 def test_what_was_written_is_there_after_a_kill_and_a_condition_holds(tmp_path: Path) -> None:
     with ObjectStorage.running(tmp_path / "server") as storage:

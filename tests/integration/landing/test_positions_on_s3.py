@@ -14,6 +14,8 @@ from airflow_provider_sfstream.stores.variables import VariableReplayStore
 from tests.integration.stores import test_replay_store_contract
 from tests.support.replay_stores import StoreUnderTest
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def under_test(landing: Landing) -> Iterator[StoreUnderTest]:

@@ -13,6 +13,8 @@ from airflow_provider_sfstream.landing.pruned import read_pruned
 from tests.support.pruning import DailyWindows
 from tests.support.replay_stores import StoreUnderTest, table_store
 
+pytestmark = pytest.mark.extended
+
 
 @pytest.fixture
 def under_test(landing: Landing, tmp_path: Path) -> StoreUnderTest:

@@ -22,6 +22,8 @@ from tests.support.object_storage import BUCKET, ObjectStorage
 from tests.support.object_storage_proxy import ObjectStorageProxy
 from tests.support.tasks import context_for, set_connection
 
+pytestmark = pytest.mark.extended
+
 DIRTY = "_sfstream/replica/dirty/Account/list"
 
 

@@ -25,6 +25,8 @@ from tests.support.object_storage_proxy import ObjectStorageProxy
 from tests.support.scripted_source import SCHEMA
 from tests.support.windows import STREAM, batch, manifest
 
+pytestmark = pytest.mark.extended
+
 Through = Callable[[ObjectStorageProxy], Landing]
 WINDOW_ID = manifest(Landing.from_url("memory://any")).window.window_id
 

@@ -68,15 +68,16 @@ async def test_client_credentials_in_the_body(client: Client, org: Org) -> None:
     assert answer["id"] == f"{org.instance_url}/id/{org.org_id}/{session.user_id}"
 
 
-def test_the_instance_url_has_the_scheme_of_the_caller(tmp_path: Path) -> None:
-    with LocalOrg.running(tmp_path) as org:
-        form = {"grant_type": "client_credentials", "client_id": org.client_id, "client_secret": org.client_secret}
-        context = ssl.create_default_context(cafile=org.ca_file)
-        for base in (org.instance_url, org.https_instance_url):
-            answer = httpx.post(base + TOKEN, data=form, verify=context, trust_env=False).json()
-            assert answer["instance_url"] == base
-            assert answer["id"].startswith(f"{base}/id/{org.org_id}/005")
-        assert len(org.requests("http", f"POST {TOKEN}")) == 2
+def test_the_instance_url_has_the_scheme_of_the_caller(shared_org: LocalOrg) -> None:
+    org = shared_org
+    form = {"grant_type": "client_credentials", "client_id": org.client_id, "client_secret": org.client_secret}
+    context = ssl.create_default_context(cafile=org.ca_file)
+    before = len(org.requests("http", f"POST {TOKEN}"))
+    for base in (org.instance_url, org.https_instance_url):
+        answer = httpx.post(base + TOKEN, data=form, verify=context, trust_env=False).json()
+        assert answer["instance_url"] == base
+        assert answer["id"].startswith(f"{base}/id/{org.org_id}/005")
+    assert len(org.requests("http", f"POST {TOKEN}")) == before + 2
 
 
 async def test_client_credentials_over_http_basic(client: Client, org: Org) -> None:
@@ -138,9 +139,20 @@ async def test_refusals(client: Client, org: Org, changed: dict[str, str], error
     assert len(org.sessions) == 0
 
 
-def claims_of(org: Org, **changed: Any) -> dict[str, Any]:
-    expires = int(time.time()) + 180
-    return {"iss": org.client_id, "sub": org.username, "aud": org.login_url, "exp": expires} | changed
+class In(int):
+    """A time as the seconds from the moment of the test: tests are collected long before they run."""
+
+    def time(self) -> int:
+        return int(time.time()) + self
+
+
+SOON = In(180)
+
+
+def claims_of(org: Org, *, exp: Any = SOON, exp_as_text: bool = False, **changed: Any) -> dict[str, Any]:
+    expires = exp.time() if isinstance(exp, In) else exp
+    claims = {"iss": org.client_id, "sub": org.username, "aud": org.login_url}
+    return {**claims, "exp": str(expires) if exp_as_text else expires, **changed}
 
 
 async def ask_jwt(client: Client, key: rsa.RSAPrivateKey, claims: dict[str, Any]) -> tuple[int, dict[str, str]]:
@@ -153,7 +165,7 @@ async def ask_jwt(client: Client, key: rsa.RSAPrivateKey, claims: dict[str, Any]
     "changed",
     [
         {},
-        {"exp": str(int(time.time()) + 600)},
+        {"exp": In(600), "exp_as_text": True},
         {"aud": "https://login.salesforce.com"},
         {"aud": "https://test.salesforce.com/"},
         {"aud": ["https://elsewhere.example.com", "https://test.salesforce.com"]},
@@ -173,8 +185,8 @@ async def test_jwt_bearer(client: Client, org: Org, private_key: rsa.RSAPrivateK
         ({"sub": "other@example.com"}, "invalid_grant", "user hasn't approved this consumer"),
         ({"aud": "https://elsewhere.example.com"}, "invalid_grant", "audience is invalid"),
         ({"aud": None}, "invalid_grant", "audience is invalid"),
-        ({"exp": int(time.time()) - 5}, "invalid_grant", "expired authorization code"),
-        ({"exp": str(int(time.time()) - 5)}, "invalid_grant", "expired authorization code"),
+        ({"exp": In(-5)}, "invalid_grant", "expired authorization code"),
+        ({"exp": In(-5), "exp_as_text": True}, "invalid_grant", "expired authorization code"),
         ({"exp": "soon"}, "invalid_grant", "expired authorization code"),
     ],
 )

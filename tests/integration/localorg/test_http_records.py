@@ -365,7 +365,7 @@ def test_records_and_events_survive_kill_9(tmp_path: Path) -> None:
         client.close()
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", [0, *(pytest.param(again, marks=pytest.mark.extended) for again in (1, 2))])
 def test_a_kill_between_writes_leaves_no_record_without_its_event(tmp_path: Path, attempt: int) -> None:
     with LocalOrg.running(tmp_path) as org:
         client, acknowledged = SObjectClient(org), []

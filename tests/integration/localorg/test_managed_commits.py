@@ -171,7 +171,7 @@ def test_a_refusal_between_commits_is_answered_by_itself(org: LocalOrg, topic: s
     assert [answer.HasField("error") for answer in answers] == [False, True, False]
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize("end", [pytest.param("stop", marks=pytest.mark.extended), "kill"])
 def test_committed_replay_ids_survive_the_org(tmp_path_factory: pytest.TempPathFactory, end: str) -> None:
     with LocalOrg.running(tmp_path_factory.mktemp("org")) as own:
         own.define("Order__e", Number__c="int")

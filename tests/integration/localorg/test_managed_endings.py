@@ -90,12 +90,13 @@ def test_an_open_stream_ends_when_a_stop_becomes_visible(org: LocalOrg, topic: s
 
 
 def test_no_commit_for_too_long_ends_the_stream(org: LocalOrg, topic: str, managed: str) -> None:
-    org.knobs(managed_commit_seconds=1.5, keepalive_seconds=0.1)
+    org.knobs(managed_commit_seconds=0.3, keepalive_seconds=0.1)
     (replay_id,) = publish(org, topic, 1)
     error: Any = ManagedSubscriber(org).fetch(100, managed).error()
     assert error.code().name == "DEADLINE_EXCEEDED"
-    text = "No CommitReplayRequests sent in the last 1.5 seconds. Closing managed subscription."
+    text = "No CommitReplayRequests sent in the last 0.3 seconds. Closing managed subscription."
     assert error.details() == text
+    org.knobs(managed_commit_seconds=1.5)
     with ManagedSubscriber(org).fetch(100, managed) as subscriber:
         subscriber.events(1)
         began = time.monotonic()

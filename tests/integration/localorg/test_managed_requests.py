@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
-from tests.support.localorg import LocalOrg
+from tests.support.localorg import LocalOrg, wait_until
 from tests.support.managed_subscriber import ManagedSubscriber
 from tests.support.subscriber import error_code
 
@@ -117,7 +117,12 @@ def test_calls_are_in_the_request_log(org: LocalOrg, topic: str, managed: str) -
         assert {"topic": topic, "events": 1} in org.streams()
         subscriber.half_close()
         assert list(subscriber.call) == []
-    entry = org.requests("grpc", "ManagedSubscribe")[-1]
+
+    def ended() -> Any:
+        entry = org.requests("grpc", "ManagedSubscribe")[-1]
+        return entry if entry["outcome"] != "open" else None
+
+    entry = wait_until(ended, what="the entry of the call that ended")
     assert entry["outcome"] == "OK"
     assert entry["detail"] == {"rpc_id": entry["detail"]["rpc_id"], "topic": topic} | {
         "developer_name": managed,

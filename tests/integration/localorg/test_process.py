@@ -98,7 +98,12 @@ def test_a_port_in_use_is_an_error(org: LocalOrg, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["[]", "{", '{"platform_events": [{"name": "Order__c"}], "channels": [{"name": "X", "members": []}]}', '{"a": 1}'],
+    [
+        "{",
+        '{"platform_events": [{"name": "Order__c"}], "channels": [{"name": "X", "members": []}]}',
+        pytest.param("[]", marks=pytest.mark.extended),
+        pytest.param('{"a": 1}', marks=pytest.mark.extended),
+    ],
 )
 def test_a_bad_topics_file_stops_the_start(tmp_path: Path, content: str) -> None:
     path = tmp_path / "topics.json"

@@ -55,6 +55,7 @@ def drain_once(results: Connection, run_id: str, landing_url: str, both_landed: 
         results.send((type(error).__name__, str(error)))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("conn_type", "server"), [("postgres", "postgres_server"), ("mysql", "mariadb_server")])
 def test_one_wins_and_the_other_names_it(
     org: LocalOrg,

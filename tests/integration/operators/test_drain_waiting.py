@@ -22,18 +22,17 @@ from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
-from tests.support.localorg import LocalOrg, org, wait_until
+from tests.support.localorg import wait_until
+from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
 from tests.support.tasks import context_for, set_connection
 
-__all__ = ["org"]
+__all__ = ["org", "shared_org"]
 
-TOPIC = "/event/Order__e"
 MakeDrain = Callable[..., DrainReplayWindowOperator]
 
 
 @pytest.fixture
-def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
-    org.define("Order__e", Number__c="double")
+def store(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
     set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
     table = TableReplayStore(f"sqlite:///{tmp_path / 'replay.db'}")
@@ -42,11 +41,11 @@ def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.fixture
-def drain(store: TableReplayStore, tmp_path: Path) -> MakeDrain:
+def drain(org: SharedOrg, store: TableReplayStore, tmp_path: Path) -> MakeDrain:
     def make(**arguments: Any) -> DrainReplayWindowOperator:
         return DrainReplayWindowOperator(
             task_id="drain",
-            topic=TOPIC,
+            topic=org.topic,
             landing_url=str(tmp_path / "landing"),
             replay_store="table",
             idle_timeout=1.0,
@@ -56,12 +55,12 @@ def drain(store: TableReplayStore, tmp_path: Path) -> MakeDrain:
     return make
 
 
-def publish(org: LocalOrg, count: int, **fields: Any) -> list[bytes]:
-    return org.publish(TOPIC, [{"Number__c": float(n), **fields} for n in range(count)])
+def publish(org: SharedOrg, count: int, **fields: Any) -> list[bytes]:
+    return org.publish(org.topic, [{"Number__c": float(n), **fields} for n in range(count)])
 
 
-def stream(org: LocalOrg) -> Stream:
-    return Stream(org.org_id, "pubsub", TOPIC)
+def stream(org: SharedOrg) -> Stream:
+    return Stream(org.org_id, "pubsub", org.topic)
 
 
 def deferred(operator: DrainReplayWindowOperator, run: int = 1) -> TaskDeferred:
@@ -95,11 +94,11 @@ def resume(operator: DrainReplayWindowOperator, deferral: TaskDeferred, event: d
 
 
 def test_it_defers_from_where_the_stream_stands_and_tells_no_secret(
-    org: LocalOrg, store: TableReplayStore, drain: MakeDrain, capsys: pytest.CaptureFixture[str]
+    org: SharedOrg, store: TableReplayStore, drain: MakeDrain, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deferral = deferred(drain(deferrable=True, min_events=2, max_wait=timedelta(minutes=1)))
     assert trigger_arguments(deferral) == {
-        "topic": TOPIC,
+        "topic": org.topic,
         "salesforce_conn_id": "salesforce_default",
         "api": None,
         "subscription": "airflow",
@@ -126,7 +125,7 @@ def test_it_defers_from_where_the_stream_stands_and_tells_no_secret(
     assert org.client_secret not in json.dumps(arguments) + logged
 
 
-def test_a_stream_without_a_position_is_waited_for_from_a_given_replay_id(org: LocalOrg, drain: MakeDrain) -> None:
+def test_a_stream_without_a_position_is_waited_for_from_a_given_replay_id(org: SharedOrg, drain: MakeDrain) -> None:
     given = publish(org, 2)[0].hex()
     operator = drain(deferrable=True, start_from=given)
     deferral = deferred(operator)
@@ -135,12 +134,12 @@ def test_a_stream_without_a_position_is_waited_for_from_a_given_replay_id(org: L
 
 
 def test_what_comes_while_it_is_deferred_is_drained_once(
-    org: LocalOrg, store: TableReplayStore, drain: MakeDrain, caplog: pytest.LogCaptureFixture
+    org: SharedOrg, store: TableReplayStore, drain: MakeDrain, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     operator = drain(deferrable=True)
     deferral = deferred(operator)
-    assert org.streams() == [], "nothing is subscribed to while the task leaves its worker"
+    assert org.open_streams() == 0, "nothing is subscribed to while the task leaves its worker"
     ids = publish(org, 2)
     result = resume(operator, deferral, fired(deferral))
     assert (result["event_count"], result["through"], result["drained"]) == (2, ids[-1].hex(), True)
@@ -155,7 +154,7 @@ def test_what_comes_while_it_is_deferred_is_drained_once(
     assert store.read(stream(org)).replay_id == more[0]
 
 
-def test_a_rerun_returns_its_window_without_waiting(org: LocalOrg, drain: MakeDrain) -> None:
+def test_a_rerun_returns_its_window_without_waiting(org: SharedOrg, drain: MakeDrain) -> None:
     publish(org, 2)
     operator = drain(deferrable=True)
     deferral = deferred(operator)
@@ -165,19 +164,19 @@ def test_a_rerun_returns_its_window_without_waiting(org: LocalOrg, drain: MakeDr
 
 
 def test_a_try_that_died_before_its_position_moved_is_made_good_without_waiting(
-    org: LocalOrg, store: TableReplayStore, drain: MakeDrain
+    org: SharedOrg, store: TableReplayStore, drain: MakeDrain
 ) -> None:
     ids = publish(org, 2)
     first = drain(advance="manual").execute(context_for("drain"))
     assert store.read(stream(org)).replay_id is None
-    org.fault("silence", topic=TOPIC)
+    org.fault("silence", topic=org.topic)
     again = drain(deferrable=True, min_events=100).execute(context_for("drain", try_number=2))
     assert (again["window_id"], again["drained"], again["committed"]) == (first["window_id"], False, True)
     assert store.read(stream(org)).replay_id == ids[-1]
 
 
 def test_the_first_drain_from_latest_does_not_wait_the_next_one_does(
-    org: LocalOrg, store: TableReplayStore, drain: MakeDrain
+    org: SharedOrg, store: TableReplayStore, drain: MakeDrain
 ) -> None:
     org.knobs(keepalive_seconds=0.5)
     publish(org, 2)
@@ -189,7 +188,7 @@ def test_the_first_drain_from_latest_does_not_wait_the_next_one_does(
 
 @pytest.mark.parametrize("published", [1, 0])
 def test_after_the_longest_wait_it_drains_what_is_there(
-    org: LocalOrg, store: TableReplayStore, drain: MakeDrain, published: int
+    org: SharedOrg, store: TableReplayStore, drain: MakeDrain, published: int
 ) -> None:
     operator = drain(deferrable=True, min_events=5, execution_timeout=LONGEST_WAIT * 2)
     assert deferred(operator).timeout == LONGEST_WAIT
@@ -198,8 +197,9 @@ def test_after_the_longest_wait_it_drains_what_is_there(
     assert (result["event_count"], result["committed"]) == (published, True)
 
 
+@OWN_ORG
 def test_a_position_that_could_age_out_during_the_wait_is_confirmed_instead(
-    org: LocalOrg, store: TableReplayStore, drain: MakeDrain, tmp_path: Path
+    org: SharedOrg, store: TableReplayStore, drain: MakeDrain, tmp_path: Path
 ) -> None:
     last = publish(org, 2)[-1]
     operator = drain(deferrable=True)
@@ -222,11 +222,11 @@ def test_a_position_that_could_age_out_during_the_wait_is_confirmed_instead(
 
 @pytest.mark.parametrize("deferrable", [True, False])
 def test_a_lost_position_ends_the_wait_and_the_drain_judges(
-    org: LocalOrg, store: TableReplayStore, drain: MakeDrain, deferrable: bool
+    org: SharedOrg, store: TableReplayStore, drain: MakeDrain, deferrable: bool
 ) -> None:
     ids = publish(org, 3)
     store.reset(stream(org), ids[0], reason="test", updated_by="test")
-    org.fault("expire_before", topic=TOPIC, replay_id=ids[2].hex())
+    org.fault("expire_before", topic=org.topic, replay_id=ids[2].hex())
 
     def run(**arguments: Any) -> Any:
         operator = drain(deferrable=deferrable, min_events=5, **arguments)
@@ -242,11 +242,11 @@ def test_a_lost_position_ends_the_wait_and_the_drain_judges(
     assert (result["event_count"], result["gap"]["after"]) == (1, ids[0].hex())
 
 
-def test_an_error_of_the_trigger_fails_the_task_for_good(org: LocalOrg, drain: MakeDrain) -> None:
+def test_an_error_of_the_trigger_fails_the_task_for_good(org: SharedOrg, drain: MakeDrain) -> None:
     operator = drain(deferrable=True)
     deferral = deferred(operator)
     org.fault("fail_calls", rpc="Subscribe", code="sfdc.platform.eventbus.grpc.topic.not.found", status="NOT_FOUND")
-    with pytest.raises(AirflowFailException, match=TOPIC):
+    with pytest.raises(AirflowFailException, match=org.topic):
         resume(operator, deferral, fired(deferral))
 
 
@@ -259,7 +259,7 @@ def test_an_error_of_the_trigger_fails_the_task_for_good(org: LocalOrg, drain: M
     ],
 )
 def test_bad_input_fails_before_anything_is_deferred(
-    org: LocalOrg,
+    org: SharedOrg,
     drain: MakeDrain,
     monkeypatch: pytest.MonkeyPatch,
     arguments: dict[str, Any],
@@ -271,24 +271,24 @@ def test_bad_input_fails_before_anything_is_deferred(
         drain(deferrable=True, **arguments).execute(context_for("drain"))
 
 
-def test_in_the_worker_it_waits_for_enough_events(org: LocalOrg, drain: MakeDrain) -> None:
+def test_in_the_worker_it_waits_for_enough_events(org: SharedOrg, drain: MakeDrain) -> None:
     first = publish(org, 1)
     with ThreadPoolExecutor(1) as worker:
         waiting = worker.submit(drain(deferrable=False, min_events=3).execute, context_for("drain"))
-        wait_until(org.streams, what="the subscription of the wait")
-        org.fault("drop_now", topic=TOPIC)  # a fault that passes
+        wait_until(org.open_streams, what="the subscription of the wait")
+        org.fault("drop_now", topic=org.topic)  # a fault that passes
         wait_until(lambda: len(org.requests("grpc", "Subscribe")) == 2, what="the subscription after the fault")
         assert not waiting.done()
         last = publish(org, 2)
         result = waiting.result(60)
     assert (result["event_count"], result["through"]) == (3, last[-1].hex())
-    assert org.admin("GET", "/oauth")["requests"] == 1, "the wait and the drain log in once"
-    assert org.admin("GET", "/org")["delivered"] in (1 + 2 + 3, 1 + 1 + 2 + 3), "the wait asks for what it needs"
-    assert [event["replay_id"] for event in org.record(TOPIC)] == first + last
+    assert org.logins == 1, "the wait and the drain log in once"
+    assert org.delivered in (1 + 2 + 3, 1 + 1 + 2 + 3), "the wait asks for what it needs"
+    assert [event["replay_id"] for event in org.record(org.topic)] == first + last
 
 
 def test_in_the_worker_no_connection_is_looked_up_on_the_event_loop(
-    org: LocalOrg, store: TableReplayStore, monkeypatch: pytest.MonkeyPatch
+    org: SharedOrg, store: TableReplayStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(*_: Any) -> None:
         raise AssertionError("the worker's way to Airflow may not be used on an event loop")
@@ -296,12 +296,12 @@ def test_in_the_worker_no_connection_is_looked_up_on_the_event_loop(
     monkeypatch.setattr(SalesforcePubSubHook, "aget_connection", never)
     ids = publish(org, 1)
     wake_up = wait_in_worker(
-        SalesforcePubSubHook(), TOPIC, StartFrom.EARLIEST, WakeUpConditions(), timedelta(minutes=1)
+        SalesforcePubSubHook(), org.topic, StartFrom.EARLIEST, WakeUpConditions(), timedelta(minutes=1)
     )
     assert wake_up == WakeUp(WakeUpReason.EVENTS, ids[0], 1, ids[0])
 
 
-def test_in_the_worker_it_does_not_wait_for_company_when_an_event_is_old(org: LocalOrg, drain: MakeDrain) -> None:
+def test_in_the_worker_it_does_not_wait_for_company_when_an_event_is_old(org: SharedOrg, drain: MakeDrain) -> None:
     an_hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
     publish(org, 1, CreatedDate=an_hour_ago)
     operator = drain(deferrable=False, min_events=1_000, max_wait=timedelta(minutes=30))
@@ -309,10 +309,10 @@ def test_in_the_worker_it_does_not_wait_for_company_when_an_event_is_old(org: Lo
 
 
 def test_in_the_worker_the_execution_timeout_ends_the_wait(
-    org: LocalOrg, store: TableReplayStore, drain: MakeDrain
+    org: SharedOrg, store: TableReplayStore, drain: MakeDrain
 ) -> None:
     operator = drain(deferrable=False, min_events=1, execution_timeout=timedelta(seconds=2))
-    with pytest.raises(AirflowTaskTimeout, match=TOPIC):
+    with pytest.raises(AirflowTaskTimeout, match=org.topic):
         operator.execute(context_for("drain"))
-    wait_until(lambda: org.streams() == [], what="the end of the subscription")
+    wait_until(lambda: not org.open_streams(), what="the end of the subscription")
     assert store.read(stream(org)).fence == 0

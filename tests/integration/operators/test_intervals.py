@@ -125,6 +125,7 @@ def test_a_backfill_of_an_incremental_drain_gives_its_hour_and_moves_nothing(
     bounds = (hours_ago(4).isoformat(), hours_ago(3).isoformat())
     assert (result["event_time_from"], result["event_time_to"]) == bounds
     assert (result["mode"], result["missing"], result["drained"]) == ("interval", [], True)
+    assert run("backfill", 4, 3, **incremental) == {**result, "drained": False}, "again it gives the same"
     assert (store.read(stream(org)).fence, store.read(stream(org)).replay_id) == (0, None)
     commit = CommitReplayPositionOperator(task_id="commit", window=result, replay_store="table")
     assert commit.execute(context_for("commit")) == {"window_id": None, "replay_id": None}
@@ -246,6 +247,7 @@ def test_a_wrong_organization_id_is_found_out_by_the_first_drain(
         run("backfill", 4, 3)
 
 
+@pytest.mark.extended
 def test_two_intervals_in_one_window_give_each_event_once_to_the_table(
     org: LocalOrg, store: TableReplayStore, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,7 @@ _numbers = count(1)
 @pytest.fixture(scope="module")
 def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
     with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
-        local_org.knobs(keepalive_seconds=0.5)
+        local_org.knobs(keepalive_seconds=0.1)
         yield local_org
 
 

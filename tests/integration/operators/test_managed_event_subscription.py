@@ -127,7 +127,7 @@ def looks(org: LocalOrg) -> int:
 
 def test_the_life_of_one(org: LocalOrg, name: str) -> None:
     """Created, consumed, changed, stopped, started and deleted by the tasks of one DAG run."""
-    org.knobs(managed_visibility_seconds=1.0)
+    org.knobs(managed_visibility_seconds=0.3)
     created = run(create(name, topic="{{ params.topic }}"))
     assert created == {
         "id": shown(org, name)["id"],
@@ -296,6 +296,7 @@ def test_no_secret_in_results_and_errors(org: LocalOrg, name: str, capsys: pytes
     assert "00D" not in told.replace(org.org_id, ""), "no token"
 
 
+@pytest.mark.extended
 def test_a_dag_of_them_runs_in_airflow(org: LocalOrg, tmp_path: Path) -> None:
     """Airflow runs the DAG twice, with its own database: rendered templates, XCom, everything."""
     dag_file = tmp_path / "dags" / "managed_subscription_dag.py"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,69 +21,72 @@ from airflow_provider_sfstream.operators.restore_replay_position import RestoreR
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.landed import landed_replay_ids, replay_ids_of
-from tests.support.localorg import LocalOrg
 from tests.support.replay_stores import DictVariables
+from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
 from tests.support.tasks import context_for, set_connection
 
-TOPIC = "/event/Order__e"
+__all__ = ["org", "shared_org"]
+
 GENERIC = "/u/notifications/Orders"
 HOUR = 3600
 
 Drain = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture
-def org(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOrg]:
-    with LocalOrg.running(tmp_path / "org") as local_org:
-        local_org.define("Order__e", Number__c="double")
-        local_org.generic_channel(GENERIC)
-        set_connection(monkeypatch, "salesforce_default", **local_org.airflow_connection())
-        set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
-        yield local_org
+@pytest.fixture(autouse=True)
+def connections(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+    org.knobs(keepalive_seconds=0.2)  # a drain that has caught up is told so, and need not wait for silence
 
 
 @pytest.fixture
-def drain(tmp_path: Path) -> Drain:
+def drain(org: SharedOrg, tmp_path: Path) -> Drain:
     runs = iter(range(1, 24))
 
     def run(**arguments: Any) -> dict[str, Any]:
         number = next(runs)
-        defaults = {"topic": TOPIC, "landing_url": str(tmp_path / "lake"), "replay_store": "table", "idle_timeout": 1.0}
+        landing = {"landing_url": str(tmp_path / "lake"), "replay_store": "table"}
+        # The Streaming API has no empty responses that say that nothing is left.
+        silence = {"idle_timeout": 1.0 if arguments.get("topic") == GENERIC else 30.0}
+        defaults = {"topic": org.topic, **landing, **silence}
         operator = DrainReplayWindowOperator(task_id="drain", **{**defaults, **arguments})
         return operator.execute(context_for("drain", run_id=f"run-{number}", hour=number))
 
     return run
 
 
-def publish(org: LocalOrg, count: int, topic: str = TOPIC) -> list[bytes]:
+def publish(org: SharedOrg, count: int, topic: str | None = None) -> list[bytes]:
     numbers = range(count)
     events = [{"payload": str(n)} if topic == GENERIC else {"Number__c": float(n)} for n in numbers]
-    return org.publish(topic, events)
+    return org.publish(topic or org.topic, events)
 
 
-def restore(tmp_path: Path, **arguments: Any) -> dict[str, Any]:
-    defaults = {"topic": TOPIC, "landing_url": str(tmp_path / "lake"), "replay_store": "table"}
+def restore(org: SharedOrg, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
+    defaults = {"topic": org.topic, "landing_url": str(tmp_path / "lake"), "replay_store": "table"}
     operator = RestoreReplayPositionOperator(task_id="restore", **{**defaults, **arguments})
     return operator.execute(context_for("restore"))
 
 
-def reset(replay_id: str | None) -> None:
+def reset(org: SharedOrg, replay_id: str | None) -> None:
     operator = ResetReplayPositionOperator(
-        task_id="reset", topic=TOPIC, replay_id=replay_id, reason="test", replay_store="table"
+        task_id="reset", topic=org.topic, replay_id=replay_id, reason="test", replay_store="table"
     )
     operator.execute(context_for("reset"))
 
 
-def stream(org: LocalOrg, topic: str = TOPIC) -> Stream:
-    return Stream(org.org_id, "streaming" if topic == GENERIC else "pubsub", topic)
+def stream(org: SharedOrg, topic: str | None = None) -> Stream:
+    return Stream(org.org_id, "streaming" if topic == GENERIC else "pubsub", topic or org.topic)
 
 
-def record(org: LocalOrg, topic: str = TOPIC) -> list[bytes]:
-    return [event["replay_id"] for event in org.record(topic)]
+def record(org: SharedOrg, topic: str | None = None) -> list[bytes]:
+    return [event["replay_id"] for event in org.record(topic or org.topic)]
 
 
-@pytest.mark.parametrize(("topic", "hours"), [(TOPIC, 72), (GENERIC, 24)])
-def test_how_late_a_run_may_be(topic: str, hours: int, org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+@OWN_ORG
+@pytest.mark.parametrize(("kind", "hours"), [("platform event", 72), ("generic", 24)])
+def test_how_late_a_run_may_be(kind: str, hours: int, org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
+    topic = str(org.generic_channel(GENERIC)["name"]) if kind == "generic" else org.topic
     publish(org, 3, topic)
     assert drain(topic=topic)["event_count"] == 3
     publish(org, 4, topic)
@@ -105,12 +108,14 @@ def test_how_late_a_run_may_be(topic: str, hours: int, org: LocalOrg, drain: Dra
 
 
 def test_a_refreshed_sandbox_is_another_stream(
-    org: LocalOrg, drain: Drain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    org: SharedOrg, drain: Drain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    org.knobs(keepalive_seconds=120)  # so that positions are those of events, on both
     old = publish(org, 3)
-    drain()
-    with LocalOrg.running(tmp_path / "refreshed") as refreshed:
-        refreshed.define("Order__e", Number__c="double")
+    drain(idle_timeout=1.0)
+    with SharedOrg.running(tmp_path / "refreshed") as refreshed:
+        refreshed.topic = org.topic
+        refreshed.define(org.topic.removeprefix("/event/"), Number__c="double")
         new = publish(refreshed, 5)
         stated = refreshed.airflow_connection(organization_id=org.org_id)
         set_connection(monkeypatch, "salesforce_default", **stated)
@@ -119,7 +124,7 @@ def test_a_refreshed_sandbox_is_another_stream(
         assert refreshed.org_id in str(caught.value)
 
         set_connection(monkeypatch, "salesforce_default", **refreshed.airflow_connection())
-        window = drain()
+        window = drain(idle_timeout=1.0)
         assert (window["after"], window["event_count"], window["gap"]) == (None, 5, None)
         assert landed_replay_ids(tmp_path / "lake", stream(refreshed)) == new
     assert landed_replay_ids(tmp_path / "lake", stream(org)) == old
@@ -130,7 +135,7 @@ def test_a_refreshed_sandbox_is_another_stream(
 
 
 def test_a_new_address_of_the_same_org_is_the_same_stream(
-    org: LocalOrg, drain: Drain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    org: SharedOrg, drain: Drain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(org, 3)
     drain()
@@ -146,10 +151,10 @@ def test_a_new_address_of_the_same_org_is_the_same_stream(
     assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
 
 
-def test_a_loss_is_not_skipped_as_nothing_new(org: LocalOrg, drain: Drain) -> None:
+def test_a_loss_is_not_skipped_as_nothing_new(org: SharedOrg, drain: Drain) -> None:
     publish(org, 3)
     drain()
-    org.fault("reset_stream", topic=TOPIC)
+    org.fault("reset_stream", topic=org.topic)
     window = drain(on_invalid_replay="earliest", skip_if_empty=True)
     assert window["event_count"] == 0
     assert window["gap"]["after"] is not None
@@ -159,11 +164,11 @@ def test_a_loss_is_not_skipped_as_nothing_new(org: LocalOrg, drain: Drain) -> No
         drain(skip_if_empty=True)
 
 
-def test_an_org_whose_stream_was_reset(org: LocalOrg, drain: Drain) -> None:
+def test_an_org_whose_stream_was_reset(org: SharedOrg, drain: Drain) -> None:
     publish(org, 3)
     drain()
     lost = publish(org, 2)
-    org.fault("reset_stream", topic=TOPIC)
+    org.fault("reset_stream", topic=org.topic)
     kept = publish(org, 4)
     with pytest.raises(AirflowFailException, match="ReplayIdLostError"):
         drain()
@@ -173,7 +178,7 @@ def test_an_org_whose_stream_was_reset(org: LocalOrg, drain: Drain) -> None:
     assert window["gap"]["resumed_at"] == kept[0].hex()
 
 
-def test_a_lost_database_is_made_anew(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+def test_a_lost_database_is_made_anew(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
     for count in (3, 0, 4):
         publish(org, count)
         last = drain()
@@ -181,7 +186,7 @@ def test_a_lost_database_is_made_anew(org: LocalOrg, drain: Drain, tmp_path: Pat
         path.unlink()
     publish(org, 2)
 
-    restored = restore(tmp_path)
+    restored = restore(org, tmp_path)
 
     assert (restored["before"], restored["after"], restored["window_id"]) == (None, last["through"], last["window_id"])
     assert restored["live_windows"] == 3
@@ -189,7 +194,7 @@ def test_a_lost_database_is_made_anew(org: LocalOrg, drain: Drain, tmp_path: Pat
     assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
 
 
-def test_a_database_from_yesterdays_backup_is_brought_up_to_date(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+def test_a_database_from_yesterdays_backup_is_brought_up_to_date(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
     publish(org, 3)
     drain()
     with sqlite3.connect(tmp_path / "replay.db") as live, sqlite3.connect(tmp_path / "backup.db") as backup:
@@ -200,7 +205,7 @@ def test_a_database_from_yesterdays_backup_is_brought_up_to_date(org: LocalOrg, 
         path.unlink()
     shutil.copy(tmp_path / "backup.db", tmp_path / "replay.db")
 
-    assert restore(tmp_path)["live_windows"] == 1
+    assert restore(org, tmp_path)["live_windows"] == 1
 
     publish(org, 2)
     after = drain()
@@ -208,7 +213,7 @@ def test_a_database_from_yesterdays_backup_is_brought_up_to_date(org: LocalOrg, 
     assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
 
 
-def test_without_a_restore_the_same_is_landed_again(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+def test_without_a_restore_the_same_is_landed_again(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
     publish(org, 3)
     drain()
     for path in tmp_path.glob("replay.db*"):
@@ -216,13 +221,13 @@ def test_without_a_restore_the_same_is_landed_again(org: LocalOrg, drain: Drain,
     assert drain()["event_count"] == 3
 
 
-def test_a_stream_moves_to_another_store(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+def test_a_stream_moves_to_another_store(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
     publish(org, 3)
     drain(replay_store="landing")
     publish(org, 4)
     before = drain(replay_store="landing")
 
-    restored = restore(tmp_path)  # into the table
+    restored = restore(org, tmp_path)  # into the table
 
     assert restored["after"] == before["through"]
     publish(org, 1)
@@ -231,7 +236,7 @@ def test_a_stream_moves_to_another_store(org: LocalOrg, drain: Drain, tmp_path: 
 
 
 def test_a_restore_without_any_call_to_salesforce(
-    org: LocalOrg, drain: Drain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    org: SharedOrg, drain: Drain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(org, 3)
     drain()
@@ -239,10 +244,10 @@ def test_a_restore_without_any_call_to_salesforce(
     stated = org.airflow_connection(organization_id=org.org_id)
     set_connection(monkeypatch, "salesforce_default", **stated)
     org.kill()
-    assert restore(tmp_path)["live_windows"] == 1
+    assert restore(org, tmp_path)["live_windows"] == 1
 
 
-def test_a_lost_landing_is_drained_again(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+def test_a_lost_landing_is_drained_again(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
     publish(org, 3)
     first = drain()
     publish(org, 4)
@@ -251,12 +256,12 @@ def test_a_lost_landing_is_drained_again(org: LocalOrg, drain: Drain, tmp_path: 
     publish(org, 2)
     assert drain()["event_count"] == 2  # the position stands, so what is lost does not come by itself
 
-    reset(first["after"])
+    reset(org, first["after"])
     window = drain()
     assert replay_ids_of(window["manifest_url"]) == record(org)
 
 
-def test_a_landing_that_was_moved(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+def test_a_landing_that_was_moved(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
     publish(org, 3)
     first = drain()
     shutil.move(tmp_path / "lake", tmp_path / "elsewhere")
@@ -267,18 +272,18 @@ def test_a_landing_that_was_moved(org: LocalOrg, drain: Drain, tmp_path: Path) -
     assert landed_replay_ids(tmp_path / "elsewhere", stream(org)) == record(org)
 
     def first_run_again() -> dict[str, Any]:
-        operator = DrainReplayWindowOperator(task_id="drain", topic=TOPIC, landing_url=moved, replay_store="table")
+        operator = DrainReplayWindowOperator(task_id="drain", topic=org.topic, landing_url=moved, replay_store="table")
         return operator.execute(context_for("drain", run_id="run-1", hour=1))
 
     with pytest.raises(LandingError, match="is not below the landing"):
         first_run_again()
     for path in tmp_path.glob("replay.db*"):
         path.unlink()
-    assert restore(tmp_path, landing_url=moved)["live_windows"] == 2
+    assert restore(org, tmp_path, landing_url=moved)["live_windows"] == 2
     assert first_run_again()["window_id"] == first["window_id"]
 
 
-def test_files_are_compared_with_their_manifests(org: LocalOrg, drain: Drain, tmp_path: Path) -> None:
+def test_files_are_compared_with_their_manifests(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
     publish(org, 3)
     drain()
     publish(org, 3)
@@ -296,25 +301,25 @@ def test_files_are_compared_with_their_manifests(org: LocalOrg, drain: Drain, tm
         verify(f"file://{tmp_path}/lake", stream(org), window["window_id"])
 
 
-def test_the_watchdog(org: LocalOrg, drain: Drain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watchdog(org: SharedOrg, drain: Drain, monkeypatch: pytest.MonkeyPatch) -> None:
     watchdog = example("a watchdog")
     check = watchdog["check_stream"].function
     with pytest.raises(AirflowFailException, match="never drained"):
-        check(TOPIC, timedelta(hours=24))
+        check(org.topic, timedelta(hours=24))
     publish(org, 3)
     drain()
-    assert check(TOPIC, timedelta(hours=24)) is None
+    assert check(org.topic, timedelta(hours=24)) is None
     with pytest.raises(AirflowFailException, match="last drained at"):
-        check(TOPIC, timedelta(0))
-    org.fault("reset_stream", topic=TOPIC)
+        check(org.topic, timedelta(0))
+    org.fault("reset_stream", topic=org.topic)
     publish(org, 1)
     drain(on_invalid_replay="earliest")
     with pytest.raises(AirflowFailException, match="lost since"):
-        check(TOPIC, timedelta(hours=24))
+        check(org.topic, timedelta(hours=24))
 
 
 def test_what_a_watchdog_needs_is_in_variables_too(
-    org: LocalOrg, drain: Drain, monkeypatch: pytest.MonkeyPatch
+    org: SharedOrg, drain: Drain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variables = DictVariables()
     monkeypatch.setattr("airflow_provider_sfstream.stores.variables.AirflowVariables", lambda: variables)
@@ -327,13 +332,13 @@ def test_what_a_watchdog_needs_is_in_variables_too(
     assert store.gaps(stream(org)) == []
 
 
-def test_the_failure_callback(org: LocalOrg, drain: Drain) -> None:
+def test_the_failure_callback(org: SharedOrg, drain: Drain) -> None:
     sent: list[tuple[str, str]] = []
     callback = example("a callback")
     callback["send"] = lambda severity, text: sent.append((severity, text))
     publish(org, 3)
     drain()
-    org.fault("reset_stream", topic=TOPIC)
+    org.fault("reset_stream", topic=org.topic)
     publish(org, 1)
     with pytest.raises(AirflowFailException) as lost:
         drain()
@@ -343,7 +348,7 @@ def test_the_failure_callback(org: LocalOrg, drain: Drain) -> None:
     for error in (lost.value, passing.value):
         callback["tell_of_failure"]({**context_for("drain"), "exception": error})
     assert [severity for severity, _ in sent] == ["page", "warn"]
-    assert sent[0][1].startswith("orders.drain run-1: ReplayIdLostError: /event/Order__e")
+    assert sent[0][1].startswith(f"orders.drain run-1: ReplayIdLostError: {org.topic}")
 
 
 def example(heading: str) -> dict[str, Any]:

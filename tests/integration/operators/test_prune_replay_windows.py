@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -194,15 +192,3 @@ def test_the_store_of_another_kind_stops_it(windows: DailyWindows, prune: Prune)
     with pytest.raises(AirflowFailException, match="nothing of this stream"):
         prune(replay_store="landing")
     assert windows.recorded() == windows.live
-
-
-def test_parsing_a_dag_with_it_loads_nothing_heavy() -> None:
-    code = (
-        "import sys; from datetime import timedelta; from airflow.sdk import BaseOperator; before = set(sys.modules);"
-        "from airflow_provider_sfstream.operators.prune_replay_windows import PruneReplayWindowsOperator as Prune;"
-        "Prune(task_id='prune', topic='/event/Order__e', landing_url='s3://lake', older_than=timedelta(days=9),"
-        " replica_urls=[], event_log_urls=[]);"
-        "heavy = {'pyarrow', 'sqlalchemy', 'fsspec', 'grpc', 'pyspark'} & (set(sys.modules) - before);"
-        "sys.exit(str(sorted(heavy)) if heavy else 0)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

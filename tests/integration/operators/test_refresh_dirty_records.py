@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -266,6 +265,7 @@ def test_without_simple_salesforce(fetching: Fetching, monkeypatch: pytest.Monke
         fetching.run()
 
 
+@pytest.mark.extended
 def test_by_spark_submit(fetching: Fetching, accounts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     fetching.tables = {"Account": fetching.table(flagged=True)}
     for name, value in spark_environment().items():
@@ -295,12 +295,3 @@ def test_by_spark_submit(fetching: Fetching, accounts: dict[str, str], monkeypat
     assert (one["Name"], one["AnnualRevenue"], one["_deleted"], one["_dirty"]) == ("one", 1.5, False, False)
     assert binned["_deleted"]
     assert not (fetching.output / FOLDER).exists()
-
-
-def test_nothing_heavy_is_imported_with_the_operator() -> None:
-    code = (
-        "import sys, airflow_provider_sfstream.operators.refresh_dirty_records as one;"
-        "print(one.__name__, sorted({'simple_salesforce', 'zeep', 'pyarrow', 'fastavro'} & sys.modules.keys()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "airflow_provider_sfstream.operators.refresh_dirty_records []"

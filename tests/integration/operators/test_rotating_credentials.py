@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from airflow_provider_sfstream.clients import subscription
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
 from airflow_provider_sfstream.localorg.grants import PUBLIC_KEY_FILE
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
@@ -19,11 +20,15 @@ from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 from tests.support.landed import landed_replay_ids
-from tests.support.localorg import LocalOrg, wait_until
+from tests.support.localorg import wait_until
+from tests.support.shared_org import SharedOrg, org, shared_org
 from tests.support.tasks import context_for, set_connection
 
-TOPIC = "/event/Order__e"
-EVENTS = 4_000
+__all__ = ["org", "shared_org"]
+
+EVENTS = 1_000
+WAITING = 200
+"""How many events a client reads ahead here; usually more than are there."""
 
 Extra = dict[str, Any]
 
@@ -31,20 +36,20 @@ Extra = dict[str, Any]
 class ClientSecret:
     remedy = "consumer_secret"
 
-    def first(self, org: LocalOrg) -> Extra:
+    def first(self, org: SharedOrg) -> Extra:
         return {}
 
-    def rotated(self, org: LocalOrg) -> Extra:
-        return {"consumer_secret": org.admin("POST", "/oauth/consumer_secret", {})["client_secret"]}
+    def rotated(self, org: SharedOrg) -> Extra:
+        return {"consumer_secret": org.rotate_consumer_secret()}
 
 
 class PrivateKey:
     remedy = "private key"
 
-    def first(self, org: LocalOrg) -> Extra:
+    def first(self, org: SharedOrg) -> Extra:
         return {"private_key": Path(org.jwt_private_key_file).read_text(), "auth_flow": "jwt_bearer"}
 
-    def rotated(self, org: LocalOrg) -> Extra:
+    def rotated(self, org: SharedOrg) -> Extra:
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         public = key.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -57,10 +62,10 @@ class PrivateKey:
 class PrivateKeyFile(PrivateKey):
     """The key is replaced in its file; the connection stays as it is."""
 
-    def first(self, org: LocalOrg) -> Extra:
+    def first(self, org: SharedOrg) -> Extra:
         return {"private_key_file_path": str(org.jwt_private_key_file)}
 
-    def rotated(self, org: LocalOrg) -> Extra:
+    def rotated(self, org: SharedOrg) -> Extra:
         Path(org.jwt_private_key_file).write_text(super().rotated(org)["private_key"])
         return self.first(org)
 
@@ -68,11 +73,11 @@ class PrivateKeyFile(PrivateKey):
 class RefreshToken:
     remedy = "store the new one"
 
-    def first(self, org: LocalOrg) -> Extra:
+    def first(self, org: SharedOrg) -> Extra:
         self.token = str(org.admin("POST", "/oauth/refresh_tokens", {})["refresh_token"])
         return {"refresh_token": self.token}
 
-    def rotated(self, org: LocalOrg) -> Extra:
+    def rotated(self, org: SharedOrg) -> Extra:
         org.revoke(self.token)
         return self.first(org)
 
@@ -80,7 +85,7 @@ class RefreshToken:
 class AccessToken:
     remedy = "access_token"
 
-    def first(self, org: LocalOrg) -> Extra:
+    def first(self, org: SharedOrg) -> Extra:
         self.token = org.token()
         return {
             "access_token": self.token,
@@ -90,7 +95,7 @@ class AccessToken:
             "login_url": "",
         }
 
-    def rotated(self, org: LocalOrg) -> Extra:
+    def rotated(self, org: SharedOrg) -> Extra:
         org.revoke(self.token)
         return self.first(org)
 
@@ -98,16 +103,20 @@ class AccessToken:
 CREDENTIALS = [ClientSecret, PrivateKey, RefreshToken, AccessToken]
 
 
-@pytest.fixture
-def org(tmp_path: Path) -> Iterator[LocalOrg]:
-    with LocalOrg.running(tmp_path / "org") as local_org:
-        local_org.define("Order__e", Number__c="double")
-        local_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(EVENTS)])
-        yield local_org
+@pytest.fixture(autouse=True)
+def events(org: SharedOrg, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Publish the events, have clients read few of them ahead, and put the org's key back afterwards."""
+    org.publish_many(org.topic, EVENTS, {"Number__c": "{n}"})
+    monkeypatch.setattr(subscription, "MOST_EVENTS_WAITING", WAITING)
+    keys = [org.data_dir / PUBLIC_KEY_FILE, Path(org.jwt_private_key_file)]
+    before = [key.read_bytes() for key in keys]
+    yield
+    for key, content in zip(keys, before, strict=True):
+        key.write_bytes(content)
 
 
 @pytest.fixture
-def connect(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> Callable[[Extra], None]:
+def connect(org: SharedOrg, monkeypatch: pytest.MonkeyPatch) -> Callable[[Extra], None]:
     def set_extra(extra: Extra) -> None:
         connection = {**org.airflow_connection(**extra), "login": org.username}
         set_connection(monkeypatch, "salesforce_default", **connection)
@@ -124,10 +133,10 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableRepl
 
 
 @pytest.fixture
-def drain(tmp_path: Path) -> DrainReplayWindowOperator:
+def drain(org: SharedOrg, tmp_path: Path) -> DrainReplayWindowOperator:
     return DrainReplayWindowOperator(
         task_id="drain",
-        topic=TOPIC,
+        topic=org.topic,
         landing_url=str(tmp_path / "lake"),
         replay_store="table",
         idle_timeout=1.0,
@@ -135,9 +144,9 @@ def drain(tmp_path: Path) -> DrainReplayWindowOperator:
 
 
 def in_the_middle(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
-    """Do something once, when the first 500 events have been written; clients read up to 2,000 ahead.
+    """Do something once, when the first 500 events have been written.
 
-    So there are more events than both: or everything might have been read by then.
+    What clients read ahead is less than the rest: or everything might have been read by then.
     """
     append, written = ParquetWindowWriter.append, []
 
@@ -151,17 +160,24 @@ def in_the_middle(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> N
     monkeypatch.setattr(ParquetWindowWriter, "append", counting)
 
 
-def stream(org: LocalOrg) -> Stream:
-    return Stream(org.org_id, "pubsub", TOPIC)
+def stream(org: SharedOrg) -> Stream:
+    return Stream(org.org_id, "pubsub", org.topic)
 
 
-def everything_landed_once(org: LocalOrg, tmp_path: Path) -> bool:
-    return landed_replay_ids(tmp_path / "lake", stream(org)) == [event["replay_id"] for event in org.record(TOPIC)]
+def everything_landed_once(org: SharedOrg, tmp_path: Path) -> bool:
+    return landed_replay_ids(tmp_path / "lake", stream(org)) == [event["replay_id"] for event in org.record(org.topic)]
 
 
 @pytest.mark.parametrize("credentials", [*CREDENTIALS, PrivateKeyFile])
 def test_a_drain_under_way_goes_on_with_what_the_connection_has_by_then(
-    credentials: Any, org: LocalOrg, connect: Any, store: Any, drain: Any, tmp_path: Path, monkeypatch: Any, caplog: Any
+    credentials: Any,
+    org: SharedOrg,
+    connect: Any,
+    store: Any,
+    drain: Any,
+    tmp_path: Path,
+    monkeypatch: Any,
+    caplog: Any,
 ) -> None:
     rotating = credentials()
     secrets: list[Extra] = [rotating.first(org)]
@@ -188,11 +204,12 @@ def test_a_drain_under_way_goes_on_with_what_the_connection_has_by_then(
 
 
 def test_a_drain_of_the_streaming_api_does_too(
-    org: LocalOrg, connect: Any, store: Any, tmp_path: Path, monkeypatch: Any, caplog: Any
+    org: SharedOrg, connect: Any, store: Any, tmp_path: Path, monkeypatch: Any, caplog: Any
 ) -> None:
     channel = "/u/notifications/Orders"
     org.generic_channel(channel)
-    org.publish(channel, [{"payload": str(number)} for number in range(EVENTS)])
+    events = 4 * EVENTS  # more than this client reads ahead
+    org.publish(channel, [{"payload": str(number)} for number in range(events)])
     org.knobs(cometd_batch_events=50)
     connect({})
 
@@ -201,11 +218,16 @@ def test_a_drain_of_the_streaming_api_does_too(
         org.revoke()
 
     in_the_middle(monkeypatch, rotate)
-    # A client that logs in again is silent meanwhile: less time than it takes would be an end of the stream.
+    # A client that logs in again is silent meanwhile, for longer than one wants to wait at the end of the stream.
     drain = DrainReplayWindowOperator(
-        task_id="drain", topic=channel, landing_url=str(tmp_path / "lake"), replay_store="table", idle_timeout=10.0
+        task_id="drain",
+        topic=channel,
+        landing_url=str(tmp_path / "lake"),
+        replay_store="table",
+        idle_timeout=60.0,
+        max_events=events,
     )
-    assert drain.execute(context_for("drain"))["event_count"] == EVENTS
+    assert drain.execute(context_for("drain"))["event_count"] == events
     landed = landed_replay_ids(tmp_path / "lake", Stream(org.org_id, "streaming", channel))
     assert landed == [event["replay_id"] for event in org.record(channel)]
     assert "logging in with the credentials as the connection has them now" in caplog.text
@@ -216,7 +238,7 @@ SECRET_FIELDS = ("consumer_secret", "private_key", "refresh_token", "access_toke
 
 @pytest.mark.parametrize("credentials", CREDENTIALS)
 def test_a_connection_that_was_not_edited_fails_the_task_and_the_next_try_loses_nothing(
-    credentials: Any, org: LocalOrg, connect: Any, store: Any, drain: Any, tmp_path: Path, monkeypatch: Any
+    credentials: Any, org: SharedOrg, connect: Any, store: Any, drain: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     rotating = credentials()
     connect(rotating.first(org))
@@ -238,22 +260,22 @@ def test_a_connection_that_was_not_edited_fails_the_task_and_the_next_try_loses_
 
 
 def test_a_new_secret_alone_ends_no_session(
-    org: LocalOrg, connect: Any, store: Any, drain: Any, tmp_path: Path, monkeypatch: Any
+    org: SharedOrg, connect: Any, store: Any, drain: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     connect({})
     org.knobs(batch_events=10)
     in_the_middle(monkeypatch, lambda: ClientSecret().rotated(org) and None)
     assert drain.execute(context_for("drain"))["event_count"] == EVENTS
-    assert org.admin("GET", "/oauth")["requests"] == 1
+    assert org.logins == 1
 
 
 @pytest.mark.parametrize("is_edited", [True, False])
 @pytest.mark.parametrize("credentials", [ClientSecret, PrivateKey])
-async def test_a_wait_on_the_triggerer(credentials: Any, is_edited: bool, org: LocalOrg, connect: Any) -> None:
+async def test_a_wait_on_the_triggerer(credentials: Any, is_edited: bool, org: SharedOrg, connect: Any) -> None:
     rotating = credentials()
     connect(rotating.first(org))
-    waiting = asyncio.create_task(fired(SalesforceEventTrigger(topic=TOPIC)))
-    await asyncio.to_thread(wait_until, org.streams, what="the stream")
+    waiting = asyncio.create_task(fired(SalesforceEventTrigger(topic=org.topic)))
+    await asyncio.to_thread(wait_until, org.open_streams, what="the stream")
 
     extra = await asyncio.to_thread(rotating.rotated, org)
     if is_edited:
@@ -262,7 +284,7 @@ async def test_a_wait_on_the_triggerer(credentials: Any, is_edited: bool, org: L
 
     if is_edited:
         await asyncio.to_thread(wait_until, lambda: len(org.requests("grpc", "Subscribe")) > 1, what="a new stream")
-        [new] = await asyncio.to_thread(org.publish, TOPIC, [{"Number__c": 1.0}])
+        [new] = await asyncio.to_thread(org.publish, org.topic, [{"Number__c": 1.0}])
         assert (await waiting)["first_replay_id"] == new.hex()
     else:
         event = await waiting

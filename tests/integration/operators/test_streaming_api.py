@@ -21,6 +21,7 @@ from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+from airflow_provider_sfstream.watch.look import look
 from tests.support.localorg import LocalOrg
 from tests.support.tasks import context_for, set_connection
 
@@ -67,7 +68,7 @@ def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 @pytest.fixture
 def drain(store: TableReplayStore, tmp_path: Path) -> Callable[..., DrainReplayWindowOperator]:
     def make(topic: str, **arguments: Any) -> DrainReplayWindowOperator:
-        landing = {"landing_url": str(tmp_path / "landing"), "replay_store": "table", "idle_timeout": 1.0}
+        landing = {"landing_url": str(tmp_path / "landing"), "replay_store": "table", "idle_timeout": 2.0}
         return DrainReplayWindowOperator(
             task_id="drain", topic=topic, **{"api": "streaming", "max_seconds": 60, **landing, **arguments}
         )
@@ -160,7 +161,9 @@ def test_a_position_of_the_other_api_is_refused_before_anything_happens(org: Loc
 
 
 @pytest.mark.parametrize("topic", [PUSH, GENERIC])
-def test_a_sensor_looks_and_a_trigger_waits(topic: str, org: LocalOrg, store: TableReplayStore) -> None:
+def test_a_sensor_looks_and_a_trigger_waits(
+    topic: str, org: LocalOrg, store: TableReplayStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish(org, topic, 5)
     record = org.record(topic)
     after = record[-4]["replay_id"].hex()
@@ -168,9 +171,9 @@ def test_a_sensor_looks_and_a_trigger_waits(topic: str, org: LocalOrg, store: Ta
     seen = sensor.poke(context_for("wait"))
     assert seen
     assert seen.xcom_value["event_count"] == 3
-    assert not SalesforceEventSensor(task_id="wait", topic=topic, replay_id=after, min_events=4).poke(
-        context_for("wait")
-    )
+    monkeypatch.setitem(look.__kwdefaults__, "idle_timeout", 1.0)
+    patient = SalesforceEventSensor(task_id="wait", topic=topic, replay_id=after, min_events=4)
+    assert not patient.poke(context_for("wait"))
 
     async def fired(**arguments: Any) -> dict[str, Any]:
         async with asyncio.timeout(60):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,16 @@ from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
-from tests.support.localorg import LocalOrg, org, wait_until
+from airflow_provider_sfstream.watch.look import look
+from tests.support.localorg import wait_until
+from tests.support.shared_org import SharedOrg, org, shared_org
 from tests.support.tasks import context_for, set_connection
 
-__all__ = ["org"]
-
-TOPIC = "/event/Order__e"
+__all__ = ["org", "shared_org"]
 
 
 @pytest.fixture(autouse=True)
-def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
-    org.define("Order__e", Number__c="double")
+def store(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
     org.knobs(keepalive_seconds=0.3)  # so that a look that finds too little need not wait for silence
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
     set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
@@ -41,9 +40,16 @@ def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     table.close()
 
 
-def sensor(**arguments: Any) -> SalesforceEventSensor:
-    defaults = {"topic": TOPIC, "replay_store": "table", "poke_interval": 0.1, "deferrable": False}
-    return SalesforceEventSensor(task_id="wait", **{**defaults, **arguments})
+MakeSensor = Callable[..., SalesforceEventSensor]
+
+
+@pytest.fixture
+def sensor(org: SharedOrg) -> MakeSensor:
+    def make(**arguments: Any) -> SalesforceEventSensor:
+        defaults = {"topic": org.topic, "replay_store": "table", "poke_interval": 0.1, "deferrable": False}
+        return SalesforceEventSensor(task_id="wait", **{**defaults, **arguments})
+
+    return make
 
 
 def context() -> Any:
@@ -52,16 +58,12 @@ def context() -> Any:
     return made
 
 
-def publish(org: LocalOrg, count: int, **fields: Any) -> list[bytes]:
-    return org.publish(TOPIC, [{"Number__c": float(n), **fields} for n in range(count)])
+def publish(org: SharedOrg, count: int, **fields: Any) -> list[bytes]:
+    return org.publish(org.topic, [{"Number__c": float(n), **fields} for n in range(count)])
 
 
-def stream(org: LocalOrg, subscription: str = "airflow") -> Stream:
-    return Stream(org.org_id, "pubsub", TOPIC, subscription)
-
-
-def logins(org: LocalOrg) -> int:
-    return int(org.admin("GET", "/oauth")["requests"])
+def stream(org: SharedOrg, subscription: str = "airflow") -> Stream:
+    return Stream(org.org_id, "pubsub", org.topic, subscription)
 
 
 def deferred(made: SalesforceEventSensor) -> TaskDeferred:
@@ -95,10 +97,14 @@ def run(made: SalesforceEventSensor) -> Any:
         return resume(made, deferral, fired(deferral))
 
 
-def test_looks_count_anew_until_enough_is_there(org: LocalOrg, store: TableReplayStore) -> None:
+def test_looks_count_anew_until_enough_is_there(
+    org: SharedOrg, store: TableReplayStore, sensor: MakeSensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = sensor(min_events=3)
     org.knobs(keepalive_seconds=120)
-    assert not made.poke(context()), "silence ends a look as well"
+    with monkeypatch.context() as patched:
+        patched.setitem(look.__kwdefaults__, "idle_timeout", 1.0)
+        assert not made.poke(context()), "silence ends a look as well"
     org.knobs(keepalive_seconds=0.3)
     first = publish(org, 2)
     assert not made.poke(context())
@@ -106,24 +112,26 @@ def test_looks_count_anew_until_enough_is_there(org: LocalOrg, store: TableRepla
     told = made.poke(context())
     assert told.xcom_value == {
         "reason": "events",
-        "stream": {"org_id": org.org_id, "api": "pubsub", "topic": TOPIC, "subscription": "airflow"},
+        "stream": {"org_id": org.org_id, "api": "pubsub", "topic": org.topic, "subscription": "airflow"},
         "first_replay_id": first[0].hex(),
         "through": last[0].hex(),
         "event_count": 3,
     }
-    assert org.admin("GET", "/org")["delivered"] == 2 + 3, "a look takes no more than it needs"
-    assert logins(org) == 1, "three looks of one process log in once"
-    assert org.streams() == []
+    assert org.delivered == 2 + 3, "a look takes no more than it needs"
+    assert org.logins == 1, "three looks of one process log in once"
+    wait_until(lambda: not org.open_streams(), what="the end of the looks")
     assert store.read(stream(org)).fence == 0, "a sensor moves no position"
 
 
-def test_execute_looks_until_it_is_there_and_returns_it(org: LocalOrg) -> None:
+def test_execute_looks_until_it_is_there_and_returns_it(org: SharedOrg, sensor: MakeSensor) -> None:
     ids = publish(org, 1)
     assert sensor().execute(context())["first_replay_id"] == ids[0].hex()
 
 
 def test_it_looks_after_the_position_of_its_subscription_or_a_given_replay_id(
-    org: LocalOrg, store: TableReplayStore
+    org: SharedOrg,
+    store: TableReplayStore,
+    sensor: MakeSensor,
 ) -> None:
     ids = publish(org, 3)
     store.reset(stream(org, "loads"), ids[1], reason="test", updated_by="test")
@@ -137,21 +145,23 @@ def test_it_looks_after_the_position_of_its_subscription_or_a_given_replay_id(
 
 
 @pytest.mark.parametrize(("minutes_old", "enough"), [(31, True), (1, False)])
-def test_fewer_are_enough_once_one_is_old(org: LocalOrg, minutes_old: int, enough: bool) -> None:
+def test_fewer_are_enough_once_one_is_old(org: SharedOrg, minutes_old: int, enough: bool, sensor: MakeSensor) -> None:
     publish(org, 1, CreatedDate=(datetime.now(UTC) - timedelta(minutes=minutes_old)).isoformat())
     publish(org, 1)
     assert bool(sensor(min_events=100, max_event_age=timedelta(minutes=30)).poke(context())) is enough
 
 
-def test_a_lost_replay_id_ends_the_wait(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_replay_id_ends_the_wait(org: SharedOrg, caplog: pytest.LogCaptureFixture, sensor: MakeSensor) -> None:
     ids = publish(org, 2)
-    org.fault("expire", topic=TOPIC, replay_id=ids[0].hex())
+    org.fault("expire", topic=org.topic, replay_id=ids[0].hex())
     told = sensor(replay_id=ids[0].hex()).poke(context())
     assert (told.is_done, told.xcom_value["reason"]) == (True, "replay_lost")
     assert ids[0].hex() in caplog.text
 
 
-def test_a_fault_that_passes_is_left_to_the_next_look(org: LocalOrg, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_that_passes_is_left_to_the_next_look(
+    org: SharedOrg, capsys: pytest.CaptureFixture[str], sensor: MakeSensor
+) -> None:
     publish(org, 1)
     made = sensor()
     org.fault("fail_calls", rpc="Subscribe")
@@ -162,16 +172,16 @@ def test_a_fault_that_passes_is_left_to_the_next_look(org: LocalOrg, capsys: pyt
     assert made.execute(context())["event_count"] == 1
 
 
-def test_an_expired_session_costs_a_login_not_a_look(org: LocalOrg) -> None:
+def test_an_expired_session_costs_a_login_not_a_look(org: SharedOrg, sensor: MakeSensor) -> None:
     made = sensor()
     assert not made.poke(context())
     publish(org, 1)
     org.revoke()
     assert made.poke(context())
-    assert logins(org) == 2
+    assert org.logins == 2
 
 
-def test_a_session_refused_twice_is_no_reason_to_wait_on(org: LocalOrg) -> None:
+def test_a_session_refused_twice_is_no_reason_to_wait_on(org: SharedOrg, sensor: MakeSensor) -> None:
     code = "sfdc.platform.eventbus.grpc.service.auth.error"
     org.fault("fail_calls", rpc="Subscribe", times=2, code=code, status="UNAUTHENTICATED")
     with pytest.raises(SessionExpiredError):
@@ -190,7 +200,7 @@ def test_a_session_refused_twice_is_no_reason_to_wait_on(org: LocalOrg) -> None:
 @pytest.mark.parametrize("deferrable", [True, False])
 @pytest.mark.parametrize("soft_fail", [True, False])
 def test_what_waiting_cannot_mend_fails_for_good_or_is_skipped(
-    org: LocalOrg,
+    org: SharedOrg,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: dict[str, Any],
@@ -198,6 +208,7 @@ def test_what_waiting_cannot_mend_fails_for_good_or_is_skipped(
     remedy: str,
     deferrable: bool,
     soft_fail: bool,
+    sensor: MakeSensor,
 ) -> None:
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(**extra))
     made = sensor(deferrable=deferrable, soft_fail=soft_fail, **arguments)
@@ -209,7 +220,7 @@ def test_what_waiting_cannot_mend_fails_for_good_or_is_skipped(
     assert "wrong-secret-value" not in f"{told}{told.__cause__}{capsys.readouterr()}"
 
 
-def test_a_missing_permission_fails_for_good(org: LocalOrg) -> None:
+def test_a_missing_permission_fails_for_good(org: SharedOrg, sensor: MakeSensor) -> None:
     code = "sfdc.platform.eventbus.grpc.subscription.topic.cannot.subscribe"
     org.fault("fail_calls", rpc="Subscribe", times=2, code=code, status="PERMISSION_DENIED")
     with pytest.raises(AirflowFailException, match="AccessDeniedError"):
@@ -218,7 +229,7 @@ def test_a_missing_permission_fails_for_good(org: LocalOrg) -> None:
         run(sensor(deferrable=True))
 
 
-def test_timeouts_fail_or_skip_as_with_any_sensor() -> None:
+def test_timeouts_fail_or_skip_as_with_any_sensor(sensor: MakeSensor) -> None:
     with pytest.raises(AirflowSensorTimeout):
         sensor(timeout=0).execute(context())
     with pytest.raises(AirflowSkipException):
@@ -229,15 +240,17 @@ def test_timeouts_fail_or_skip_as_with_any_sensor() -> None:
     assert deferred(made).timeout == timedelta(seconds=300)
 
 
-def test_it_defers_from_where_it_would_look_and_tells_no_secret(org: LocalOrg, store: TableReplayStore) -> None:
+def test_it_defers_from_where_it_would_look_and_tells_no_secret(
+    org: SharedOrg, store: TableReplayStore, sensor: MakeSensor
+) -> None:
     ids = publish(org, 3)
     store.reset(stream(org), ids[0], reason="test", updated_by="test")
     made = sensor(deferrable=True, min_events=2, max_event_age=90)
     deferral = deferred(made)
-    assert org.streams() == []
+    assert org.open_streams() == 0
     classpath, arguments = deferral.trigger.serialize()
     assert classpath == "airflow_provider_sfstream.triggers.salesforce_event.SalesforceEventTrigger"
-    expected = {"topic": TOPIC, "replay_id": ids[0].hex(), "replay_store": None, "min_events": 2, "max_wait": 90}
+    expected = {"topic": org.topic, "replay_id": ids[0].hex(), "replay_store": None, "min_events": 2, "max_wait": 90}
     assert {key: arguments[key] for key in expected} == expected
     assert org.client_secret not in json.dumps(arguments)
     told = resume(made, deferral, fired(deferral))
@@ -245,14 +258,14 @@ def test_it_defers_from_where_it_would_look_and_tells_no_secret(org: LocalOrg, s
     assert store.read(stream(org)).replay_id == ids[0], "a sensor moves no position"
 
 
-def test_from_latest_only_what_comes_while_it_waits_counts(org: LocalOrg) -> None:
+def test_from_latest_only_what_comes_while_it_waits_counts(org: SharedOrg, sensor: MakeSensor) -> None:
     publish(org, 2)
     deferral = deferred(sensor(deferrable=True, start_from="latest"))
     new: list[bytes] = []
 
     async def publish_once_it_waits() -> dict[str, Any]:
         waiting = asyncio.create_task(asyncio.to_thread(fired, deferral))
-        await asyncio.to_thread(wait_until, org.streams, what="the subscription")
+        await asyncio.to_thread(wait_until, org.open_streams, what="the subscription")
         new.extend(await asyncio.to_thread(publish, org, 1))
         return await waiting
 

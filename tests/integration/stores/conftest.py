@@ -12,8 +12,11 @@ from tests.support.mariadb import mariadb_server  # noqa: F401 (a fixture)
 from tests.support.postgres import postgres_server  # noqa: F401 (a fixture)
 from tests.support.replay_stores import StoreUnderTest, landing_store, table_store, variable_store
 
+ON_SERVERS = [pytest.param(name, marks=pytest.mark.extended) for name in ("postgres", "mariadb")]
+"""The database servers, left to ``make test-all``: what holds on them holds on SQLite nearly always."""
 
-@pytest.fixture(params=["sqlite", "postgres", "mariadb"])
+
+@pytest.fixture(params=["sqlite", *ON_SERVERS])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> URL:
     """An empty database of each kind."""
     if request.param == "sqlite":
@@ -22,7 +25,14 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> URL:
     return url
 
 
-@pytest.fixture(params=["variables", "landing", "table-sqlite", "table-postgres", "table-mariadb"])
+@pytest.fixture(
+    params=[
+        "variables",
+        "landing",
+        "table-sqlite",
+        *(pytest.param(f"table-{param.values[0]}", marks=param.marks) for param in ON_SERVERS),
+    ]
+)
 def under_test(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreUnderTest]:
     """Each store, with nothing recorded in it."""
     landing = tmp_path / "landing"

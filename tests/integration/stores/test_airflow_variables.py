@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from airflow_provider_sfstream.stores.variables import VariableReplayStore
 from tests.support.replay_stores import DictVariables
 
@@ -15,6 +17,7 @@ REPOSITORY = Path(__file__).parents[3]
 DEADLINE = 240
 
 
+@pytest.mark.extended
 def test_two_runs_of_a_dag_move_the_position_in_a_variable(tmp_path: Path) -> None:
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")},

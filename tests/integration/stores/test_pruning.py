@@ -76,7 +76,15 @@ def test_empty_folders_of_days_go_too(tmp_path: Path) -> None:
     assert catalog.first_day(windows.stream) == day(6).date()
 
 
-@pytest.mark.parametrize("after", [False, True])
+KILLED = [("variables", False), ("table", True), ("memory", False)]
+KILLED_TOO = [("variables", True), ("table", False), ("memory", True)]
+
+
+@pytest.mark.parametrize(
+    ("either", "after"),
+    [*KILLED, *(pytest.param(*case, marks=pytest.mark.extended) for case in KILLED_TOO)],
+    indirect=["either"],
+)
 def test_killed_anywhere_the_next_run_finishes(
     either: StoreUnderTest, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -188,11 +189,10 @@ class StoreMachine(RuleBasedStateMachine):
         assert audited == self.resets
 
 
-def test_every_store_behaves_as_the_model(under_test: StoreUnderTest) -> None:
+@pytest.mark.parametrize("examples", [5, pytest.param(20, marks=pytest.mark.extended)])
+def test_every_store_behaves_as_the_model(under_test: StoreUnderTest, examples: int) -> None:
     machine: Callable[[], StoreMachine] = type("Machine", (StoreMachine,), {"under_test": under_test})
     run_state_machine_as_test(
         machine,
-        settings=settings(
-            max_examples=20, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=settings(max_examples=examples, stateful_step_count=20, suppress_health_check=list(HealthCheck)),
     )

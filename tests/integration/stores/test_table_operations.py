@@ -31,6 +31,7 @@ def tasks_login(url: URL) -> URL:
     return url.set(username=name, password=password)
 
 
+@pytest.mark.extended
 def test_tasks_need_no_right_to_change_the_schema(
     postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

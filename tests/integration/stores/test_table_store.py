@@ -42,8 +42,17 @@ def as_text(url: URL) -> str:
     return url.render_as_string(hide_password=False)
 
 
-def test_of_eight_processes_exactly_one_wins_each_time(database_url: URL) -> None:
-    stream, workers, rounds = new_stream(), 8, 8
+@pytest.mark.parametrize(
+    ("database_url", "workers"),
+    [
+        ("sqlite", 3),
+        ("postgres", 3),  # the one test on a database server that `make test` runs
+        *(pytest.param(database, 8, marks=pytest.mark.extended) for database in ("sqlite", "postgres", "mariadb")),
+    ],
+    indirect=["database_url"],
+)
+def test_of_many_processes_exactly_one_wins_each_time(database_url: URL, workers: int) -> None:
+    stream, rounds = new_stream(), 8
     barrier = multiprocessing.get_context("spawn").Barrier(workers)
     arguments = [(as_text(database_url), stream, worker, rounds, barrier) for worker in range(workers)]
 
@@ -174,6 +183,7 @@ def test_an_upgrade_that_was_cut_off_anywhere_is_finished_by_the_next(database_u
     database.dispose()
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("database_url", ["postgres", "mariadb"], indirect=True)  # SQLite holds text of any length
 def test_what_a_column_cannot_hold_is_refused_not_cut(database_url: URL, tmp_path: Path) -> None:
     under_test = table_store(tmp_path, database_url)
@@ -292,6 +302,7 @@ def test_the_command_upgrades_and_shows_the_revision(database_url: URL) -> None:
     assert "hidden-word" not in broken.stderr
 
 
+@pytest.mark.extended
 def test_a_wrong_password_is_reported_without_it(postgres_server: PostgresServer) -> None:
     store = TableReplayStore(postgres_server.url(password="not-the-password"))
 
@@ -316,6 +327,7 @@ def test_an_unreachable_server_is_named() -> None:
     assert "hidden-word" not in str(raised.value)
 
 
+@pytest.mark.extended
 def test_a_server_restart_between_two_calls_is_survived(postgres_server: PostgresServer, tmp_path: Path) -> None:
     url = postgres_server.new_database()
     under_test = table_store(tmp_path, url)
@@ -336,6 +348,7 @@ def test_a_server_restart_between_two_calls_is_survived(postgres_server: Postgre
     under_test.store.close()
 
 
+@pytest.mark.extended
 def test_sessions_that_mariadb_ended_between_two_calls_are_opened_again(
     mariadb_server: MariaDBServer, tmp_path: Path
 ) -> None:
@@ -356,6 +369,7 @@ def test_sessions_that_mariadb_ended_between_two_calls_are_opened_again(
     under_test.store.close()
 
 
+@pytest.mark.extended
 def test_a_url_of_either_name_of_mariadb_is_the_same_store(mariadb_server: MariaDBServer, tmp_path: Path) -> None:
     url = mariadb_server.new_database()
     under_test = table_store(tmp_path, url.set(drivername="mariadb+pymysql"))
@@ -370,6 +384,7 @@ def test_a_url_of_either_name_of_mariadb_is_the_same_store(mariadb_server: Maria
     under_test.store.close()
 
 
+@pytest.mark.extended
 def test_an_airflow_connection_to_mariadb_without_its_provider(
     mariadb_server: MariaDBServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,6 +417,7 @@ def test_an_airflow_connection_to_mariadb_without_its_provider(
     assert password not in str(raised.value)
 
 
+@pytest.mark.extended
 def test_a_wrong_password_of_mariadb_is_reported_without_it(mariadb_server: MariaDBServer) -> None:
     store = TableReplayStore(mariadb_server.url(password="not-the-password"))
 

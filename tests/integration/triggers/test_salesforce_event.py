@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -16,22 +16,19 @@ from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from airflow_provider_sfstream.triggers import topic_watch
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
-from tests.support.localorg import LocalOrg
+from tests.support.shared_org import SharedOrg, org, shared_org
 from tests.support.tasks import set_connection
 
-TOPIC = "/event/Order__e"
+__all__ = ["org", "shared_org"]
 
 
-@pytest.fixture
-def org(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOrg]:
-    with LocalOrg.running(tmp_path / "org") as local_org:
-        local_org.define("Order__e", Number__c="double")
-        set_connection(monkeypatch, "salesforce_default", **local_org.airflow_connection())
-        yield local_org
+@pytest.fixture(autouse=True)
+def connection(org: SharedOrg, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
 
 
-def publish(org: LocalOrg, number: int) -> list[bytes]:
-    return org.publish(TOPIC, [{"Number__c": float(n)} for n in range(number)])
+def publish(org: SharedOrg, number: int) -> list[bytes]:
+    return org.publish(org.topic, [{"Number__c": float(n)} for n in range(number)])
 
 
 async def until(condition: Callable[[], Any], what: str) -> Any:
@@ -51,78 +48,79 @@ async def fired_once(trigger: SalesforceEventTrigger) -> dict[str, Any]:
     return dict(events[0])
 
 
-def subscribe_calls(org: LocalOrg) -> int:
+def subscribe_calls(org: SharedOrg) -> int:
     return len(org.requests("grpc", "Subscribe"))
 
 
-async def test_deferred_after_a_replay_id(org: LocalOrg) -> None:
+async def test_deferred_after_a_replay_id(org: SharedOrg) -> None:
     ids = publish(org, 3)
-    event = await fired_once(SalesforceEventTrigger(topic=TOPIC, replay_id=ids[0].hex(), min_events=2))
+    event = await fired_once(SalesforceEventTrigger(topic=org.topic, replay_id=ids[0].hex(), min_events=2))
     assert event == {
         "reason": "events",
-        "stream": {"org_id": org.org_id, "api": "pubsub", "topic": TOPIC, "subscription": "airflow"},
+        "stream": {"org_id": org.org_id, "api": "pubsub", "topic": org.topic, "subscription": "airflow"},
         "first_replay_id": ids[1].hex(),
         "through": ids[2].hex(),
         "event_count": 2,
     }
-    assert org.streams() == []
+    await until(lambda: not org.open_streams(), "the end of the stream")
 
 
-async def test_deferred_waits_for_what_comes_later(org: LocalOrg) -> None:
+async def test_deferred_waits_for_what_comes_later(org: SharedOrg) -> None:
     publish(org, 3)
-    waiting = asyncio.create_task(fired_once(SalesforceEventTrigger(topic=TOPIC)))
-    await until(org.streams, "the stream")
+    waiting = asyncio.create_task(fired_once(SalesforceEventTrigger(topic=org.topic)))
+    await until(org.open_streams, "the stream")
     assert not waiting.done()
     new = await asyncio.to_thread(publish, org, 1)
     assert (await waiting)["first_replay_id"] == new[0].hex()
 
 
-async def test_deferred_after_the_stored_position(org: LocalOrg, tmp_path: Path, monkeypatch: Any) -> None:
+async def test_deferred_after_the_stored_position(org: SharedOrg, tmp_path: Path, monkeypatch: Any) -> None:
     ids = publish(org, 3)
     set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
     store = TableReplayStore(f"sqlite:///{tmp_path / 'replay.db'}")
-    stream = Stream(org.org_id, "pubsub", TOPIC, "orders")
+    stream = Stream(org.org_id, "pubsub", org.topic, "orders")
     store.reset(stream, ids[1], reason="test", updated_by="test")
     store.close()
-    event = await fired_once(SalesforceEventTrigger(topic=TOPIC, subscription="orders", replay_store="table"))
+    event = await fired_once(SalesforceEventTrigger(topic=org.topic, subscription="orders", replay_store="table"))
     assert event["first_replay_id"] == ids[2].hex()
-    nothing_stored = SalesforceEventTrigger(topic=TOPIC, replay_store="table", start_from="earliest")
+    nothing_stored = SalesforceEventTrigger(topic=org.topic, replay_store="table", start_from="earliest")
     assert (await fired_once(nothing_stored))["first_replay_id"] == ids[0].hex()
 
 
-async def test_a_replay_id_that_cannot_be_read_is_for_the_drain_to_judge(org: LocalOrg) -> None:
+async def test_a_replay_id_that_cannot_be_read_is_for_the_drain_to_judge(org: SharedOrg) -> None:
     ids = publish(org, 3)
-    org.fault("expire", topic=TOPIC, replay_id=ids[0].hex())
-    assert (await fired_once(SalesforceEventTrigger(topic=TOPIC, replay_id=ids[0].hex())))["reason"] == "replay_lost"
+    org.fault("expire", topic=org.topic, replay_id=ids[0].hex())
+    event = await fired_once(SalesforceEventTrigger(topic=org.topic, replay_id=ids[0].hex()))
+    assert event["reason"] == "replay_lost"
 
 
-async def test_a_cancelled_wait_leaves_no_stream(org: LocalOrg) -> None:
-    trigger = SalesforceEventTrigger(topic=TOPIC)
+async def test_a_cancelled_wait_leaves_no_stream(org: SharedOrg) -> None:
+    trigger = SalesforceEventTrigger(topic=org.topic)
     waiting = asyncio.create_task(fired_once(trigger))
-    await until(org.streams, "the stream")
+    await until(org.open_streams, "the stream")
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     await trigger.cleanup()
-    await until(lambda: not org.streams(), "the stream to end")
+    await until(lambda: not org.open_streams(), "the stream to end")
 
 
-async def test_an_unknown_topic_and_refused_credentials_are_told_to_the_task(org: LocalOrg, monkeypatch: Any) -> None:
+async def test_an_unknown_topic_and_refused_credentials_are_told_to_the_task(org: SharedOrg, monkeypatch: Any) -> None:
     event = await fired_once(SalesforceEventTrigger(topic="/event/Missing__e"))
     assert (event["reason"], event["error"]) == ("error", "TopicNotFoundError")
     assert "/event/Missing__e" in event["message"]
     set_connection(monkeypatch, "refused", **org.airflow_connection(consumer_secret="wrong-secret"))
-    event = await fired_once(SalesforceEventTrigger(topic=TOPIC, salesforce_conn_id="refused"))
+    event = await fired_once(SalesforceEventTrigger(topic=org.topic, salesforce_conn_id="refused"))
     assert (event["reason"], event["error"]) == ("error", "AuthenticationError")
     assert "wrong-secret" not in str(event)
 
 
-async def test_many_waits_share_one_connection_and_one_login(org: LocalOrg) -> None:
-    waiting = [asyncio.create_task(fired_once(SalesforceEventTrigger(topic=TOPIC))) for _ in range(50)]
-    await until(lambda: len(org.streams()) == 50, "the streams")
+async def test_many_waits_share_one_connection_and_one_login(org: SharedOrg) -> None:
+    waiting = [asyncio.create_task(fired_once(SalesforceEventTrigger(topic=org.topic))) for _ in range(50)]
+    await until(lambda: org.open_streams() == 50, "the streams")
     await asyncio.to_thread(publish, org, 1)
     assert {event["event_count"] for event in await asyncio.gather(*waiting)} == {1}
-    assert org.admin("GET", "/oauth")["requests"] == 1
+    assert org.logins == 1
 
 
 class AssetState:
@@ -137,7 +135,7 @@ class AssetState:
     async def aset(self, key: str, value: Any) -> None:
         self.values[key] = value
 
-    def keep(self, org: LocalOrg, replay_id: bytes, fired_at: datetime | None = None) -> None:
+    def keep(self, org: SharedOrg, replay_id: bytes, fired_at: datetime | None = None) -> None:
         fired_at = fired_at or datetime.now(UTC)
         self.values[topic_watch.STATE_KEY] = {
             "org_id": org.org_id,
@@ -154,7 +152,8 @@ class AssetState:
 class Triggerer:
     """Runs watchers over Airflow's manager of shared streams, as its triggerer does, and stores events when told to."""
 
-    def __init__(self, ack_timeout: float = 300.0) -> None:
+    def __init__(self, topic: str, ack_timeout: float = 300.0) -> None:
+        self.topic = topic
         self.manager = SharedStreamManager(ack_timeout=ack_timeout)
         self.stores = True
         self.fired: dict[int, list[dict[str, Any]]] = {}
@@ -162,7 +161,7 @@ class Triggerer:
         self._ids = count(1)
 
     def start(self, state: AssetState, **arguments: Any) -> int:
-        trigger = SalesforceEventTrigger(**{"topic": TOPIC, "min_interval": 0.2, **arguments})
+        trigger = SalesforceEventTrigger(**{"topic": self.topic, "min_interval": 0.2, **arguments})
         trigger.asset_state_store = state
         trigger_id = next(self._ids)
         self.fired[trigger_id] = []
@@ -199,17 +198,17 @@ class Triggerer:
 
 
 @pytest.fixture
-async def triggerer() -> AsyncIterator[Triggerer]:
-    made = Triggerer()
+async def triggerer(org: SharedOrg) -> AsyncIterator[Triggerer]:
+    made = Triggerer(org.topic)
     yield made
     await made.stop()
     assert topic_watch._groups == {}
 
 
-async def test_a_watch_tells_its_start_then_events_and_saves_its_position(org: LocalOrg, triggerer: Triggerer) -> None:
+async def test_a_watch_tells_its_start_then_events_and_saves_its_position(org: SharedOrg, triggerer: Triggerer) -> None:
     state = AssetState()
     watcher = triggerer.start(state)
-    await until(lambda: org.streams() and triggerer.fired[watcher], "the start")
+    await until(lambda: org.open_streams() and triggerer.fired[watcher], "the start")
     assert [event["reason"] for event in triggerer.fired[watcher]] == ["started"]
     assert state.position is None
     ids = await asyncio.to_thread(publish, org, 5)
@@ -217,47 +216,48 @@ async def test_a_watch_tells_its_start_then_events_and_saves_its_position(org: L
     assert triggerer.told(watcher) == 5
 
 
-async def test_a_watch_goes_on_after_its_position_and_tells_nothing_twice(org: LocalOrg) -> None:
+async def test_a_watch_goes_on_after_its_position_and_tells_nothing_twice(org: SharedOrg) -> None:
     state, ids = AssetState(), publish(org, 5)
     state.keep(org, ids[1])
-    first = Triggerer()
+    first = Triggerer(org.topic)
     watcher = first.start(state)
     await until(lambda: state.position == ids[-1].hex(), "the position")
     assert first.told(watcher) == 3
     await first.stop()
-    await until(lambda: not org.streams(), "the end of the watch")
+    await until(lambda: not org.open_streams(), "the end of the watch")
 
     more = await asyncio.to_thread(publish, org, 2)
-    second = Triggerer()
+    second = Triggerer(org.topic)
     watcher = second.start(state)
     await until(lambda: state.position == more[-1].hex(), "the position")
     assert [(event["reason"], event["event_count"]) for event in second.fired[watcher]] == [("events", 2)]
     await second.stop()
 
 
-async def test_what_airflow_did_not_store_is_told_again(org: LocalOrg) -> None:
+async def test_what_airflow_did_not_store_is_told_again(org: SharedOrg) -> None:
     state, ids = AssetState(), publish(org, 3)
     state.keep(org, ids[0])
-    triggerer = Triggerer(ack_timeout=0.5)
+    triggerer = Triggerer(org.topic, ack_timeout=0.5)
     triggerer.stores = False
     watcher = triggerer.start(state)
     assert await triggerer.ended(watcher) is not None
     assert triggerer.told(watcher) == 2
     assert state.position == ids[0].hex()
-    triggerer.stores = True
-    again = triggerer.start(state)  # as Airflow does: a watcher that ended is started again
-    await until(lambda: state.position == ids[-1].hex(), "the position")
-    assert triggerer.told(again) == 2
     await triggerer.stop()
+    patient = Triggerer(org.topic)
+    again = patient.start(state)  # as Airflow does: a watcher that ended is started again
+    await until(lambda: state.position == ids[-1].hex(), "the position")
+    assert patient.told(again) == 2
+    await patient.stop()
 
 
 async def test_watchers_share_one_subscription_and_a_late_one_is_told_to_look(
-    org: LocalOrg, triggerer: Triggerer
+    org: SharedOrg, triggerer: Triggerer
 ) -> None:
     states = [AssetState(), AssetState(), AssetState()]
     one = triggerer.start(states[0], subscription="one")
     two = triggerer.start(states[1], subscription="two")
-    await until(lambda: triggerer.fired[one] and triggerer.fired[two] and org.streams(), "the start")
+    await until(lambda: triggerer.fired[one] and triggerer.fired[two] and org.open_streams(), "the start")
     await asyncio.to_thread(publish, org, 1)
     late = triggerer.start(states[2], subscription="late")
     await until(lambda: triggerer.fired[late], "the late watcher")
@@ -265,22 +265,22 @@ async def test_watchers_share_one_subscription_and_a_late_one_is_told_to_look(
     ids = await asyncio.to_thread(publish, org, 4)
     await until(lambda: all(state.position == ids[-1].hex() for state in states), "the positions")
     assert triggerer.told(one) == triggerer.told(two) == 5
-    assert len(org.streams()) == 1
+    assert org.open_streams() == 1
     assert subscribe_calls(org) == 1
 
 
-async def test_a_burst_becomes_a_few_wake_ups(org: LocalOrg, triggerer: Triggerer) -> None:
+async def test_a_burst_becomes_a_few_wake_ups(org: SharedOrg, triggerer: Triggerer) -> None:
     state = AssetState()
     watcher = triggerer.start(state, min_interval=2)
-    await until(lambda: org.streams() and triggerer.fired[watcher], "the start")
-    _, last = await asyncio.to_thread(org.publish_many, TOPIC, 10_000, {"Number__c": "{n}"})
+    await until(lambda: org.open_streams() and triggerer.fired[watcher], "the start")
+    _, last = await asyncio.to_thread(org.publish_many, org.topic, 10_000, {"Number__c": "{n}"})
     await until(lambda: state.position == last.hex(), "the position")
     assert triggerer.told(watcher) == 10_000
     assert len(triggerer.fired[watcher]) <= 10
 
 
 async def test_a_watch_outlives_refused_credentials(
-    org: LocalOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
+    org: SharedOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
 ) -> None:
     monkeypatch.setattr(topic_watch, "FIRST_PAUSE", 0.1)
     org.admin("POST", "/oauth", {"fail_next": 1_000_000, "fail_error": "invalid_client"})
@@ -289,34 +289,34 @@ async def test_a_watch_outlives_refused_credentials(
     await until(lambda: caplog.text.count("invalid_client") >= 2, "two refused logins")
     assert triggerer.fired[watcher] == []
     org.admin("POST", "/oauth", {"fail_next": 0})
-    await until(lambda: org.streams(), "the stream")
+    await until(lambda: org.open_streams(), "the stream")
     ids = await asyncio.to_thread(publish, org, 2)
     await until(lambda: state.position == ids[-1].hex(), "the position")
     assert org.client_secret not in caplog.text
 
 
 async def test_a_watch_takes_the_credentials_that_the_connection_has_by_then(
-    org: LocalOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
+    org: SharedOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
 ) -> None:
     monkeypatch.setattr(topic_watch, "FIRST_PAUSE", 0.1)
     state = AssetState()
     triggerer.start(state)
-    await until(lambda: org.streams(), "the stream")
-    secret = org.admin("POST", "/oauth/consumer_secret", {})["client_secret"]
+    await until(lambda: org.open_streams(), "the stream")
+    secret = org.rotate_consumer_secret()
     await asyncio.to_thread(org.revoke)
     await until(lambda: caplog.text.count("invalid_client") >= 2, "two refused logins")
 
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(consumer_secret=secret))
-    await until(lambda: org.streams(), "the stream again")
+    await until(lambda: org.open_streams(), "the stream again")
     ids = await asyncio.to_thread(publish, org, 2)
     await until(lambda: state.position == ids[-1].hex(), "the position")
     assert secret not in caplog.text
 
 
-async def test_a_watch_position_that_aged_out_wakes_and_goes_on(org: LocalOrg, triggerer: Triggerer) -> None:
+async def test_a_watch_position_that_aged_out_wakes_and_goes_on(org: SharedOrg, triggerer: Triggerer) -> None:
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)
-    org.fault("expire", topic=TOPIC, replay_id=ids[0].hex())
+    org.fault("expire", topic=org.topic, replay_id=ids[0].hex())
     state.keep(org, ids[0])
     watcher = triggerer.start(state)
     await until(lambda: len(triggerer.fired[watcher]) >= 2, "two wake-ups")
@@ -325,19 +325,19 @@ async def test_a_watch_position_that_aged_out_wakes_and_goes_on(org: LocalOrg, t
     await until(lambda: state.position == more[-1].hex(), "the position")
 
 
-async def test_a_quiet_topic_does_not_age_out(org: LocalOrg, triggerer: Triggerer) -> None:
+async def test_a_quiet_topic_does_not_age_out(org: SharedOrg, triggerer: Triggerer) -> None:
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)
     org.define("Other__e", Number__c="double")
     state.keep(org, ids[1])
     watcher = triggerer.start(state)
-    await until(org.streams, "the stream")
+    await until(org.open_streams, "the stream")
     await asyncio.to_thread(org.publish, "/event/Other__e", [{"Number__c": 1.0}])
     await until(lambda: state.position not in (None, ids[1].hex()), "a confirmed position")
     assert triggerer.fired[watcher] == []
 
 
-async def test_a_topic_that_was_quiet_for_a_day_wakes_its_dags(org: LocalOrg, triggerer: Triggerer) -> None:
+async def test_a_topic_that_was_quiet_for_a_day_wakes_its_dags(org: SharedOrg, triggerer: Triggerer) -> None:
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)
     state.keep(org, ids[1], datetime.now(UTC) - timedelta(hours=25))
@@ -347,7 +347,7 @@ async def test_a_topic_that_was_quiet_for_a_day_wakes_its_dags(org: LocalOrg, tr
 
 
 async def test_a_topic_that_cannot_be_watched_wakes_its_dags_once_until_it_can(
-    org: LocalOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
+    org: SharedOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
 ) -> None:
     monkeypatch.setattr(topic_watch, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(topic_watch, "LONGEST_PAUSE", 0.1)
@@ -356,7 +356,7 @@ async def test_a_topic_that_cannot_be_watched_wakes_its_dags_once_until_it_can(
     await until(lambda: caplog.text.count("Trying again") >= 4, "attempts")
     assert [event["reason"] for event in triggerer.fired[watcher]] == ["started"]
     await asyncio.to_thread(org.define, "Later__e", Number__c="double")
-    await until(org.streams, "the watch")
+    await until(lambda: [each for each in org.streams() if each["topic"] == "/event/Later__e"], "the watch")
     ids = await asyncio.to_thread(org.publish, "/event/Later__e", [{"Number__c": 1.0}])
     await until(lambda: state.position == ids[-1].hex(), "the position")
     assert triggerer.told(watcher) == 1

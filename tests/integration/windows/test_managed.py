@@ -40,7 +40,7 @@ _numbers = count(1)
 @pytest.fixture(scope="module")
 def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
     with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
-        local_org.knobs(keepalive_seconds=0.3)
+        local_org.knobs(keepalive_seconds=0.1)
         yield local_org
 
 
@@ -69,6 +69,7 @@ class Managed:
         number: int,
         *,
         max_events: int | None = None,
+        idle_timeout: float = 5,
         busy_timeout: float = 20,
         target: str | None = None,
         before_the_end: Callable[[], object] = lambda: None,
@@ -76,7 +77,7 @@ class Managed:
     ) -> WindowOutcome:
         store, catalog = self.store(), self.catalog
         run = RunIdentity("orders", "drain", f"run-{number}", datetime(2026, 11, 20, number, tzinfo=UTC))
-        limits = DrainLimits(max_events=max_events, idle_timeout=5, max_seconds=60)
+        limits = DrainLimits(max_events=max_events, idle_timeout=idle_timeout, max_seconds=60)
         request = WindowRequest(
             self.stream, run, limits, start_from=StartFrom.COMMITTED, **{"on_invalid_replay": "latest", **more}
         )
@@ -138,9 +139,9 @@ def test_a_quiet_subscription_is_drained_of_nothing_again_and_again(org: LocalOr
     managed.publish(3)
     org.knobs(keepalive_seconds=120)
     try:
-        sizes = [managed.run(number).manifest.window.event_count for number in (1, 2, 3)]
+        sizes = [managed.run(number, idle_timeout=1).manifest.window.event_count for number in (1, 2, 3)]
     finally:
-        org.knobs(keepalive_seconds=0.3)
+        org.knobs(keepalive_seconds=0.1)
     assert sizes == [3, 0, 0]
     assert managed.committed() == managed.record()[-1]
 

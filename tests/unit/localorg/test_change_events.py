@@ -11,7 +11,6 @@ from typing import Any
 
 import fastavro
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.localorg.bus import BusEvent, EventBus
@@ -25,6 +24,7 @@ from airflow_provider_sfstream.localorg.sobjects import Operation, SObjects
 from airflow_provider_sfstream.localorg.text_diffs import text_diff
 from airflow_provider_sfstream.localorg.topics import TopicRegistry
 from airflow_provider_sfstream.protocol.bitmaps import field_names
+from tests.support.examples import for_examples
 
 USER = "005000000000001AAA"
 TEXTS = st.sampled_from(["a", "b", "", None])
@@ -119,8 +119,7 @@ def present(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data())
+@for_examples(st.data(), few=6, many=60)
 def test_a_replica_of_the_events_equals_the_org(data: st.DataObject) -> None:
     bench = Bench()
     ids: dict[str, list[str]] = {name: [] for name in VALUES}

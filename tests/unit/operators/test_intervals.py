@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from airflow.sdk import DAG, Asset, CronPartitionTimetable
@@ -67,13 +68,36 @@ def test_a_day_is_as_long_as_it_is(date: datetime, hours: int) -> None:
     assert got.end - got.start == timedelta(hours=hours)
 
 
+DAY = timedelta(days=1)
+WHOLE = [(start, start + 32 * DAY) for start in (datetime(2026, 3, 6, tzinfo=UTC), datetime(2026, 10, 3, tzinfo=UTC))]
+"""The weeks in which clocks change, somewhere."""
+
+
+def around_changes(zone: str) -> list[tuple[datetime, datetime]]:
+    """Return the days around each change of the clocks of ``zone``, and two days without one."""
+
+    def changes(day: datetime) -> bool:
+        before, after = (time.astimezone(ZoneInfo(zone)).utcoffset() for time in (day, day + DAY))
+        return before != after
+
+    days = [first + number * DAY for first, _ in WHOLE for number in range(32)]
+    return [(days[0], days[2]), *((day - DAY, day + 2 * DAY) for day in days if changes(day))]
+
+
+SOME_OR_EACH = [
+    *((cron, "some") for cron in ("@hourly", "*/20 * * * *", "0 */2 * * *")),
+    *((cron, "each") for cron in ("30 2 * * *", "@daily", "0 1 * * 0")),
+    *(pytest.param(cron, "each", marks=pytest.mark.extended) for cron in ("@hourly", "*/20 * * * *", "0 */2 * * *")),
+]
+
+
 @pytest.mark.parametrize("zone", ["UTC", BERLIN, "America/St_Johns", "Australia/Lord_Howe", "America/Sao_Paulo"])
-@pytest.mark.parametrize("cron", ["@hourly", "*/20 * * * *", "30 2 * * *", "0 */2 * * *", "@daily", "0 1 * * 0"])
-def test_partitions_are_those_of_the_scheduler_all_the_year(cron: str, zone: str) -> None:
+@pytest.mark.parametrize(("cron", "which"), SOME_OR_EACH)
+def test_partitions_are_those_of_the_scheduler_all_the_year(cron: str, which: str, zone: str) -> None:
     """The scheduler's own class makes the ticks; each has to end where the next begins."""
     scheduler = SchedulerCronPartitionTimetable(cron, timezone=zone)
-    for start in (datetime(2026, 3, 6, tzinfo=UTC), datetime(2026, 10, 3, tzinfo=UTC)):
-        infos = scheduler.iter_partition_dagrun_infos(earliest=start, latest=start + timedelta(days=32))
+    for start, end in WHOLE if which == "each" else around_changes(zone):
+        infos = scheduler.iter_partition_dagrun_infos(earliest=start, latest=end)
         ticks = [info.partition_date for info in infos]
         assert len(ticks) > 1
         for timetable in (CronPartitionTimetable(cron, timezone=zone), scheduler):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from airflow.exceptions import AirflowProviderDeprecationWarning
 from airflow.providers.common.messaging.triggers.msg_queue import MessageQueueTrigger
@@ -71,16 +68,3 @@ def test_other_queues_are_left_to_others(foreign: str) -> None:
     provider = SfstreamMessageQueueProvider()
     assert not provider.queue_matches(foreign)
     assert not provider.scheme_matches(foreign)
-
-
-def test_without_the_messaging_provider_airflow_is_told_what_to_install() -> None:
-    code = (
-        "import sys; sys.modules['airflow.providers.common.messaging.providers.base_provider'] = None\n"
-        "from airflow.sdk.exceptions import AirflowOptionalProviderFeatureException\n"
-        "try:\n"
-        "    import airflow_provider_sfstream.queues.sfstream\n"
-        "except AirflowOptionalProviderFeatureException as error:\n"
-        "    sys.exit(0 if 'airflow-provider-sfstream[messaging]' in str(error) else str(error))\n"
-        "sys.exit('imported')"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

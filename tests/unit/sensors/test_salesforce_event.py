@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from datetime import timedelta
 from typing import Any
 
@@ -141,16 +138,3 @@ def test_soft_fail_skips_after_a_timeout_or_an_error(softly: dict[str, bool]) ->
         resume(sensor(**softly), "execute_complete", refused)
     with pytest.raises(AirflowSkipException, match="'zz' is not a replay ID"):
         sensor(replay_id="zz", **softly).execute(context_for("wait"))
-
-
-def test_the_configuration_decides_without_the_argument() -> None:
-    script = (
-        "from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor as S\n"
-        "print(S(task_id='wait', topic='/event/Order__e').deferrable)\n"
-    )
-    for configured in ("True", "False"):
-        environment = {**os.environ, "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": configured}
-        ended = subprocess.run(
-            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=True
-        )
-        assert ended.stdout.split()[-1] == configured

@@ -10,7 +10,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import (
@@ -22,6 +21,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from airflow_provider_sfstream.watch.wake_ups import wake_ups
+from tests.support.examples import for_examples
 from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, Step
 from tests.support.scripted_source import Deliver, End, Event, Keepalive, Silence, avro_payload, replay_id
 from tests.support.virtual_time import BEGINNING, run_in_virtual_time, virtual_clock, virtual_now
@@ -141,14 +141,15 @@ async def watch(checker: Checker, start: bytes | StartFrom, closings: list[int])
         assert source.open_subscriptions == 0
 
 
-@settings(max_examples=300, deadline=None)
-@given(
+@for_examples(
     ages=st.lists(st.integers(0, 300), max_size=150),
     script=st.lists(steps, max_size=30),
     conditions=conditions,
     start=st.sampled_from([EARLIEST, LATEST]) | st.integers(1, 20),
     latest_from=st.integers(0, 150),
     closings=st.lists(st.integers(1, 5), max_size=4),
+    few=30,
+    many=300,
 )
 def test_every_event_is_told_in_exactly_one_wake_up(ages, script, conditions, start, latest_from, closings):
     times = [int((BEGINNING - timedelta(seconds=age)).timestamp() * 1_000) for age in ages]

@@ -9,12 +9,13 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, Span
 from airflow_provider_sfstream.windows.interval_plan import BusDrain, IntervalPlan, plan_interval
+from tests.support.examples import for_examples
 from tests.support.recorded_windows import HOUR, MINUTE, at, recorded_gap, recorded_window, span
 
 LONG_AGO = -10_000
@@ -330,8 +331,7 @@ def is_readable(case: Case, minute: int) -> bool:
     return at(minute) >= at(case.horizon) and not lost
 
 
-@settings(max_examples=400)
-@given(drawn_cases())
+@for_examples(drawn_cases(), few=40, many=400)
 def test_each_minute_is_landed_or_drained_or_missing_and_only_one_of_them(case):
     result = plan_of(case)
     start, end = case.interval
@@ -343,8 +343,7 @@ def test_each_minute_is_landed_or_drained_or_missing_and_only_one_of_them(case):
         assert missing == (open_ and minute < end and not is_readable(case, minute))
 
 
-@settings(max_examples=400)
-@given(drawn_cases())
+@for_examples(drawn_cases(), few=40, many=400)
 def test_every_window_with_events_of_the_interval_is_landed_unless_others_have_them(case):
     result = plan_of(case)
     start, end = (at(minute) for minute in case.interval)
@@ -366,8 +365,7 @@ def test_every_window_with_events_of_the_interval_is_landed_unless_others_have_t
             time += MINUTE
 
 
-@settings(max_examples=400)
-@given(drawn_cases())
+@for_examples(drawn_cases(), few=40, many=400)
 def test_a_drain_begins_at_the_nearest_position_that_can_be_read(case):
     for drain in plan_of(case).drains:
         eligible = [
@@ -450,8 +448,7 @@ class Bus:
         return set(range(int(after or -1) + 1, int(through or -1) + 1))
 
 
-@settings(max_examples=1000)
-@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(0, 2), st.integers(-20, 20))
+@for_examples(st.integers(0, 2**32), st.integers(1, 6), st.integers(0, 2), st.integers(-20, 20), few=100, many=1000)
 def test_no_event_of_the_interval_is_lost_unsaid_though_events_come_late(seed, grace, backfills, horizon):
     rng = random.Random(seed)  # evenly spread, where drawn values would crowd at the edges
     happened = [rng.randrange(-10, LAST + 30) for _ in range(rng.randrange(2, 150))]

@@ -6,13 +6,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
 from airflow_provider_sfstream.stores.variables import VariableReplayStore
 from airflow_provider_sfstream.windows.restoring import restore_position
+from tests.support.examples import for_examples
 from tests.support.replay_stores import (
     DictVariables,
     StoreUnderTest,
@@ -66,8 +66,7 @@ def held(store: ReplayStore, stream: Stream) -> list[str]:
     return [window.window_id for window in windows(store, stream)]
 
 
-@settings(max_examples=150)
-@given(history=HISTORIES, cut=st.integers(0, 30))
+@for_examples(history=HISTORIES, cut=st.integers(0, 30), few=20, many=150)
 def test_it_holds_what_the_lost_one_held(history: list[str], cut: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         under_test, stream = variable_store(Path(folder)), new_stream()

@@ -50,7 +50,7 @@ def test_a_refused_transaction_leaves_no_event_and_a_failed_one_no_record(bench:
     assert bench.sobjects.all(bench.entities.get("Account")) == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     steps=st.lists(
         st.tuples(

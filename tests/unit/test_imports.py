@@ -1,0 +1,125 @@
+"""What the package's modules load, each seen from a process that has loaded Airflow and nothing of ours.
+
+Starting Airflow takes seconds. So one process does it, and forks for each thing that is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+PROGRAM = """
+import json, os, sys, traceback
+import airflow.sdk
+airflow.sdk.Asset, airflow.sdk.AssetWatcher, airflow.sdk.BaseHook, airflow.sdk.BaseOperator
+seen = {}
+for name, (first, looked_at, environment) in json.load(sys.stdin).items():
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            os.environ.update(environment)
+            names = {}
+            exec(first, names)
+            before = set(sys.modules)
+            exec(looked_at, names)
+            told = {"loaded": sorted(set(sys.modules) - before), "result": names.get("result")}
+        except BaseException:
+            told = {"error": traceback.format_exc()}
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(told, pipe)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        seen[name] = json.load(pipe)
+    os.wait()
+print(json.dumps(seen))
+"""
+
+ASSET = "from airflow_provider_sfstream.assets.salesforce_stream import salesforce_topic_asset\n"
+PRUNE = """
+from datetime import timedelta
+from airflow_provider_sfstream.operators.prune_replay_windows import PruneReplayWindowsOperator as Prune
+Prune(task_id="prune", topic="/event/Order__e", landing_url="s3://lake", older_than=timedelta(days=9),
+      replica_urls=[], event_log_urls=[])
+"""
+LIGHT: dict[str, tuple[str, str, set[str]]] = {
+    # Triggers are loaded on the triggerer's event loop, DAG files in the DAG processor.
+    "the hook": (
+        "",
+        "import airflow_provider_sfstream.hooks.salesforce_pubsub",
+        {"grpc", "pyarrow", "fastavro", "pyruhvro", "google.protobuf", "jwt"},
+    ),
+    # What other providers' assets load, which Airflow looks at together with ours, is not ours to answer for.
+    "a DAG file that watches": (
+        "import airflow.triggers.base, airflow.providers.common.compat.assets",
+        ASSET + "salesforce_topic_asset('/event/Order__e')",
+        {"grpc", "pyarrow", "fastavro", "pyruhvro", "sqlalchemy", "httpx", "pyspark"},
+    ),
+    "the handler of asset URIs": (
+        "",
+        "import airflow_provider_sfstream.assets.sfstream",
+        {"grpc", "pyarrow", "fastavro", "pyruhvro", "sqlalchemy", "httpx", "airflow.triggers.base"},
+    ),
+    "a DAG file that prunes": ("", PRUNE, {"pyarrow", "sqlalchemy", "fsspec", "grpc", "pyspark"}),
+    "a DAG file that refreshes": (
+        "",
+        "import airflow_provider_sfstream.operators.refresh_dirty_records",
+        {"simple_salesforce", "zeep", "pyarrow", "fastavro"},
+    ),
+}
+"""What has been loaded before, what is looked at, and what that must not load."""
+
+MISSING_MESSAGING = """
+from airflow.sdk.exceptions import AirflowOptionalProviderFeatureException
+try:
+    import airflow_provider_sfstream.queues.sfstream
+except AirflowOptionalProviderFeatureException as error:
+    result = str(error)
+"""
+DEFERRABLE = """
+from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
+result = SalesforceEventSensor(task_id="wait", topic="/event/Order__e").deferrable
+"""
+
+Seen = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def seen() -> Seen:
+    """What each piece of code loaded, and its ``result``."""
+    asked: dict[str, tuple[str, str, dict[str, str]]] = {name: (*check[:2], {}) for name, check in LIGHT.items()}
+    provider = "airflow.providers.common.messaging.providers.base_provider"
+    asked["without messaging"] = (f"import sys; sys.modules[{provider!r}] = None", MISSING_MESSAGING, {})
+    for configured in ("True", "False"):
+        asked[f"deferrable {configured}"] = ("", DEFERRABLE, {"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": configured})
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=True,
+    )
+    told: Seen = json.loads(done.stdout.splitlines()[-1])
+    assert told.keys() == asked.keys()
+    return told
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_nothing_that_takes_long_is_loaded(seen: Seen, name: str) -> None:
+    loaded = set(seen[name]["loaded"])
+    assert any(module.startswith("airflow_provider_sfstream") for module in loaded)
+    assert LIGHT[name][2] & loaded == set()
+
+
+def test_without_the_messaging_provider_airflow_is_told_what_to_install(seen: Seen) -> None:
+    assert "airflow-provider-sfstream[messaging]" in (seen["without messaging"]["result"] or "imported")
+
+
+@pytest.mark.parametrize("configured", [True, False])
+def test_the_configuration_decides_whether_a_sensor_defers(seen: Seen, configured: bool) -> None:
+    assert seen[f"deferrable {configured}"]["result"] is configured
