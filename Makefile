@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The tests start hundreds of processes: each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALLED := $(VENV)/.installed
 
 .PHONY: demo up test test-all test-random test-pythons test-iceberg mutants lint format bench proto clean
@@ -16,6 +18,7 @@ test: lint  ## lint, unit and integration tests, and the main job on a real Airf
 	$(BIN)/python -m pytest -n auto -m 'not extended' tests
 
 test-all: lint  ## that and the rest: deployment, browser, database servers, kill -9, random seeds, every example DAG
+	$(BIN)/python -m tests.support.java_archive
 	$(BIN)/python -m pytest -n auto --durations=10 tests
 
 test-random: $(INSTALLED)  ## what `make test` runs, in random order: tests do not lean on each other

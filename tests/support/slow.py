@@ -17,6 +17,20 @@ SLOW: dict[str, str] = {
         "makes an Airflow database and runs a DAG twice"
     ),
     "tests/integration/operators/test_refresh_dirty_records.py::test_by_spark_submit": "spark-submit",
+    "tests/integration/spark/test_refresh_dirty_records.py::"
+    "test_a_new_table_then_dirty_rows": "four Spark jobs over a table of 90 columns, and an org of its own",
+    "tests/integration/spark/test_refresh_dirty_records.py::"
+    "test_what_changes_meanwhile_is_fetched_by_the_next_refresh": (
+        "four Spark jobs over a table of 90 columns, and an org of its own"
+    ),
+    "tests/integration/spark/test_replica_cluster.py::"
+    "test_the_replica_equals_the_org_though_a_worker_died": "starts a Spark cluster, and spark-submit twice",
+    "tests/integration/spark/test_replica_workload.py::"
+    "test_the_replica_equals_the_org": "five Spark jobs over four tables of up to 90 columns, and an org of its own",
+    "tests/integration/spark/test_spark_submit.py::"
+    "test_killed_in_the_middle_of_its_write_and_run_again": "spark-submit, twice, and rows enough to be killed among",
+    "tests/integration/spark/test_spark_submit.py::"
+    "test_the_operator_submits_windows_and_returns_the_metrics": "spark-submit",
     "tests/integration/stores/test_airflow_variables.py::test_two_runs_of_a_dag_move_the_position_in_a_variable": (
         "makes an Airflow database and runs a DAG twice"
     ),

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from scripts.airflow_stack import AirflowStack, running_airflow, wait_for
+from tests.support.java_archive import submit_options
 from tests.support.localorg import LocalOrg
 from tests.support.packages import POSTGRES
 from tests.support.postgres import running_postgres
@@ -87,8 +88,7 @@ def own_airflow(
             **metadata_database,
             "SFSTREAM_LAKE": str(lake),
             "SFSTREAM_TEST_MARKERS": str(tmp_path_factory.mktemp("markers")),
-            # Spark jobs of seconds: Java's second compiler would cost more than it saves.
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "SPARK_SUBMIT_OPTS": submit_options(),
             # The files are there from the start and stay as they are: parsing them anew takes most of a core.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
             # Hourly DAGs tick half an hour from now, so that none does while tests run.

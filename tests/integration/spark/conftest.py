@@ -1,15 +1,29 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from tests.support.spark import SHORT_LIVED, start_session
+from tests.support.java_archive import submit_options
+from tests.support.spark import COMPILED, INTERPRETED, SHORT_LIVED, start_session
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    session = start_session(tmp_path_factory.mktemp("spark"), SHORT_LIVED)
+    with mock.patch.dict(os.environ, SPARK_SUBMIT_OPTS=submit_options()):
+        session = start_session(tmp_path_factory.mktemp("spark"), SHORT_LIVED | INTERPRETED)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def compiled(spark: Any) -> Iterator[None]:
+    """Have Spark generate code and plan adaptively, as it does by itself: for a test of each job and of wide rows."""
+    for name, value in COMPILED.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in INTERPRETED.items():
+        spark.conf.set(name, value)

@@ -44,15 +44,26 @@ def order(number: int, schema_id: str = "one", **fields: Any) -> LandedEvent:
     return LandedEvent(number, schema_id, record | fields)
 
 
-@pytest.fixture(params=["arrow", "spark"])
+@pytest.fixture
 def lake(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
-    return Lake(spark, tmp_path, request.param)
+    return Lake(spark, tmp_path, getattr(request, "param", "arrow"))
+
+
+with_both_writers = pytest.mark.parametrize("lake", ["arrow", "spark"], indirect=True)
+"""For what the writers themselves do."""
+with_either_writer = pytest.mark.parametrize(
+    "lake", ["arrow", pytest.param("spark", marks=pytest.mark.extended)], indirect=True
+)
+"""For what is decided before a writer is called, with rows of a kind that a writer could meet badly. Tests with neither
+mark are about what no writer sees."""
 
 
 def without_place(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k not in ("window_id", "_ordinal")} for row in rows]
 
 
+@with_both_writers
+@pytest.mark.usefixtures("compiled")
 def test_every_event_is_one_typed_row_of_its_date(lake: Lake) -> None:
     events = [order(n, Due__c=milliseconds(datetime(1969, 12, 1, tzinfo=UTC)) if n % 2 else None) for n in range(40)]
     metrics = lake.run(lake.land("20260110T000000Z-a", events, {"one": ORDER}, parts=3))
@@ -89,6 +100,7 @@ def test_fastavro_gives_the_same_rows(lake: Lake) -> None:
     assert metrics.decoders == {"fastavro": 20}
 
 
+@with_either_writer
 def test_running_a_window_again_changes_nothing(lake: Lake) -> None:
     manifest = lake.land("w1", [order(n) for n in range(30)] + [LandedEvent(99, "one", b"\xff")], {"one": ORDER})
     metrics_file = lake.output / "metrics.json"
@@ -101,6 +113,7 @@ def test_running_a_window_again_changes_nothing(lake: Lake) -> None:
     assert json.loads(metrics_file.read_text()) == vars(first)
 
 
+@with_both_writers
 def test_windows_that_overlap_give_each_event_once(lake: Lake) -> None:
     one = lake.land("w1", [*(order(n) for n in range(20)), order(7)], {"one": ORDER})
     two = lake.land("w2", [order(n) for n in range(10, 30)], {"one": ORDER})
@@ -139,6 +152,7 @@ def test_an_empty_window_is_fine(lake: Lake) -> None:
     assert not lake.output.exists()
 
 
+@with_either_writer
 def test_schemas_mix_and_change_and_no_type_is_rewritten(lake: Lake) -> None:
     lake.run(lake.land("w1", [order(n) for n in range(4)], {"one": ORDER}))
     mixed = [order(n, "two", Note__c=f"note {n}") if n % 2 else order(n) for n in range(4, 8)]
@@ -162,6 +176,7 @@ def test_schemas_mix_and_change_and_no_type_is_rewritten(lake: Lake) -> None:
     assert lake.rows()[-1]["Amount__c__string"] == "10 EUR", "a lost registry is made from the files"
 
 
+@with_either_writer
 def test_what_cannot_be_decoded_goes_to_quarantine_and_its_neighbours_do_not(lake: Lake) -> None:
     good = encode(ORDER, order(3).record)
     events = [order(n) for n in range(50)]
@@ -203,6 +218,7 @@ def test_a_quarantine_that_is_no_longer_needed_is_removed(lake: Lake) -> None:
     assert not (lake.output / "_quarantine/window_id=w1").exists()
 
 
+@with_both_writers
 def test_partitions_that_a_window_no_longer_has_are_removed(lake: Lake) -> None:
     manifest = lake.land("w1", [order(n) for n in range(9)], {"one": ORDER})
     lake.run(manifest)
@@ -218,6 +234,7 @@ def test_partitions_that_a_window_no_longer_has_are_removed(lake: Lake) -> None:
     assert not leftovers.exists()
 
 
+@with_either_writer
 def test_an_interval_takes_its_part_of_a_window_and_never_replaces_the_whole(lake: Lake) -> None:
     manifest = lake.land("w1", [order(n) for n in range(9)], {"one": ORDER})
     second_day = {"event_time_from": DAY + timedelta(days=1), "event_time_to": DAY + timedelta(days=2)}
@@ -232,6 +249,7 @@ def test_an_interval_takes_its_part_of_a_window_and_never_replaces_the_whole(lak
     assert lake.rows() == rows
 
 
+@with_either_writer
 def test_one_table_for_each_entity_of_a_channel(lake: Lake) -> None:
     if not ACCOUNT_SCHEMA.exists():
         pytest.skip("the captured change event schemas are not here")

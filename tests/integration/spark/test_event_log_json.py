@@ -36,7 +36,10 @@ def lake(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
     return Lake(spark, tmp_path, getattr(request, "param", "arrow"))
 
 
-with_either_writer = pytest.mark.parametrize("lake", ["arrow", "spark"], indirect=True)
+with_both_writers = pytest.mark.parametrize("lake", ["arrow", "spark"], indirect=True)
+with_either_writer = pytest.mark.parametrize(
+    "lake", ["arrow", pytest.param("spark", marks=pytest.mark.extended)], indirect=True
+)
 
 
 def at(number: int) -> datetime:
@@ -69,7 +72,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
     return [int.from_bytes(row["_replay_id"], "big") for row in rows]
 
 
-@with_either_writer
+@with_both_writers
 def test_either_encoding_gives_the_same_rows_in_one_table_and_one_job(lake: Lake) -> None:
     avro = lake.land(
         "20260110T000000Z-avro", [LandedEvent(n, "one", fields(n, avro=True)) for n in range(30)], {"one": ORDER}
@@ -128,7 +131,7 @@ def test_a_filtered_topic_is_a_stream_of_its_own_in_the_same_table(lake: Lake) -
     assert [n for n, row in zip(numbers(rows), rows, strict=True) if row["_topic"] == PUSH_TOPIC] == list(range(6))
     assert [n for n, row in zip(numbers(rows), rows, strict=True) if row["_topic"] == filtered] == [2, 3, 4, 5]
     assert {row["_schema_id"] for row in rows} == {PUSH_TOPIC}
-    for manifests in ((one,), (two, three), (three,), (one, two, three)):
+    for manifests in ((three,), (one, two, three)):
         lake.run(*manifests)
         assert lake.rows("InvoiceUpdates") == rows
 
@@ -152,7 +155,7 @@ def test_a_field_of_several_types_keeps_them_apart_in_whatever_order_windows_com
         (None, -4.0, None, None),
     ]
     registry = (lake.output / "InvoiceUpdates/_sfstream/columns.json").read_text()
-    for manifests in ((texts, mixed), (mixed,), (texts,)):
+    for manifests in ((texts, mixed), (mixed,)):
         lake.run(*manifests)
         assert lake.rows("InvoiceUpdates") == rows
         assert (lake.output / "InvoiceUpdates/_sfstream/columns.json").read_text() == registry
@@ -272,12 +275,12 @@ def test_a_channel_of_many_small_windows_in_one_job(lake: Lake) -> None:
             PUSH_TOPIC,
             [push_topic_event(n, {"Id": f"a{n}", f"F{n % 3}__c": n}, at(n)) for n in range(hour * 4, hour * 4 + 6)],
         )
-        for hour in range(12)
+        for hour in range(6)
     ]
     metrics = lake.run(*manifests)
-    assert (metrics.rows_in, metrics.rows_written, metrics.duplicates) == (72, 50, 22)
+    assert (metrics.rows_in, metrics.rows_written, metrics.duplicates) == (36, 26, 10)
     rows = lake.rows("InvoiceUpdates")
-    assert numbers(rows) == list(range(50))
-    assert [row[f"F{n % 3}__c"] for n, row in enumerate(rows)] == [float(n) for n in range(50)]
+    assert numbers(rows) == list(range(26))
+    assert [row[f"F{n % 3}__c"] for n, row in enumerate(rows)] == [float(n) for n in range(26)]
     registry = json.loads((lake.output / "InvoiceUpdates/_sfstream/columns.json").read_text())
     assert {column["name"] for column in registry["columns"]} == {"_event_type", "Id", "F0__c", "F1__c", "F2__c"}

@@ -90,6 +90,7 @@ def replica(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield Replica(spark, org, windows, tmp_path / "replica")
 
 
+@pytest.mark.extended
 def test_a_new_table_then_dirty_rows(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
     replica.org.rest("DELETE", f"/sobjects/Account/{replica.ids[5]}")
     replica.apply()

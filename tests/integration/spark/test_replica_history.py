@@ -86,7 +86,7 @@ def expected(versions: list[Row], columns: dict) -> list[Row]:
     return with_numbers(versions, [*VERSION_ENVELOPE, "_is_current", *columns])
 
 
-@pytest.mark.parametrize("deletes", ["soft", "hard"])
+@pytest.mark.parametrize("deletes", ["soft", pytest.param("hard", marks=pytest.mark.extended)])
 def test_the_history_is_what_the_model_says_and_a_second_run_adds_nothing(
     spark: Any, tmp_path: Path, deletes: Deletes
 ) -> None:

@@ -29,6 +29,8 @@ from tests.support.spark import start_session
 
 jars = pytest.importorskip("snowpark_connect_deps_iceberg", reason="make test-iceberg has Iceberg's classes")
 
+pytestmark = pytest.mark.extended
+
 BUCKETS = 8
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 FIRST = {"Name": COLUMNS["Name"], "Place__c": {"struct": {"Latitude": "double"}}}

@@ -28,6 +28,7 @@ from tests.support.replica_model import Row, apply_window
 
 BUCKETS = 4
 RECORDS = [f"001{number:04d}" for number in range(60)]
+OTHER_SEEDS = [(1, "soft"), (3, "soft")]
 FIRST_COLUMNS = dict(list(COLUMNS.items())[:10])
 
 
@@ -80,7 +81,9 @@ class Replica:
         return rows_of(self.files.read("Account", self.live, self.columns))
 
 
-@pytest.mark.parametrize(("seed", "deletes"), [(1, "soft"), (2, "hard"), (3, "soft"), (4, "hard")])
+@pytest.mark.parametrize(
+    ("seed", "deletes"), [(2, "hard"), *(pytest.param(*other, marks=pytest.mark.extended) for other in OTHER_SEEDS)]
+)
 def test_random_windows_give_what_the_model_gives(spark: Any, tmp_path: Path, seed: int, deletes: Deletes) -> None:
     shape = random.Random(seed)
     replica, model, sequence = Replica(spark, tmp_path, deletes), {}, 1
@@ -97,6 +100,7 @@ def test_random_windows_give_what_the_model_gives(spark: Any, tmp_path: Path, se
     assert replica.rows() == model, "running the last window again changed rows"
 
 
+@pytest.mark.usefixtures("compiled")
 def test_every_state_of_a_row_meets_every_change(spark: Any) -> None:
     """Rows that are dirty, deleted, fetched, ahead, behind and missing, as records that share one window."""
     shape = random.Random(7)
@@ -123,6 +127,7 @@ def test_every_state_of_a_row_meets_every_change(spark: Any) -> None:
     pairs.unpersist()
 
 
+@pytest.mark.usefixtures("compiled")
 def test_buckets_without_changes_keep_their_files(spark: Any, tmp_path: Path) -> None:
     shape, replica = random.Random(11), Replica(spark, tmp_path)
     replica.run(random_changes(shape, RECORDS, 200, replica.columns), parts=3)
@@ -162,7 +167,7 @@ def test_a_table_without_files_is_empty_and_no_changes_change_nothing(spark: Any
 def test_a_record_with_very_many_changes_is_folded_among_others(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql import functions as f
 
-    replica, many = Replica(spark, tmp_path, columns={"Name": "string", "Number__c": "long"}), 200_000
+    replica, many = Replica(spark, tmp_path, columns={"Name": "string", "Number__c": "long"}), 60_000
     hot = spark.range(1, many + 1, numPartitions=4).select(
         f.when(f.col("id") % 1_000 == 0, f.format_string("001%06d", "id")).otherwise("001hot").alias("Id"),
         f.col("id").alias("_sequence"),

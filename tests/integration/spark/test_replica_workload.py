@@ -1,6 +1,7 @@
 """Random workloads on an org, made into a replica by the job window after window: the replica equals the org.
 
-``SFSTREAM_REPLICA_SEEDS=50`` runs that many seeds; ``benchmarks/replica_workload.py`` runs them all, with figures.
+A small workload in one run always; ``make test-all`` adds a longer one, whose windows come in any order and again.
+``SFSTREAM_REPLICA_SEEDS=50`` runs that many of those; ``benchmarks/replica_workload.py`` runs them all, with figures.
 """
 
 from __future__ import annotations
@@ -14,11 +15,20 @@ import pytest
 from tests.support.replica_comparison import summary
 from tests.support.replica_seeds import SessionJob, run_seed
 
+SMALL = {"runs": 1, "steps": 80}
+SEEDS = range(int(os.environ.get("SFSTREAM_REPLICA_SEEDS", "1")))
+
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(int(os.environ.get("SFSTREAM_REPLICA_SEEDS", "1"))))
-def test_the_replica_equals_the_org(spark: Any, tmp_path: Path, seed: int) -> None:
-    outcome = run_seed(seed, tmp_path, SessionJob(spark, tmp_path / "replica"))
+@pytest.mark.parametrize(
+    ("seed", "size"),
+    [
+        pytest.param(0, SMALL, id="small"),
+        *(pytest.param(seed, {}, id=str(seed), marks=pytest.mark.extended) for seed in SEEDS),
+    ],
+)
+def test_the_replica_equals_the_org(spark: Any, tmp_path: Path, seed: int, size: dict[str, int]) -> None:
+    outcome = run_seed(seed, tmp_path, SessionJob(spark, tmp_path / "replica"), **size)
     assert not outcome.unexplained, f"before the refresh, in rows not dirty: {summary(outcome.unexplained)}"
     assert not outcome.differences, summary(outcome.differences)
     assert (outcome.dirty_after, outcome.flags_after) == (0, [])

@@ -22,7 +22,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
 from airflow_provider_sfstream.spark.executor_package import write_executor_package
 from tests.support.landing_files import LandedEvent, encode, land_window
-from tests.support.spark import MASTER, SETTINGS, spark_environment
+from tests.support.spark import MASTER, SETTINGS, short_lived_environment
 from tests.support.tasks import context_for, set_connection
 
 APPLICATION = Path(__file__).parents[3] / "airflow_provider_sfstream/spark/event_log.py"
@@ -69,6 +69,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait(30)
 
 
+@pytest.mark.extended
 def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped: list[Any]) -> None:
     manifest = land_window(tmp_path / "landing", "w1", events(400_000), {"one": SCHEMA}, parts=4)
     tables = tmp_path / "tables"
@@ -78,7 +79,7 @@ def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped
             command(APPLICATION, *arguments),
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=spark_environment(),
+            env=short_lived_environment(),
             start_new_session=True,
         )
         stopped.append(process)
@@ -98,7 +99,7 @@ def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped
     again_command = command(elsewhere / APPLICATION.name, *arguments)
     again_command[1:1] = ["--py-files", str(write_executor_package(elsewhere))]
     again = subprocess.run(
-        again_command, capture_output=True, text=True, env=spark_environment(), timeout=240, check=False
+        again_command, capture_output=True, text=True, env=short_lived_environment(), timeout=240, check=False
     )
     assert again.returncode == 0, again.stderr[-4000:]
     metrics = json.loads(again.stdout.strip().splitlines()[-1].removeprefix("event_log metrics: "))
@@ -114,7 +115,8 @@ def operator(tmp_path: Path, windows: Any, **arguments: Any) -> SparkSubmitRepla
 
 def test_the_operator_submits_windows_and_returns_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    for name, value in short_lived_environment().items():
+        monkeypatch.setenv(name, value)
     manifest = land_window(tmp_path / "landing", "w1", events(30), {"one": SCHEMA})
     empty = {"manifest_url": (tmp_path / "never-read.json").as_uri(), "event_count": 0}
     windows = [{"manifest_url": manifest, "event_count": 30, "window_id": "w1"}, empty, None]

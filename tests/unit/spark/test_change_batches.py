@@ -131,10 +131,10 @@ def schemas_to_try() -> list[Any]:
 @pytest.mark.parametrize("schema", schemas_to_try())
 @pytest.mark.parametrize("decoder", ["auto", "fastavro"])
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=3)
 def test_a_batch_gives_what_its_events_give_one_by_one(schema: Record, decoder: str, seed: int) -> None:
     shape = random.Random(seed)
-    payloads = encode_events(schema, [random_event(schema, shape) for _ in range(shape.randrange(120))])
+    payloads = encode_events(schema, [random_event(schema, shape) for _ in range(shape.randrange(20, 120))])
     rows = [("a", shape.randrange(3), ordinal, payload) for ordinal, payload in enumerate(payloads)]
     found, counted = changes_of(plan_of({"a": schema}, decoder), rows)
     expected = expected_changes(schema, [(p, FIRST[window] + at, replay_id(window, at)) for _, window, at, p in rows])
@@ -145,7 +145,7 @@ def test_a_batch_gives_what_its_events_give_one_by_one(schema: Record, decoder: 
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=2)
 def test_events_of_several_schemas_in_one_batch(seed: int) -> None:
     shape = random.Random(seed)
     other = copy.deepcopy(SCHEMA)  # the type of a field changed: it has a column of its own

@@ -60,7 +60,7 @@ def refresh(table: dict[str, Row], shape: random.Random, columns: dict, sequence
 
 
 @given(seed=st.integers(0, 2**32), columns=st.sampled_from((COLUMNS, FEW)), hard=st.booleans(), cuts=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=15)
 def test_a_window_ends_the_versions_that_the_model_ends(
     seed: int, columns: dict, hard: bool, cuts: st.DataObject
 ) -> None:
@@ -108,7 +108,7 @@ def run(changes: list[Row], shape: random.Random, cuts: int, *, hard: bool) -> l
 
 
 @given(seed=st.integers(0, 2**32), hard=st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=6)
 def test_windows_cut_anywhere_give_the_history_of_one(seed: int, hard: bool) -> None:
     shape = random.Random(seed)
     changes = lives(shape, ["0010", "0011", "0012"], 40, FEW)
@@ -116,7 +116,7 @@ def test_windows_cut_anywhere_give_the_history_of_one(seed: int, hard: bool) -> 
 
 
 @given(seed=st.integers(0, 2**32), hard=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=12)
 def test_at_any_time_the_history_shows_the_table_as_it_was(seed: int, hard: bool) -> None:
     shape = random.Random(seed)
     changes = lives(shape, ["0010", "0011", "0012"], 30, FEW)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.spark.avro_columns import members_of
@@ -119,6 +119,7 @@ def row(decoded: DecodedEvents, schema: dict[str, Any] = SCHEMA) -> dict[str, An
 
 
 @given(st.lists(EVENTS, min_size=1, max_size=3), st.booleans())
+@settings(max_examples=30)
 def test_the_same_events_give_the_same_columns_in_either_encoding(events: list[dict[str, Any]], sparse: bool) -> None:
     absent = {"Parent": None, "Raw": None, "Opens": None}
     avro = [encode(SCHEMA, {key: avro_value(value) for key, value in e.items()} | absent) for e in events]

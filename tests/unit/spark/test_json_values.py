@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.spark.json_values import as_double, json_text, parse, parse_object
@@ -28,6 +28,7 @@ def test_every_value_is_read_as_it_was_written_and_written_as_it_was_read(value:
 
 
 @given(NUMBERS)
+@settings(max_examples=50)
 def test_no_number_loses_a_digit(text: str) -> None:
     value = parse(text.encode())
     if isinstance(value, float):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.spark.field_survey import FOUND, found_fields
@@ -173,6 +173,7 @@ def test_each_field_is_found_once_and_a_missing_time_too() -> None:
 
 
 @given(st.lists(st.dictionaries(NAMES, VALUES, max_size=4), min_size=1, max_size=3))
+@settings(max_examples=40)
 def test_every_value_can_be_had_back(sobjects: list[dict[str, Any]]) -> None:
     payloads = [push_topic(sobject) for sobject in sobjects]
     found, bad = rows("push_topic", payloads)
