@@ -24,7 +24,7 @@ def modules(cell: str) -> Iterator[Path]:
         yield from sorted(path.glob("test_*.py")) if path.is_dir() else [path]
 
 
-def tests_of_every_run(module: Path) -> set[str]:
+def run_every_time(module: Path) -> set[str]:
     """Return the tests of a module that are not left to ``make test-all``."""
     body = ast.parse(module.read_text()).body
     if any(re.match("pytestmark = .*extended", ast.unparse(one)) for one in body):
@@ -45,4 +45,4 @@ def test_every_promise_was_read() -> None:
 
 @pytest.mark.parametrize("promise", PROMISES)
 def test_make_test_tries_a_promise(promise: str) -> None:
-    assert any(map(tests_of_every_run, modules(PROMISES[promise])))
+    assert any(map(run_every_time, modules(PROMISES[promise])))
