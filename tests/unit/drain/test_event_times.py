@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from airflow_provider_sfstream.drain.event_times import EventTimeBounds, TimeReaders
+from airflow_provider_sfstream.drain.event_times import EventTimeBounds, StreamEventTimes, TimeReaders
 from tests.support.scripted_source import SCHEMA, avro_payload
 
 TIMELESS = json.dumps({"type": "record", "name": "Other__e", "fields": [{"name": "Text__c", "type": "string"}]})
@@ -25,6 +25,13 @@ def test_bounds_span_batches_and_schemas_and_leave_out_what_tells_no_time() -> N
     bounds.settle()
     bounds.settle()
     assert (bounds.first, bounds.last) == (10, 70)
+
+
+def test_each_event_is_read_by_its_own_schema() -> None:
+    times = StreamEventTimes(TimeReaders("avro", {"timed": SCHEMA, "also": SCHEMA, "none": TIMELESS}.__getitem__))
+    ids, payloads = ["timed", "none", "also", "timed"], [avro_payload(50), b"\x02c", avro_payload(20), avro_payload(7)]
+    assert times(ids, payloads) == [50, None, 20, 7]
+    assert times(["none", "none"], [b"\x02a", b"\x02b"]) == [None, None]
 
 
 def test_a_damaged_payload_does_not_hide_its_neighbours() -> None:

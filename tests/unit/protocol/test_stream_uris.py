@@ -180,6 +180,10 @@ def test_values_that_cannot_be_used_are_named(arguments: dict[str, object], name
         replace(StreamUri("salesforce_default", "/event/Order__e"), **arguments)  # type: ignore[arg-type]
 
 
+def test_a_name_of_255_characters_is_not_too_long() -> None:
+    assert StreamUri("salesforce_default", "/event/Order__e", "s" * 255).subscription == "s" * 255
+
+
 def test_a_landed_stream_is_not_watched() -> None:
     with pytest.raises(ConfigurationError, match="is not watched"):
         StreamUri.parse(f"{ORDERS}?subscription=on_event").watch_arguments()
