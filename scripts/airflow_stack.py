@@ -244,11 +244,17 @@ class AirflowStack:
 
     def unpause(self, dag_id: str) -> None:
         """Let the scheduler run the DAG."""
-        self.api("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
+        self._set_paused(dag_id, False)
 
     def pause(self, dag_id: str) -> None:
         """Keep the scheduler from starting runs of the DAG."""
-        self.api("PATCH", f"/dags/{dag_id}", json={"is_paused": True})
+        self._set_paused(dag_id, True)
+
+    def _set_paused(self, dag_id: str, paused: bool) -> None:
+        """Pause or unpause a DAG, and have its file parsed: that is when the watchers of its assets begin or end."""
+        dag = self.api("PATCH", f"/dags/{dag_id}", json={"is_paused": paused})
+        with suppress(RuntimeError):  # it was asked for already
+            self.api("PUT", f"/parseDagFile/{dag['file_token']}")
 
     def run_ids(self, dag_id: str) -> list[str]:
         """Return the run ids of the DAG, oldest first."""

@@ -54,7 +54,7 @@ def table_rows(lake: Path) -> list[bytes]:
     return sorted(table["_replay_id"].to_pylist())
 
 
-@pytest.mark.timeout(600)  # four Spark jobs, one after the other
+@pytest.mark.timeout(900)  # three Spark jobs, one after the other
 def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, lake: Path, tmp_path: Path) -> None:
     need(BROWSER)
     topic = PastTopic(airflow, past_org, "Table__e")
@@ -88,7 +88,3 @@ def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, l
     happened = sorted(topic.happened(first, last + HOUR) + topic.happened(topic.hour(1), topic.hour(0)))
     assert table_rows(lake) == happened
     assert live_position(airflow, topic.stream("table")) == position
-
-    again = airflow.wait_for_backfill(airflow.backfill(DAG_ID, last, last, reprocess_behavior="completed"))
-    assert [run["state"] for run in again.values()] == ["success"]
-    assert table_rows(lake) == happened
