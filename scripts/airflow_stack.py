@@ -269,7 +269,7 @@ class AirflowStack:
         """Start a manual run and return its run id."""
         return str(self.api("POST", f"/dags/{dag_id}/dagRuns", json={"logical_date": None, **body})["dag_run_id"])
 
-    def wait_for_run(self, dag_id: str, run_id: str, seconds: float = 180) -> str:
+    def wait_for_run(self, dag_id: str, run_id: str, seconds: float = 600) -> str:
         """Return the end state of a run: ``success`` or ``failed``."""
 
         def ended() -> str | None:
@@ -302,7 +302,7 @@ class AirflowStack:
         )["dag_runs"]
         return {datetime.fromisoformat(run["logical_date"]): run for run in runs}
 
-    def wait_for_backfill(self, backfill_id: int, seconds: float = 180) -> dict[datetime, dict[str, Any]]:
+    def wait_for_backfill(self, backfill_id: int, seconds: float = 600) -> dict[datetime, dict[str, Any]]:
         """Wait until all runs of a backfill have ended and return them as :meth:`backfill_runs` does.
 
         The DAG may be backfilled again then: the scheduler would say so within 30 seconds; the UI's stop button,

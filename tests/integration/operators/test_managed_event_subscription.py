@@ -210,6 +210,7 @@ def test_cleared_tasks_change_nothing(org: LocalOrg, name: str) -> None:
 
 def test_one_that_exists_with_other_settings_fails_the_task(org: LocalOrg, name: str) -> None:
     run(create(name))
+    wait_until(lambda: shown(org, name)["slot"] == "free", what="the end of the look whether it is visible")
     before = shown(org, name)
     for changes, difference in (
         ({"topic": OTHER_TOPIC}, "topic_name is '/event/Order__e', not '/event/Invoice__e'"),
