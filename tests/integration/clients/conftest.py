@@ -20,7 +20,7 @@ from tests.support.localorg import LocalOrg
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
     with LocalOrg.running(tmp_path_factory.mktemp("org")) as org:
         yield org
