@@ -79,8 +79,13 @@ async def _reset_connection(context: Any) -> NoReturn:
 def _close_socket(host: str, port: int) -> bool:
     for entry in Path("/dev/fd").iterdir():
         try:
-            candidate = socket.socket(fileno=os.dup(int(entry.name)))
-        except OSError:  # not a socket, or gone meanwhile
+            descriptor = os.dup(int(entry.name))
+        except OSError:  # gone meanwhile
+            continue
+        try:
+            candidate = socket.socket(fileno=descriptor)
+        except OSError:  # not a socket
+            os.close(descriptor)
             continue
         with candidate:
             try:

@@ -166,7 +166,7 @@ class TestSilence:
             least, most = (len(got) + ahead for ahead in source.read_ahead)
             await until(lambda: source.delivered(topic)[0] >= least, "reading ahead")
             await read(source, topic, count=1_000)  # another reads everything: there was time to read more
-            assert source.delivered(topic)[0] <= most
+            assert min(source.delivered(topic)) <= most  # the other one may still be there
             while len(got) < 1_000:
                 got += (await next_events(stream)).replay_ids
         assert got == source.replay_ids(topic)

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import grpc
+import psutil
 import pytest
 
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
@@ -81,6 +82,21 @@ def test_transport_errors_come_without_trailers(org: LocalOrg, topic: str) -> No
     error = Subscriber(org).fetch(1, topic).error()
     assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, message)
     assert not error.trailing_metadata()
+
+
+def test_connections_that_are_reset_leave_no_file_descriptor(org: LocalOrg, topic: str) -> None:
+    def reset() -> None:
+        subscriber = Subscriber(org).fetch(100, topic)
+        wait_until(lambda: any(stream["topic"] == topic for stream in org.streams()))
+        org.fault("drop_now", topic=topic, how="reset")
+        assert subscriber.error().code() == grpc.StatusCode.UNAVAILABLE
+
+    process = psutil.Process(org.pid)
+    reset()
+    before = process.num_fds()
+    for _ in range(3):
+        reset()
+    wait_until(lambda: process.num_fds() <= before + 5, what="as many file descriptors as before")
 
 
 def test_reset_closes_the_connection_of_tls_clients_too(org: LocalOrg, topic: str) -> None:
