@@ -50,7 +50,7 @@ def metadata_database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]
 
 
 @pytest.fixture(scope="session")
-def airflow(
+def session_airflow(
     request: pytest.FixtureRequest,
     system_org: LocalOrg,
     lake: Path,
@@ -70,6 +70,14 @@ def airflow(
         stack.add_connection("spark_default", conn_type="spark", host="local[2]")
         stack.add_connection("sfstream_replay_store", conn_type="sqlite", host=str(replays))
         yield stack
+
+
+@pytest.fixture(scope="module")
+def airflow(session_airflow: AirflowStack) -> Iterator[AirflowStack]:
+    """The Airflow of the session. A module's DAGs are paused when it is over: none takes the slots that others need."""
+    yield session_airflow
+    for dag in session_airflow.api("GET", "/dags", params={"paused": False, "limit": 1000})["dags"]:
+        session_airflow.pause(dag["dag_id"])
 
 
 def own_airflow(
@@ -139,9 +147,9 @@ def forget_runs(stack: AirflowStack) -> None:
 
 
 @pytest.fixture(scope="session")
-def past_org(airflow: AirflowStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+def past_org(session_airflow: AirflowStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
     """An org that only backfills call; its connection names it, so that no login is needed to know it."""
     with LocalOrg.running(tmp_path_factory.mktemp("past_org")) as org:
         org.knobs(keepalive_seconds=2)  # a drain that begins at "latest" waits for the first
-        airflow.add_connection("salesforce_backfill", **org.airflow_connection(organization_id=org.org_id))
+        session_airflow.add_connection("salesforce_backfill", **org.airflow_connection(organization_id=org.org_id))
         yield org

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_sfstream.protocol.streams import Stream
 from scripts.airflow_stack import AirflowStack, wait_for
-from tests.support.backfills import live_position
+from tests.support.backfills import last_tick, live_position
 from tests.support.landed import replay_ids_of
 from tests.support.localorg import LocalOrg
 
@@ -21,9 +21,9 @@ EXAMPLE, PARTITION = "hourly.example", "hourly.partition"
 
 
 @pytest.fixture(scope="module")
-def this_hour(system_org: LocalOrg) -> datetime:
+def this_hour(airflow: AirflowStack, system_org: LocalOrg) -> datetime:
     """The hour under way, on whose three hours before three events each were published."""
-    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    hour = last_tick(airflow)
     times = [hour - ago * HOUR + timedelta(minutes=minute) for ago in (3, 2, 1) for minute in (0, 20, 59)]
     system_org.define("Hourly__e", Number__c="double")
     system_org.publish(TOPIC, [{"Number__c": 1.0, "CreatedDate": time.isoformat()} for time in times])
@@ -46,23 +46,20 @@ def test_the_example_gives_the_last_hour_and_a_backfill_an_older_one(
 ) -> None:
     airflow.wait_for_dag(EXAMPLE)
     airflow.unpause(EXAMPLE)
-    try:
-        run_id = wait_for(lambda: airflow.run_ids(EXAMPLE), 180, "the scheduled run")[0]
-        assert airflow.wait_for_run(EXAMPLE, run_id) == "success", airflow.task_log(EXAMPLE, run_id, "drain")
-        last = happened(system_org, this_hour - HOUR)
-        assert table(lake) == last
-        position = live_position(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "hourly"))
-        assert position is not None
+    run_id = wait_for(lambda: airflow.run_ids(EXAMPLE), 180, "the scheduled run")[0]
+    assert airflow.wait_for_run(EXAMPLE, run_id) == "success", airflow.task_log(EXAMPLE, run_id, "drain")
+    last = happened(system_org, this_hour - HOUR)
+    assert table(lake) == last
+    position = live_position(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "hourly"))
+    assert position is not None
 
-        begin = this_hour - 3 * HOUR
-        backfill = airflow.backfill(EXAMPLE, begin, begin, dag_run_conf={"on_expired": "partial"})
-        (run,) = airflow.wait_for_backfill(backfill).values()
-        assert run["state"] == "success", airflow.task_log(EXAMPLE, run["dag_run_id"], "drain")
-        assert run["conf"] == {"on_expired": "partial"}
-        assert table(lake) == sorted(happened(system_org, begin) + last)
-        assert live_position(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "hourly")) == position
-    finally:
-        airflow.pause(EXAMPLE)
+    begin = this_hour - 3 * HOUR
+    backfill = airflow.backfill(EXAMPLE, begin, begin, dag_run_conf={"on_expired": "partial"})
+    (run,) = airflow.wait_for_backfill(backfill).values()
+    assert run["state"] == "success", airflow.task_log(EXAMPLE, run["dag_run_id"], "drain")
+    assert run["conf"] == {"on_expired": "partial"}
+    assert table(lake) == sorted(happened(system_org, begin) + last)
+    assert live_position(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "hourly")) == position
 
 
 def test_a_partition_is_the_hour_that_its_date_begins(
@@ -72,17 +69,14 @@ def test_a_partition_is_the_hour_that_its_date_begins(
     stream = Stream(system_org.org_id, "pubsub", TOPIC, "partition")
     airflow.wait_for_dag(PARTITION)
     airflow.unpause(PARTITION)
-    try:
-        scheduled = wait_for(lambda: airflow.run_ids(PARTITION), 180, "the scheduled run")[0]
-        assert airflow.wait_for_run(PARTITION, scheduled) == "success", airflow.task_log(PARTITION, scheduled, "drain")
-        position = live_position(airflow, stream)
-        airflow.backfill(PARTITION, begin, begin)
-        runs = wait_for(lambda: [each for each in airflow.run_ids(PARTITION) if "backfill" in each], 180, "the run")
-        assert len(runs) == 1
-        assert airflow.wait_for_run(PARTITION, runs[0]) == "success", airflow.task_log(PARTITION, runs[0], "drain")
-        result = airflow.xcom(PARTITION, runs[0], "drain")
-    finally:
-        airflow.pause(PARTITION)
+    scheduled = wait_for(lambda: airflow.run_ids(PARTITION), 180, "the scheduled run")[0]
+    assert airflow.wait_for_run(PARTITION, scheduled) == "success", airflow.task_log(PARTITION, scheduled, "drain")
+    position = live_position(airflow, stream)
+    airflow.backfill(PARTITION, begin, begin)
+    runs = wait_for(lambda: [each for each in airflow.run_ids(PARTITION) if "backfill" in each], 180, "the run")
+    assert len(runs) == 1
+    assert airflow.wait_for_run(PARTITION, runs[0]) == "success", airflow.task_log(PARTITION, runs[0], "drain")
+    result = airflow.xcom(PARTITION, runs[0], "drain")
     assert datetime.fromisoformat(result["event_time_from"]) == begin
     assert datetime.fromisoformat(result["event_time_to"]) == begin + HOUR
     given = {replay_id for window in result["windows"] for replay_id in replay_ids_of(window["manifest_url"])}

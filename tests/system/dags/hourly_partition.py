@@ -11,7 +11,7 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 
 with DAG(
     "hourly.partition",
-    schedule=CronPartitionTimetable("0 * * * *", timezone="UTC", run_offset=-1),
+    schedule=CronPartitionTimetable(f"{os.environ['SFSTREAM_TEST_MINUTE']} * * * *", timezone="UTC", run_offset=-1),
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
 ):
