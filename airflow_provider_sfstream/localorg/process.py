@@ -48,7 +48,13 @@ class LocalOrg:
         self._process: subprocess.Popen[bytes] | None = None
         self._channels: list[grpc.Channel] = []
         self._rest_token: str | None = None
-        self._client: httpx.Client | None = None
+        # Making a client takes longer than most calls. It keeps no connection: the org may have been killed meanwhile.
+        self._client = httpx.Client(
+            timeout=120,
+            trust_env=False,
+            verify=False,  # noqa: S501 (plain HTTP)
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
 
     @classmethod
     @contextmanager
@@ -100,7 +106,7 @@ class LocalOrg:
         for channel in self._channels:
             channel.close()
         self._channels.clear()
-        self._disconnect()
+        self._client.close()
         if self._process is not None:
             self._end(signal.SIGTERM)
 
@@ -295,8 +301,6 @@ class LocalOrg:
 
     def _call(self, method: str, url: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]) -> Any:
         json_body = None if body is None else dict(body)
-        if self._client is None:  # kept, because making one takes longer than most calls
-            self._client = httpx.Client(timeout=120, trust_env=False, verify=False)  # noqa: S501 (plain HTTP)
         try:
             response = self._client.request(method, url, json=json_body, headers=dict(headers))
         except httpx.TransportError as error:
@@ -323,14 +327,8 @@ class LocalOrg:
             raise RuntimeError("the local org is not running")
         return self._process
 
-    def _disconnect(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
-
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._running(), None
-        self._disconnect()
         if process.poll() is None:
             os.kill(process.pid, number)
         try:

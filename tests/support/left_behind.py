@@ -27,7 +27,6 @@ def connections(*ports: int) -> int:
 
 def client_connections(org: LocalOrg) -> int:
     """Return how many TCP connections the clients under test have to the org."""
-    org._disconnect()  # the tests' own, which are kept between calls
     return connections(org.http_port, org.https_port, org.grpc_port, org.grpc_tls_port)
 
 
