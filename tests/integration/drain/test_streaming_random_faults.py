@@ -29,4 +29,4 @@ def test_what_landed_is_what_the_org_published(org: LocalOrg, tmp_path: Path, se
     assert outcome.lost == 0, outcome
     assert outcome.duplicates == 0, outcome
     assert outcome.rows_equal, outcome
-    assert outcome.reconnects + outcome.failed_drains >= 1, f"too little went wrong to tell: {outcome}"
+    assert outcome.reconnects + outcome.failed_drains >= 5, f"too little went wrong to tell: {outcome}"
