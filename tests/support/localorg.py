@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_sfstream.localorg.process import AdminError, LocalOrg
 
-__all__ = ["AdminError", "LocalOrg", "org", "wait_until"]
+__all__ = ["AdminError", "LocalOrg", "org", "put_back", "wait_until"]
 
 
 def wait_until(condition: Callable[[], Any], *, seconds: float = 20.0, what: str = "the condition") -> Any:
@@ -21,6 +21,15 @@ def wait_until(condition: Callable[[], Any], *, seconds: float = 20.0, what: str
         assert time.monotonic() < deadline, f"{what} did not come true within {seconds} s"
         time.sleep(0.02)
     return value
+
+
+def put_back(org: LocalOrg) -> None:
+    """End all that a test may have done to an org which others use after it; its topics and events stay."""
+    org.clear_faults()
+    org.reset_knobs()
+    org.admin("POST", "/oauth", {"fail_next": 0, "fail_error": None, "empty_next": 0, "login_host": False})
+    for managed in org.managed_subscriptions().values():  # an org can have 200
+        org.rest("DELETE", f"/tooling/sobjects/ManagedEventSubscription/{managed['id']}")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_sfstream.localorg.process import LocalOrg
+from tests.support.localorg import LocalOrg, put_back
 
 _numbers = itertools.count(1)
 
@@ -31,9 +31,7 @@ class SharedOrg(LocalOrg):
         """Put back what a test may have changed."""
         if self._process is None:
             self.start()
-        self.clear_faults()
-        self.reset_knobs()
-        self.admin("POST", "/oauth", {"fail_next": 0, "fail_error": None, "empty_next": 0, "login_host": False})
+        put_back(self)
 
     @property
     def logins(self) -> int:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tests.support.event_sources import EVENT_SOURCES, EventSourceAdapter
 from tests.support.left_behind import watched
-from tests.support.localorg import LocalOrg
+from tests.support.localorg import LocalOrg, put_back
 
 _numbers = itertools.count()
 
@@ -30,11 +30,7 @@ def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
     running_org.admin("DELETE", "/requests")  # tests look at the whole log, many times
     yield running_org
-    running_org.clear_faults()
-    running_org.reset_knobs()
-    running_org.admin("POST", "/oauth", {"fail_next": 0, "fail_error": None, "empty_next": 0, "login_host": False})
-    for managed in running_org.managed_subscriptions().values():  # an org can have 200
-        running_org.rest("DELETE", f"/tooling/sobjects/ManagedEventSubscription/{managed['id']}")
+    put_back(running_org)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from tests.support.clients import streaming_client
 from tests.support.cometd_log import count, sessions
-from tests.support.localorg import LocalOrg, wait_until
+from tests.support.localorg import LocalOrg, put_back, wait_until
 
 EVENTS = 600
 IDLE = 0.4
@@ -43,8 +43,7 @@ def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 @pytest.fixture
 def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
     yield running_org
-    running_org.clear_faults()
-    running_org.reset_knobs()
+    put_back(running_org)
 
 
 @pytest.fixture

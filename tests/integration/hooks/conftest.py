@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.event_hooks import EventHook
-from tests.support.localorg import LocalOrg
+from tests.support.localorg import LocalOrg, put_back
 
 
 @pytest.fixture(scope="session")
@@ -27,11 +27,7 @@ def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
     running_org.admin("DELETE", "/requests")  # tests look at the whole log, many times
     yield running_org
-    running_org.clear_faults()
-    running_org.reset_knobs()
-    running_org.admin("POST", "/oauth", {"fail_next": 0, "fail_error": None, "login_host": False})
-    for managed in running_org.managed_subscriptions().values():  # an org can have 200
-        running_org.rest("DELETE", f"/tooling/sobjects/ManagedEventSubscription/{managed['id']}")
+    put_back(running_org)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.localorg import LocalOrg
+from tests.support.localorg import LocalOrg, put_back
 
 
 @pytest.fixture(scope="session")
@@ -17,8 +17,7 @@ def shared_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 def org(shared_org: LocalOrg) -> Iterator[LocalOrg]:
     """One org for many tests, each with topics of its own; knobs and faults are put back afterwards."""
     yield shared_org
-    shared_org.clear_faults()
-    shared_org.reset_knobs()
+    put_back(shared_org)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from airflow_provider_sfstream.watch.wake_ups import first_wake_up, wake_ups
 from tests.support.clients import async_pubsub_client
-from tests.support.localorg import LocalOrg, wait_until
+from tests.support.localorg import LocalOrg, put_back, wait_until
 
 SECONDS = 60.0
 """After which a test has waited in vain."""
@@ -43,9 +43,7 @@ def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
     running_org.knobs(keepalive_seconds=0.2)
     yield running_org
-    running_org.clear_faults()
-    running_org.reset_knobs()
-    running_org.admin("POST", "/oauth", {"fail_next": 0, "fail_error": None})
+    put_back(running_org)
 
 
 @pytest.fixture
