@@ -31,6 +31,7 @@ class Event:
     replay_id: bytes
     payload: bytes
     time: int | None = None
+    schema_id: str = SCHEMA_ID
 
 
 def replay_id(number: int) -> bytes:
@@ -174,7 +175,7 @@ class ScriptedSource:
         return EventBatch(
             replay_ids=[event.replay_id for event in part],
             event_ids=[None] * len(part),
-            schema_ids=[SCHEMA_ID] * len(part),
+            schema_ids=[event.schema_id for event in part],
             payloads=[event.payload for event in part],
             latest_replay_id=latest,
             pending=pending,
@@ -182,7 +183,7 @@ class ScriptedSource:
         )
 
     def schema(self, schema_id: str) -> str:
-        assert schema_id == SCHEMA_ID
+        assert schema_id in {SCHEMA_ID, *(event.schema_id for event in self.stream)}
         return SCHEMA
 
     def renew_session(self) -> None:

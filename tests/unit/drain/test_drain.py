@@ -496,3 +496,23 @@ def test_progress_is_told_every_ten_seconds_with_rate_and_lag():
     assert {report.events_per_second for report in reports} == {40.0}
     assert {report.lag for report in reports} == {timedelta(seconds=90)}
     assert str(reports[0]) == "400 events, 40 events/s, 90 s behind now"
+
+
+def test_the_lag_is_read_from_the_last_event_by_its_own_schema():
+    changed = [Event(replay_id(1), b"1", 1, "before"), Event(replay_id(2), b"2", 2, "after")]
+    read = []
+
+    def event_times(schema_ids, payloads):
+        read.append((list(schema_ids), list(payloads)))
+        return [0 for _ in payloads]
+
+    source = ScriptedSource(changed)
+
+    class Slow(ListSink):
+        def append(self, batch):
+            source.time.seconds += 11
+            super().append(batch)
+
+    run(source, sink=Slow(), event_times=event_times, progress=lambda report: None)
+    assert (["after"], [b"2"]) in read
+    assert (["before"], [b"2"]) not in read
