@@ -164,12 +164,19 @@ class AirflowStack:
         process.wait()
 
     def task_processes(self) -> list[str]:
-        """Return the command lines of the processes in which tasks run now: the children of the executor's workers."""
-        tasks = []
+        """Return the command lines of the processes that have to do with tasks now.
+
+        They are the busy ones among the executor's workers, and what these started. A worker tells the scheduler that a
+        task has ended or deferred up to five seconds after the task's own process: a task that goes on before that is
+        tried again (Airflow 3.3.2).
+        """
+        tasks: list[str] = []
         for worker in psutil.Process(self.pids["scheduler"]).children():
             with suppress(psutil.NoSuchProcess):
-                if "LocalExecutor" in " ".join(worker.cmdline()):
-                    tasks += [" ".join(task.cmdline()).strip() for task in worker.children(recursive=True)]
+                title = " ".join(worker.cmdline()).strip()
+                if "LocalExecutor" in title:
+                    busy = [] if title.endswith("<idle>") else [title]
+                    tasks += busy + [" ".join(task.cmdline()).strip() for task in worker.children(recursive=True)]
         return tasks
 
     def stop(self) -> None:
