@@ -20,7 +20,7 @@ from airflow_provider_sfstream.spark.replica_merge import Deletes
 from airflow_provider_sfstream.spark.replica_reader import read_replica
 from tests.support.localorg import LocalOrg
 from tests.support.replica_seeds import BUCKETS, connection_to
-from tests.support.spark import SETTINGS, SHORT_LIVED, spark_environment
+from tests.support.spark import SETTINGS, SHORT_LIVED, short_lived_environment
 from tests.support.standalone_cluster import Cluster, DriverPage
 from tests.support.tasks import context_for
 
@@ -86,7 +86,7 @@ class ClusterJob:
     def _connection(self) -> Iterator[None]:
         master = urlsplit(self._cluster.master)
         fields = {"conn_type": "spark", "host": f"spark://{master.hostname}", "port": master.port}
-        environment = spark_environment() | {f"AIRFLOW_CONN_{_SPARK.upper()}": json.dumps(fields)}
+        environment = short_lived_environment() | {f"AIRFLOW_CONN_{_SPARK.upper()}": json.dumps(fields)}
         with mock.patch.dict(os.environ, environment):
             yield
 

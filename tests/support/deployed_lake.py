@@ -14,9 +14,6 @@ spark.hadoop.fs.s3a.impl                                   org.apache.hadoop.fs.
 spark.hadoop.fs.viewfs.mounttable.lake.link./salesforce    file://{mount}/lake/salesforce
 spark.hadoop.fs.file.impl                                  org.apache.hadoop.fs.RawLocalFileSystem
 spark.hadoop.fs.AbstractFileSystem.file.impl               org.apache.hadoop.fs.local.RawLocalFs
-# What a test does is too short for compiling to pay.
-spark.sql.codegen.wholeStage                               false
-spark.sql.codegen.factoryMode                              NO_CODEGEN
 """
 
 

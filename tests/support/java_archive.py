@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,15 +35,16 @@ def archive() -> Path:
     return Path(sys.prefix) / f"spark-{version('pyspark')}-{java.parent.parent.name}.jsa"
 
 
-def submit_options() -> str:
-    """Return ``SPARK_SUBMIT_OPTS`` for a Spark that is started in a test.
+def submit_options(settings: Mapping[str, str]) -> str:
+    """Return ``SPARK_SUBMIT_OPTS`` for a Spark that is started in a test, with these settings by default.
 
     Not ``JAVA_TOOL_OPTIONS``: the small Java that finds Spark's command line, and prints it, would have them too.
     """
-    if not archive().exists():
-        return SHORT
-    # Of an archive that does not fit, Java says so on standard output, and goes on without it.
-    return f"{SHORT} -XX:SharedArchiveFile={archive()} -Xlog:disable"
+    options = [SHORT, *(f"-D{name}={value}" for name, value in settings.items())]
+    if archive().exists():
+        # Of an archive that does not fit, Java says so on standard output, and goes on without it.
+        options += [f"-XX:SharedArchiveFile={archive()}", "-Xlog:disable"]
+    return " ".join(options)
 
 
 def write_archive() -> None:

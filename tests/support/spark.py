@@ -52,7 +52,7 @@ def spark_environment() -> dict[str, str]:
 
 def short_lived_environment() -> dict[str, str]:
     """Return that environment for ``spark-submit`` in a test: its Java starts sooner and compiles less."""
-    return spark_environment() | {"SPARK_SUBMIT_OPTS": submit_options()}
+    return spark_environment() | {"SPARK_SUBMIT_OPTS": submit_options(INTERPRETED)}
 
 
 def start_session(folder: Path, settings: Mapping[str, str] | None = None) -> Any:

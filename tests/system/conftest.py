@@ -16,6 +16,7 @@ from tests.support.java_archive import submit_options
 from tests.support.localorg import LocalOrg
 from tests.support.packages import POSTGRES
 from tests.support.postgres import running_postgres
+from tests.support.spark import INTERPRETED
 
 ROOT = Path(__file__).resolve().parents[2]
 UP = ROOT / ".up"
@@ -100,7 +101,7 @@ def own_airflow(
             **metadata_database,
             "SFSTREAM_LAKE": str(lake),
             "SFSTREAM_TEST_MARKERS": str(tmp_path_factory.mktemp("markers")),
-            "SPARK_SUBMIT_OPTS": submit_options(),
+            "SPARK_SUBMIT_OPTS": submit_options(INTERPRETED),
             # The files are there from the start and stay as they are: parsing them anew takes most of a core.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
             # Hourly DAGs ticked a quarter of an hour ago, more than their grace, and do again when the tests are over.

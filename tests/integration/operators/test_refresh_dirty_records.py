@@ -22,7 +22,7 @@ from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.refresh_document import FOLDER, RefreshDocument
 from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from tests.support.localorg import LocalOrg
-from tests.support.spark import MASTER, SETTINGS, spark_environment
+from tests.support.spark import MASTER, SETTINGS, short_lived_environment
 from tests.support.tasks import context_for, set_connection
 
 COLUMNS = {
@@ -268,7 +268,7 @@ def test_without_simple_salesforce(fetching: Fetching, monkeypatch: pytest.Monke
 @pytest.mark.extended
 def test_by_spark_submit(fetching: Fetching, accounts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     fetching.tables = {"Account": fetching.table(flagged=True)}
-    for name, value in spark_environment().items():
+    for name, value in short_lived_environment().items():
         monkeypatch.setenv(name, value)
     set_connection(monkeypatch, "spark_local", conn_type="spark", host=MASTER)
     fetching.publish()

@@ -13,7 +13,7 @@ from tests.support.spark import COMPILED, INTERPRETED, SHORT_LIVED, start_sessio
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with mock.patch.dict(os.environ, SPARK_SUBMIT_OPTS=submit_options()):
+    with mock.patch.dict(os.environ, SPARK_SUBMIT_OPTS=submit_options({})):
         session = start_session(tmp_path_factory.mktemp("spark"), SHORT_LIVED | INTERPRETED)
     yield session
     session.stop()

@@ -11,6 +11,7 @@ import pytest
 from tests.support.cluster_job import ClusterJob
 from tests.support.replica_comparison import summary
 from tests.support.replica_seeds import SessionJob, run_seed
+from tests.support.spark import INTERPRETED
 from tests.support.standalone_cluster import standalone_cluster
 
 
@@ -19,7 +20,7 @@ from tests.support.standalone_cluster import standalone_cluster
 def test_the_replica_equals_the_org_though_a_worker_died(spark: Any, tmp_path: Path) -> None:
     with standalone_cluster(tmp_path / "cluster") as cluster:
         output = tmp_path / "replica"
-        job = ClusterJob(cluster, output, spark, lose_worker_in=0)
+        job = ClusterJob(cluster, output, spark, lose_worker_in=0, settings=INTERPRETED)
         outcome = run_seed(0, tmp_path, job, aside=SessionJob(spark, output), runs=1)
         assert len(job.lost) == 1, "no task ran on a worker while the job did"
         assert job.lost[0] in cluster.workers

@@ -19,6 +19,7 @@ from tests.support.deployed_lake import SPARK_ON_A_MOUNT, DeployedLake
 from tests.support.localorg import LocalOrg
 from tests.support.object_storage import mounted
 from tests.support.packages import FUSE, POSTGRES, WEB_CLIENTS, need
+from tests.support.spark import INTERPRETED
 
 pytestmark = pytest.mark.extended
 ROOT = Path(__file__).resolve().parents[3]
@@ -105,7 +106,8 @@ class Deployment:
 def edited(mount: Path, path: Path, text: str) -> str:
     """Return what a mounted file says here."""
     if path.name == "spark-defaults.conf":
-        return text + SPARK_ON_A_MOUNT.format(mount=mount)
+        settings = "\n".join(f"{name} {value}" for name, value in INTERPRETED.items())
+        return f"{text}{SPARK_ON_A_MOUNT.format(mount=mount)}{settings}\n"
     # No DAG ticks while the test runs: whose run it is would be a question of the minute.
     return text.replace("*/15 * * * *", f"{(datetime.now(UTC) - timedelta(minutes=5)).minute} * * * *")
 
