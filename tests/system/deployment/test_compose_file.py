@@ -29,7 +29,8 @@ def texts(service: Service) -> Iterator[str]:
         yield from [service.healthcheck] if isinstance(service.healthcheck, str) else service.healthcheck
     for mount in service.mounts:
         if mount.source.startswith("./"):
-            yield from (path.read_text() for path in (ROOT / mount.source).rglob("*") if path.is_file() and path.suffix)
+            files = (path for path in (ROOT / mount.source).rglob("*") if path.is_file())
+            yield from (path.read_text() for path in files if path.suffix not in ("", ".pyc"))
 
 
 def strings(value: Any) -> Iterator[tuple[str, str]]:
