@@ -51,7 +51,10 @@ TOGETHER = {
 """Folders whose tests run one after the other on one worker, and what they share. They take longest, so they begin."""
 
 LIMITS = {"unit": 0.5, "integration": 10.0}
-"""Seconds that a test of a kind may take on an idle machine, but for those that ``tests/support/slow.py`` names."""
+"""Seconds that a test of a kind may take on an idle machine, but for those that ``tests/support/slow.py`` names.
+
+Tests that share a core may take as many times as long as there are of them.
+"""
 
 
 def together(node_id: str) -> str:
@@ -104,11 +107,12 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     kinds: dict[str, list[float]] = defaultdict(list)
     for node_id, seconds in tests.items():
         kinds["/".join(PurePosixPath(node_id.split("::", 1)[0]).parts[1:-1][:2])].append(seconds)
+    beside_each_other = max(1.0, (terminalreporter.config.getoption("numprocesses", None) or 1) / (os.cpu_count() or 1))
     terminalreporter.section("seconds of each kind, of all workers together")
     for kind, durations in sorted(kinds.items()):
         terminalreporter.write_line(f"{sum(durations):7.0f} s {len(durations):5} tests  {kind}")
     for node_id, seconds in sorted(tests.items(), key=lambda test: -test[1]):
-        limit = LIMITS.get(node_id.split("/")[1], float("inf"))
+        limit = LIMITS.get(node_id.split("/")[1], float("inf")) * beside_each_other
         if seconds > limit and node_id.split("[", 1)[0] not in SLOW:
             terminalreporter.write_line(f"{seconds:7.1f} s, and not in tests/support/slow.py: {node_id}")
     reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()) if report.longrepr]

@@ -3,43 +3,91 @@
 from __future__ import annotations
 
 SLOW: dict[str, str] = {
-    "tests/integration/landing/test_drains_to_s3.py::"
-    "test_windows_follow_each_other_and_nothing_of_a_credential_is_landed": "starts SeaweedFS",
+    "tests/integration/drain/test_drain_from_local_org.py::test_two_hundred_thousand_events_stay_in_bounded_memory": (
+        "as many events as show whether memory grows"
+    ),
+    "tests/integration/drain/test_streaming_memory.py::test_fifty_thousand_events_in_one_answer": (
+        "as many events as show whether memory grows"
+    ),
     "tests/integration/landing/test_drains_to_s3.py::test_a_storage_that_is_gone_for_seconds_only_delays_a_drain": (
         "starts SeaweedFS twice, and waits as long as clients do by default"
     ),
+    "tests/integration/landing/test_drains_to_s3.py::"
+    "test_windows_follow_each_other_and_nothing_of_a_credential_is_landed": ("starts SeaweedFS"),
     "tests/integration/operators/test_concurrent_drains.py::test_one_wins_and_the_other_names_it": (
         "starts a database server, and two processes that load Airflow"
     ),
     "tests/integration/operators/test_intervals.py::"
-    "test_two_intervals_in_one_window_give_each_event_once_to_the_table": "spark-submit, twice",
+    "test_two_intervals_in_one_window_give_each_event_once_to_the_table": ("spark-submit, twice"),
     "tests/integration/operators/test_managed_event_subscription.py::test_a_dag_of_them_runs_in_airflow": (
         "makes an Airflow database and runs a DAG twice"
     ),
     "tests/integration/operators/test_refresh_dirty_records.py::test_by_spark_submit": "spark-submit",
-    "tests/integration/spark/test_refresh_dirty_records.py::"
-    "test_a_new_table_then_dirty_rows": "four Spark jobs over a table of 90 columns, and an org of its own",
+    "tests/integration/spark/test_event_log.py::test_every_event_is_one_typed_row_of_its_date": (
+        "the first of its folder: starts the Spark session"
+    ),
+    "tests/integration/spark/test_refresh_dirty_records.py::test_a_new_table_then_dirty_rows": (
+        "four Spark jobs over a table of 90 columns, and an org of its own"
+    ),
     "tests/integration/spark/test_refresh_dirty_records.py::"
     "test_what_changes_meanwhile_is_fetched_by_the_next_refresh": (
         "four Spark jobs over a table of 90 columns, and an org of its own"
     ),
-    "tests/integration/spark/test_replica_cluster.py::"
-    "test_the_replica_equals_the_org_though_a_worker_died": "starts a Spark cluster, and spark-submit twice",
-    "tests/integration/spark/test_replica_workload.py::"
-    "test_the_replica_equals_the_org": "five Spark jobs over four tables of up to 90 columns, and an org of its own",
-    "tests/integration/spark/test_spark_submit.py::"
-    "test_killed_in_the_middle_of_its_write_and_run_again": "spark-submit, twice, and rows enough to be killed among",
-    "tests/integration/spark/test_spark_submit.py::"
-    "test_the_operator_submits_windows_and_returns_the_metrics": "spark-submit",
+    "tests/integration/spark/test_replica.py::test_one_window_for_many_or_many_for_one": "six Spark jobs",
+    "tests/integration/spark/test_replica_cluster.py::test_the_replica_equals_the_org_though_a_worker_died": (
+        "starts a Spark cluster, and spark-submit twice"
+    ),
+    "tests/integration/spark/test_replica_merge.py::test_every_state_of_a_row_meets_every_change": (
+        "thousands of rows of 90 columns, as Spark runs by itself"
+    ),
+    "tests/integration/spark/test_replica_merge.py::test_random_windows_give_what_the_model_gives": (
+        "five Spark jobs over 90 columns"
+    ),
+    "tests/integration/spark/test_replica_workload.py::test_the_replica_equals_the_org": (
+        "five Spark jobs over four tables of up to 90 columns, and an org of its own"
+    ),
+    "tests/integration/spark/test_spark_submit.py::test_killed_in_the_middle_of_its_write_and_run_again": (
+        "spark-submit, twice, and rows enough to be killed among"
+    ),
+    "tests/integration/spark/test_spark_submit.py::test_the_operator_submits_windows_and_returns_the_metrics": (
+        "spark-submit"
+    ),
     "tests/integration/stores/test_airflow_variables.py::test_two_runs_of_a_dag_move_the_position_in_a_variable": (
         "makes an Airflow database and runs a DAG twice"
+    ),
+    "tests/integration/stores/test_store_model.py::test_every_store_behaves_as_the_model": (
+        "random histories against a database server, twenty in `make test-all`"
+    ),
+    "tests/unit/clients/test_cometd_messages.py::test_any_chunks_give_the_same_messages": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
+    "tests/unit/clients/test_cometd_messages.py::test_data_is_the_slice_as_received": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
+    "tests/unit/drain/test_drain.py::test_the_sink_gets_an_exact_run_of_the_stream": (
+        "the first promise of all: a hundred streams of hundreds of events"
     ),
     "tests/unit/landing/test_parquet.py::test_landing_does_not_import_pandas": "a process of its own",
     "tests/unit/landing/test_parquet.py::test_storage_that_fills_up_fails_the_window_soon_and_publishes_nothing": (
         "a process of its own, with a limit on the size of its files"
     ),
+    "tests/unit/localorg/test_change_events.py::test_a_replica_of_the_events_equals_the_org": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
     "tests/unit/operators/test_intervals.py::test_partitions_are_those_of_the_scheduler_all_the_year": (
         "the scheduler's own class takes a millisecond for each tick"
+    ),
+    "tests/unit/spark/test_change_batches.py::test_a_batch_gives_what_its_events_give_one_by_one": (
+        "the first of them loads the decoder"
+    ),
+    "tests/unit/spark/test_change_fold.py::test_a_record_with_very_many_changes_takes_no_more_memory_than_a_batch": (
+        "a hundred thousand rows, made one by one"
+    ),
+    "tests/unit/spark/test_change_fold.py::test_batches_may_be_cut_anywhere": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
+    "tests/unit/spark/test_change_fold.py::test_folds_of_earlier_and_later_changes_compose": (
+        "hundreds of examples in `make test-all`, few in `make test`"
     ),
     "tests/unit/test_imports.py::test_nothing_that_takes_long_is_loaded": "starts Airflow in a process, once",
     "tests/unit/test_imports.py::test_the_configuration_decides_whether_a_sensor_defers": (
@@ -52,11 +100,36 @@ SLOW: dict[str, str] = {
     "tests/unit/test_operations_guide.py::test_the_messages_of_a_restore_are_raised": (
         "runs each way to a message of the guide"
     ),
+    "tests/unit/watch/test_wake_up_guarantees.py::test_every_event_is_told_in_exactly_one_wake_up": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
     "tests/unit/windows/test_incremental.py::test_killed_at_any_change_and_tried_again": (
         "as many runs as there are changes to be killed at"
     ),
     "tests/unit/windows/test_interval.py::test_killed_at_any_change_and_tried_again": (
         "as many runs as there are changes to be killed at"
+    ),
+    "tests/unit/windows/test_interval_plan.py::test_a_drain_begins_at_the_nearest_position_that_can_be_read": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
+    "tests/unit/windows/test_interval_plan.py::test_each_minute_is_landed_or_drained_or_missing_and_only_one_of_them": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
+    "tests/unit/windows/test_interval_plan.py::"
+    "test_every_window_with_events_of_the_interval_is_landed_unless_others_have_them": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
+    "tests/unit/windows/test_interval_plan.py::test_no_event_of_the_interval_is_lost_unsaid_though_events_come_late": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
+    "tests/unit/windows/test_interval_plan.py::test_results_are_in_order": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
+    "tests/unit/windows/test_interval_plan.py::test_the_order_of_what_is_given_changes_nothing": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
+    "tests/unit/windows/test_restoring.py::test_it_holds_what_the_lost_one_held": (
+        "hundreds of examples in `make test-all`, few in `make test`"
     ),
     "tests/unit/windows/test_silence.py::test_a_quiet_stream_goes_on_for_days_and_lands_what_comes_then_once": (
         "a run for each of 60 hours"

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from aiosfstream.exceptions import TransportError
-from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.clients import cometd_messages
@@ -20,6 +19,7 @@ from airflow_provider_sfstream.clients.cometd_messages import (
     default_loads,
     parse_message,
 )
+from tests.support.examples import for_examples
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -54,7 +54,13 @@ def text_of(value: Any, form: dict[str, Any]) -> str:
     return json.dumps(value, **form)
 
 
-@given(messages=st.lists(members, max_size=5), form=dumped, sizes=st.lists(st.integers(0, 40), max_size=30))
+@for_examples(
+    few=20,
+    many=100,
+    messages=st.lists(members, max_size=5),
+    form=dumped,
+    sizes=st.lists(st.integers(0, 40), max_size=30),
+)
 def test_any_chunks_give_the_same_messages(
     messages: list[dict[str, Any]], form: dict[str, Any], sizes: list[int]
 ) -> None:
@@ -67,7 +73,7 @@ def test_any_chunks_give_the_same_messages(
     assert found == split(body)
 
 
-@given(before=members, data=values, after=members, form=dumped)
+@for_examples(few=30, many=100, before=members, data=values, after=members, form=dumped)
 def test_data_is_the_slice_as_received(
     before: dict[str, Any], data: Any, after: dict[str, Any], form: dict[str, Any]
 ) -> None:

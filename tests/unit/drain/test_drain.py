@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.drain.drain import DrainResult, drain
@@ -294,6 +294,7 @@ def test_faults_without_progress_are_bounded_and_paused_between():
 
 
 @given(st.floats(0, 1, exclude_max=True))
+@settings(max_examples=50)
 def test_pauses_are_jittered_within_half_and_whole(random):
     source = ScriptedSource(events(3), [ServiceUnavailableError("down")] * 8)
     run(source, random=lambda: random)

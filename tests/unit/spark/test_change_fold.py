@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from airflow_provider_sfstream.spark.change_fold import compose, fold, folded_rows, folded_schema
 from airflow_provider_sfstream.spark.replica_rows import CHANGE_ENVELOPE
 from tests.support import replica_model
+from tests.support.examples import for_examples
 from tests.support.replica_changes import COLUMNS, batch_of, change_batch, random_changes, set_words
 from tests.support.replica_model import Row
 
@@ -48,8 +49,7 @@ def test_a_fold_is_what_one_change_after_another_gives(given_: tuple[list[Row], 
     assert folded.to_pylist() == expected(changes, columns)
 
 
-@given(some_changes(), st.data())
-@settings(max_examples=35)
+@for_examples(some_changes(), st.data(), few=12, many=60)
 def test_batches_may_be_cut_anywhere(given_: tuple[list[Row], dict], data: st.DataObject) -> None:
     changes, columns = given_
     whole = change_batch(changes, columns)
@@ -59,8 +59,7 @@ def test_batches_may_be_cut_anywhere(given_: tuple[list[Row], dict], data: st.Da
     assert rows == expected(changes, columns)
 
 
-@given(some_changes(), st.integers(0, 41))
-@settings(max_examples=35)
+@for_examples(some_changes(), st.integers(0, 41), few=25, many=60)
 def test_folds_of_earlier_and_later_changes_compose(given_: tuple[list[Row], dict], cut: int) -> None:
     changes, columns = given_
     halves = [[c for c in changes if c["_sequence"] <= cut], [c for c in changes if c["_sequence"] > cut]]

@@ -125,10 +125,10 @@ def test_pauses_double_up_to_half_a_minute_and_begin_anew_after_a_response():
 
 
 def test_no_number_of_faults_is_too_many():
-    source = ScriptedAsyncSource(events(1), [RESET] * 3_000)
+    source = ScriptedAsyncSource(events(1), [RESET] * 2_000)
     replay_ids, _ = read(source, count=1)
     assert replay_ids == ids(source.stream)
-    assert len(source.starts) == 3_001
+    assert len(source.starts) == 2_001
 
 
 def test_silence_is_a_fault_after_the_given_time():

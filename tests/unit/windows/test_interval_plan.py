@@ -9,7 +9,6 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -396,7 +395,7 @@ def position_is_readable(case: Case, replay_id: bytes) -> bool:
     return bool(known) and max(known) > at(case.horizon) and not refused
 
 
-@given(drawn_cases(), st.randoms())
+@for_examples(drawn_cases(), st.randoms(), few=30, many=200)
 def test_the_order_of_what_is_given_changes_nothing(case, rng):
     windows, gaps = [*case.windows, *case.windows[:2]], list(case.gaps)
     rng.shuffle(windows)
@@ -404,7 +403,7 @@ def test_the_order_of_what_is_given_changes_nothing(case, rng):
     assert plan_of(replace(case, windows=windows, gaps=gaps)) == plan_of(case)
 
 
-@given(drawn_cases())
+@for_examples(drawn_cases(), few=60, many=200)
 def test_results_are_in_order(case):
     result = plan_of(case)
     assert list(result.missing) == sorted(result.missing)
