@@ -36,7 +36,7 @@ SAMPLE = ROOT / "tests" / "mutants" / "sample.json"
 PACKAGE = "airflow_provider_sfstream"
 EACH = 35
 """Mutants of each floor."""
-SECONDS = 150
+SECONDS = 400
 """A mutant that keeps the tests from ending in this time is noticed."""
 
 FLOORS = {
