@@ -25,18 +25,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.support.cluster_job import ClusterJob
 from tests.support.replica_comparison import summary
 from tests.support.replica_seeds import Job, SessionJob, run_seed
-from tests.support.spark import start_session
+from tests.support.spark import INTERPRETED, start_session
 from tests.support.standalone_cluster import standalone_cluster
 
 FEW_ROWS = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
+    **INTERPRETED,
     "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
-    "spark.sql.shuffle.partitions": "2",
 }
-"""Planning and compiling wide rows takes longer than a seed's few of them. The test of one seed does without these."""
+"""Planning and compiling wide rows takes longer than a seed's few of them."""
 
 
 def main() -> int:

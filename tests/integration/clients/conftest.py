@@ -1,4 +1,4 @@
-"""One local org for all client tests; every test leaves its faults, knobs and sessions as it found them."""
+"""One local org for each module of client tests; every test leaves its faults, knobs and sessions as it found them."""
 
 from __future__ import annotations
 

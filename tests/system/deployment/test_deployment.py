@@ -31,7 +31,7 @@ ENVIRONMENT = {
     "SPARK_LOCAL_IP": "127.0.0.1",
     # Spark jobs of seconds: Java's second compiler would cost more than it saves.
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # The files stay as they are: parsing them every half a minute takes a third of a core.
+    # The files stay as they are: parsing them every half a minute takes from what is tested.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
 }
 NOT_BEGUN = (None, "scheduled", "queued")
