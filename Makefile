@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo up test test-all test-random test-pythons test-iceberg mutants lint format bench proto clean
+.PHONY: demo up test test-all fuzz test-random test-pythons test-iceberg mutants lint format bench proto clean
 
 demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
 	@$(BIN)/python scripts/demo.py
@@ -20,6 +20,10 @@ test: lint  ## lint, unit and integration tests, and the main job on a real Airf
 test-all: lint  ## that and the rest: deployment, browser, database servers, kill -9, random seeds, every example DAG
 	$(BIN)/python -m tests.support.java_archive
 	$(BIN)/python -m pytest -n auto --durations=10 tests
+
+SECONDS ?= 60
+fuzz: $(INSTALLED)  ## hostile inputs, other ones each time, SECONDS=60 for each target; test-all has a minute of fixed ones
+	@for target in $$($(BIN)/python -m tests.fuzz 2>&1); do $(BIN)/python -m tests.fuzz $$target $(SECONDS) random || exit 1; done
 
 test-random: $(INSTALLED)  ## what `make test` runs, in random order: tests do not lean on each other
 	$(BIN)/python -m pytest -n auto -p randomly -m 'not extended' tests

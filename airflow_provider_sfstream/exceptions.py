@@ -9,18 +9,23 @@
     loses events, so only an explicit ``on_invalid_replay`` may do it.
 
 Messages name the stream, what happened, what was or was not lost, and what to do next. They never
-contain a credential.
+contain a credential, whatever they quote: see :mod:`airflow_provider_sfstream.redaction`.
 """
 
 from __future__ import annotations
 
+from airflow_provider_sfstream.redaction import redacted
+
 
 class SalesforceStreamError(Exception):
-    """Root of all errors raised by this package."""
+    """Root of all errors raised by this package. Its texts are on one line and without secrets."""
 
     retriable: bool = False
     invalidates_token: bool = False
     replay_lost: bool = False
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redacted(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ConfigurationError(SalesforceStreamError):
@@ -76,10 +81,18 @@ class RequestRejectedError(SalesforceStreamError):
     """Salesforce rejected the request as malformed; sending it again cannot help."""
 
 
+class ProtocolError(SalesforceStreamError):
+    """Salesforce, or what stands in its place, sent what its API does not have; nothing of that was taken."""
+
+
 class ServiceUnavailableError(SalesforceStreamError):
     """The service or the network failed in passing; resume from the last replay ID."""
 
     retriable = True
+
+
+class ContactError(ServiceUnavailableError):
+    """Salesforce did not answer. Nothing is known of the stream, and nothing was moved."""
 
 
 class ThrottledError(ServiceUnavailableError):
@@ -142,6 +155,12 @@ class ReplayStoreError(SalesforceStreamError):
 
 class ReplayStoreCorruptError(ReplayStoreError):
     """The stored position is not what this package wrote (edited by hand, or by a newer version)."""
+
+    retriable = False
+
+
+class ReplayStoreLostError(ReplayStoreError):
+    """The landing has windows of a stream that the replay store knows nothing of: it was lost, or is another one."""
 
     retriable = False
 

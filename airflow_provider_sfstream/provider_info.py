@@ -28,6 +28,8 @@ def get_provider_info() -> dict[str, Any]:
                     f"{_PACKAGE}.operators.drain_replay_window",
                     f"{_PACKAGE}.operators.managed_event_subscription",
                     f"{_PACKAGE}.operators.prune_replay_windows",
+                    f"{_PACKAGE}.operators.reconcile_replica",
+                    f"{_PACKAGE}.operators.refresh_computed_fields",
                     f"{_PACKAGE}.operators.refresh_dirty_records",
                     f"{_PACKAGE}.operators.replay_position",
                     f"{_PACKAGE}.operators.restore_replay_position",
@@ -110,6 +112,10 @@ def _field(label: str, description: str | None = None, **schema: Any) -> dict[st
     return field if description is None else {**field, "description": description}
 
 
+def _seconds(label: str, description: str) -> dict[str, Any]:
+    return _field(f"{label} (seconds)", description, type=["number", "null"])
+
+
 _SHARED_FIELDS: dict[str, Any] = {
     "consumer_key": _field("Consumer Key"),
     "consumer_secret": _field("Consumer Secret", format="password"),
@@ -144,4 +150,9 @@ _OUR_FIELDS: dict[str, Any] = {
         "description": "Accept http:// to hosts other than this machine. Credentials then cross the network readable",
         "schema": {"type": "boolean", "default": False},
     },
+    "keepalive_seconds": _seconds("Keepalive", "Ping an idle Pub/Sub connection after this; default 45"),
+    "keepalive_timeout_seconds": _seconds("Keepalive Timeout", "A ping without an answer; default 20"),
+    "connect_timeout_seconds": _seconds("Connect Timeout", "An attempt to connect to the Pub/Sub API; default 20"),
+    "reconnect_seconds": _seconds("Longest Reconnect Pause", "Between such attempts; default 5"),
+    "call_timeout_seconds": _seconds("Call Timeout", "A single call; default 30, on the Streaming API 10"),
 }

@@ -1,7 +1,7 @@
 """Benchmark ``drain_50ms``: our drain and landing with 50 ms of round trip added, beside the protocol's own ceiling.
 
 At most 100 events may be outstanding on a subscription, so no client gets more than 100 of them in a round trip. The
-round trip is measured through the same proxy, before each round, with an echo of one byte. The bare reader of the
+round trip is measured through the same network, before each round, with an echo of one byte. The bare reader of the
 benchmark ``drain`` runs too, for comparison.
 
 Prints one JSON line; ``ratio`` is our events per second divided by the ceiling.
@@ -12,34 +12,44 @@ from __future__ import annotations
 import argparse
 import json
 import socket
+import socketserver
 import statistics
-import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from drain import LocalOrg, fill, in_a_process, median
 
+from tests.support.network import Network
+
 HERE = Path(__file__).parent
+DELAY = 0.025
+"""Seconds, each way."""
 OUTSTANDING = 100
+
+
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        while data := self.request.recv(1 << 10):
+            self.request.sendall(data)
 
 
 @contextmanager
 def slow_network(port: int) -> Iterator[tuple[int, int]]:
-    """Run the proxy; give the ports of the org and of the echo behind it."""
-    proxy = subprocess.Popen(
-        [sys.executable, str(HERE / "slow_network.py"), "127.0.0.1", str(port)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert proxy.stdout is not None
-        org_port, echo_port = map(int, proxy.stdout.readline().split())
-        yield org_port, echo_port
-    finally:
-        proxy.terminate()
-        proxy.wait(10)
+    """Put a delay before the org, without limiting bandwidth; give its port and that of an echo behind the same."""
+    with socketserver.TCPServer(("127.0.0.1", 0), Echo) as echo:
+        threading.Thread(target=echo.serve_forever, daemon=True).start()
+        with Network(port) as to_org, Network(echo.server_address[1]) as to_echo:
+            for network in (to_org, to_echo):
+                network.delay(DELAY)
+            yield to_org.port, to_echo.port
+        echo.shutdown()
 
 
 def round_trip(port: int, times: int = 21) -> float:

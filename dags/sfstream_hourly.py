@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 
+from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
 
-LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
 REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
 
 with DAG(
@@ -30,7 +31,10 @@ with DAG(
     catchup=False,
     max_active_runs=1,  # live runs move the position, one after the other; backfills never do, and have their own limit
     default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
-    params={"on_expired": Param("fail", enum=["fail", "partial"], description="If part of an hour is lost for good")},
+    params={
+        "on_expired": Param("fail", enum=["fail", "partial"], description="If part of an hour is lost for good"),
+        "reuse": Param(True, type="boolean", description="False: drain the hour anew, whatever was recorded for it"),
+    },
     tags=["salesforce"],
     doc_md=__doc__,
 ):
@@ -42,6 +46,7 @@ with DAG(
         replay_store=REPLAY_STORE,
         mode="interval",
         on_expired="{{ params.on_expired }}",
+        reuse="{{ params.reuse }}",
         skip_if_empty=True,
     )
     SparkSubmitReplayWindowsOperator(

@@ -14,13 +14,14 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 
+from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.managed_event_subscription import CreateManagedEventSubscriptionOperator
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
 
-LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
 
 with DAG(
     "sfstream_managed",

@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 
+from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
 
-LAKE = os.environ.get("SFSTREAM_LAKE", "/tmp/sfstream")  # noqa: S108
+LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
 REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
 
 with DAG(

@@ -1,7 +1,7 @@
 """How a run of the suite is laid out on workers, and what it says at its end.
 
 ``make test`` and ``make test-all`` run on pytest-xdist. Most tests wait on sockets, so there are more workers than
-cores. A file's tests stay together, since they share servers; some folders do too: see :data:`TOGETHER`.
+cores. A file's tests stay together, since they share servers; some folders do too, see :data:`TOGETHER`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ if "PYTEST_XDIST_WORKER" not in os.environ and memory_has_room():
     tempfile.tempdir = None  # it is found anew
 
 TOGETHER = {
-    "tests/system/deployment": "the services of the compose file, in the memory of several Airflows",
-    "tests/system": "one Airflow, one org",
-    "tests/integration/spark": "one Spark session",
+    "tests/system/deployment/": "the services of the compose file, in the memory of several Airflows",
+    "tests/system/": "one Airflow, one org",
+    "tests/integration/spark/test_replica": "one Spark session",
+    "tests/integration/spark/": "another one",
 }
-"""Folders whose tests run one after the other on one worker, and what they share. They take longest, so they begin."""
+"""Beginnings of the paths of tests that run one after the other on one worker, and what they share. They take longest,
+so they begin."""
 
 LIMITS = {"unit": 0.5, "integration": 10.0}
 """Seconds that a test of a kind may take on an idle machine, but for those that ``tests/support/slow.py`` names.
@@ -58,11 +60,11 @@ Tests that share a core may take as many times as long as there are of them.
 
 
 def together(node_id: str) -> str:
-    """Return what a test shares its worker with: a folder of :data:`TOGETHER`, else its file; a mutant needs nobody."""
+    """Return what a test shares its worker with: those of :data:`TOGETHER`, else its file; a mutant needs nobody."""
     path = node_id.split("::", 1)[0]
     if path.startswith("tests/mutants/"):
         return node_id
-    return next((folder for folder in TOGETHER if path.startswith(f"{folder}/")), path)
+    return next((beginning for beginning in TOGETHER if path.startswith(beginning)), path)
 
 
 class ByFolderOrFile(LoadScopeScheduling):
@@ -89,10 +91,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolderOrFi
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest on one worker; end with the many short files, which fill the gaps."""
-    folders = [*TOGETHER, "tests/mutants", "tests/integration", "tests/unit"]
+    folders = [*TOGETHER, "tests/mutants/", "tests/integration/", "tests/unit/"]
 
     def place(item: pytest.Item) -> int:
-        return next((n for n, folder in enumerate(folders) if item.nodeid.startswith(f"{folder}/")), len(folders))
+        return next((n for n, folder in enumerate(folders) if item.nodeid.startswith(folder)), len(folders))
 
     items.sort(key=place)
 

@@ -24,7 +24,7 @@ class AsyncSubscribeCall:
     """
 
     def __init__(self, open_call: Callable[..., Any], name: str, token: AccessToken) -> None:
-        self._name, self._token = name, token
+        self._name = name
         self._status: grpc.aio.AioRpcError | None = None
         self._call = open_call(metadata=call_metadata(token))
         self._call.add_done_callback(self._note_status)
@@ -48,7 +48,7 @@ class AsyncSubscribeCall:
                 "counts as lost. Nothing that was received is lost: resume from the last replay ID."
             ) from None
         except (grpc.RpcError, StopAsyncIteration) as end:
-            raise error_from_call(self._status or end, self._name, self._token) from None
+            raise error_from_call(self._status or end, self._name) from None
 
     async def aclose(self) -> None:
         """End the call at once, at Salesforce too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
@@ -30,12 +30,13 @@ from airflow_provider_sfstream.clients.subscription import (
     event_batch,
     first_request,
 )
+from airflow_provider_sfstream.clients.timers import Timers
 from airflow_provider_sfstream.clients.tls import load_ca
 from airflow_provider_sfstream.clients.tokens import TokenProvider
 from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.protocol.credit import Credit
-from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.events import AsyncResponses, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.protocol.schemas import parse
@@ -56,7 +57,7 @@ class AsyncPubSubClient:
     :param endpoint: see :meth:`Endpoint.parse`.
     :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
     :param allow_insecure: accept plaintext to an address that is not loopback.
-    :param call_timeout: seconds that a call other than ``subscribe`` may take.
+    :param timers: of the connection and its calls.
     :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
     """
 
@@ -70,11 +71,12 @@ class AsyncPubSubClient:
         endpoint: str = DEFAULT_ENDPOINT,
         tls_ca: str | None = None,
         allow_insecure: bool = False,
-        call_timeout: float = CALL_TIMEOUT,
+        timers: Timers | None = None,
     ) -> None:
         self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
         self._ca_pem = load_ca(tls_ca)
-        self._call_timeout = call_timeout
+        self._timers = timers or Timers()
+        self._call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
         self._session = Session(token_provider)
         self._channel: grpc.aio.Channel | None = None
         self._schemas: dict[str, asyncio.Task[str]] = {}
@@ -124,7 +126,7 @@ class AsyncPubSubClient:
 
     def subscribe(
         self, topic: str, start: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
-    ) -> AsyncGenerator[EventBatch, None]:
+    ) -> AsyncResponses:
         """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
 
         A keepalive is an empty batch. At most 100 events are owed at any time. More are asked for only when the next
@@ -145,7 +147,7 @@ class AsyncPubSubClient:
 
     def managed_subscribe(
         self, subscription: ManagedSubscription, *, limit: int | Credit | None = None, silence_timeout: float
-    ) -> AsyncGenerator[EventBatch, None]:
+    ) -> AsyncResponses:
         """Yield batches of a managed subscription, as :meth:`subscribe` does. Commits nothing, ever.
 
         So the next stream begins with the same events, until somebody commits on one; and Salesforce ends this one
@@ -170,7 +172,7 @@ class AsyncPubSubClient:
         following: Mapping[str, Any],
         credit: Credit,
         silence_timeout: float,
-    ) -> AsyncGenerator[EventBatch, None]:
+    ) -> AsyncResponses:
         token = await self._session.atoken()
         request_of = type(request)
         request.num_requested = credit.request()
@@ -179,7 +181,7 @@ class AsyncPubSubClient:
             with self._session.using(token), self._closing_ends_it():
                 while not credit.exhausted:
                     response = await call.exchange(request, silence_timeout)
-                    batch = event_batch(response, time.time_ns())
+                    batch = event_batch(name, response, time.time_ns())
                     credit.received(len(batch))
                     yield batch
                     request = request_of(num_requested=credit.request(), **following)
@@ -204,7 +206,7 @@ class AsyncPubSubClient:
                 info = await self._stub().GetSchema(request, metadata=call_metadata(token), timeout=self._call_timeout)
             except grpc.RpcError as fault:
                 # The cause is left out: it repeats the details, which may repeat what was sent.
-                raise error_from_call(fault, f"schema {schema_id}", token) from None
+                raise error_from_call(fault, f"schema {schema_id}") from None
         return str(info.schema_json)
 
     def _forget_failure(self, schema_id: str, asked: asyncio.Task[str]) -> None:
@@ -215,7 +217,7 @@ class AsyncPubSubClient:
         if self._closed:
             raise RuntimeError(_CLOSED)
         if self._channel is None:
-            self._channel = open_async_channel(self.endpoint, self._ca_pem)
+            self._channel = open_async_channel(self.endpoint, self._ca_pem, self._timers)
         return PubSubStub(self._channel)  # type: ignore[no-untyped-call]
 
     @contextmanager

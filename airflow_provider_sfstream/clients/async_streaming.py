@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Self
 
 from aiosfstream import ReplayOption
@@ -16,6 +17,7 @@ from airflow_provider_sfstream.clients.cometd_messages import JsonDumps, JsonLoa
 from airflow_provider_sfstream.clients.cometd_replay import ReplayFrom
 from airflow_provider_sfstream.clients.event_schemas import EventSchemas
 from airflow_provider_sfstream.clients.proxies import proxy_for
+from airflow_provider_sfstream.clients.reachability import how_far
 from airflow_provider_sfstream.clients.session import Session
 from airflow_provider_sfstream.clients.streaming_subscription import (
     MOST_EVENTS_OF_A_BATCH,
@@ -26,7 +28,7 @@ from airflow_provider_sfstream.clients.streaming_subscription import (
 from airflow_provider_sfstream.clients.tls import load_ca, ssl_context
 from airflow_provider_sfstream.clients.tokens import TokenProvider
 from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
-from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
 
 _NEW_EVENTS = int(ReplayOption.NEW_EVENTS)
 
@@ -112,6 +114,11 @@ class AsyncStreamingClient:
         """
         self._session.renew()
 
+    def how_far(self) -> str:
+        """Return a sentence on what can be reached of the org at this moment. Blocks, for 10 seconds at most."""
+        url = self._session.token().instance_url
+        return how_far(url, self._ssl if url.startswith("https:") else None, self._proxies)
+
     async def schema(self, schema_id: str) -> str | None:
         """Return the Avro schema JSON of ``schema_id``; see :meth:`EventSchemas.get`."""
         self._check_open()
@@ -130,7 +137,7 @@ class AsyncStreamingClient:
 
     def subscribe(
         self, topic: str, start: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
-    ) -> AsyncGenerator[EventBatch, None]:
+    ) -> AsyncResponses:
         """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
 
         A batch is what has come, up to 1,000 events. The first one is empty: the subscription stands. A poll that
@@ -145,7 +152,7 @@ class AsyncStreamingClient:
         :param limit: events to yield over the whole subscription, at most.
         :param silence_timeout: seconds without any answer after which the connection counts as lost.
         :raises ConfigurationError: at once, if an argument is unusable.
-        :raises ServiceUnavailableError: after ``silence_timeout``.
+        :raises ContactError: after ``silence_timeout``.
         :raises SchemaError: if an event message has no replay ID.
         :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
         """
@@ -154,24 +161,35 @@ class AsyncStreamingClient:
 
     async def _batches(
         self, topic: str, start: bytes | StartFrom, limit: int | None, silence_timeout: float
-    ) -> AsyncGenerator[EventBatch, None]:
+    ) -> AsyncResponses:
         async with aclosing(self.responses(topic, start, limit=limit, silence_timeout=silence_timeout)) as responses:
             async for batch in responses:
                 yield event_batch(topic, (), time.time_ns()) if batch is None else batch
 
     async def responses(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
+        self,
+        topic: str,
+        start: bytes | StartFrom,
+        *,
+        limit: int | None,
+        silence_timeout: float,
+        answer_within: float | None = None,
     ) -> AsyncGenerator[EventBatch | None, None]:
-        """Do what :meth:`subscribe` does, and yield ``None`` first when the subscription stands."""
+        """Do what :meth:`subscribe` does, and yield ``None`` first when the subscription stands.
+
+        :param answer_within: seconds that Salesforce is asked to hold a poll at most. It is free to do so. An empty
+            batch is ``pending`` only where it is the answer to a poll that could be held for as long as Salesforce
+            likes: so long, everything that there was would have come.
+        """
         replay_id = check_arguments(topic, start, limit, silence_timeout=silence_timeout)
-        async with self._opened(topic, replay_id) as subscription:
+        async with self._opened(topic, replay_id, held=answer_within) as subscription:
             yield None
             left = limit
             while left is None or left > 0:
                 most = MOST_EVENTS_OF_A_BATCH if left is None else min(left, MOST_EVENTS_OF_A_BATCH)
                 batch = await subscription.next_batch(most, silence_timeout)
                 left = None if left is None else left - len(batch)
-                yield batch
+                yield batch if len(batch) or answer_within is not None else replace(batch, pending=1)
 
     def cometd_client(self, **arguments: Any) -> CometdClient:
         """Return an aiosfstream client that shares this client's login and settings. Needs a running event loop.
@@ -183,7 +201,7 @@ class AsyncStreamingClient:
 
     @asynccontextmanager
     async def _opened(
-        self, topic: str, replay_id: int, *, subscribe: bool = True
+        self, topic: str, replay_id: int, *, subscribe: bool = True, held: float | None = None
     ) -> AsyncIterator[StreamingSubscription]:
         self._check_open()
         token = await self._session.atoken()
@@ -192,10 +210,10 @@ class AsyncStreamingClient:
             authenticator,
             replay=ReplayFrom(replay_id),
             proxy=proxy_for(token.instance_url, self._proxies),
+            held=held,
             **self._cometd_arguments,
         )
-        secrets = tuple(self._proxies.values())
-        subscription = StreamingSubscription(cometd, authenticator, self._session, topic, secrets)
+        subscription = StreamingSubscription(cometd, authenticator, self._session, topic)
         self._subscriptions.add(subscription)
         try:
             await subscription.open(subscribe=subscribe)

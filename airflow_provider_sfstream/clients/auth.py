@@ -9,22 +9,27 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any
 
 import httpx
 
+from airflow_provider_sfstream.clients.bounded import UNPACKED, UnusableAnswerError, aread
 from airflow_provider_sfstream.clients.credentials import Credentials, GivenAccessToken
-from airflow_provider_sfstream.clients.login import Login, redacted, token_url
+from airflow_provider_sfstream.clients.login import Login, token_url
+from airflow_provider_sfstream.clients.proxies import checked_proxy, proxy_for
 from airflow_provider_sfstream.clients.tls import load_ca, ssl_context
 from airflow_provider_sfstream.clients.tokens import AccessToken
 from airflow_provider_sfstream.exceptions import AuthenticationError, ConfigurationError, LoginUnavailableError
+from airflow_provider_sfstream.redaction import quoted_setting
 
 log = logging.getLogger(__name__)
 
 LOGIN_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
-"""Seconds for each of the up to two requests of a login."""
+"""Seconds that each part of the up to two requests of a login may take."""
 
 _LONGEST_LOGIN = 120.0
+"""Seconds for all of it."""
+_LARGEST_ANSWER = 1024 * 1024
+"""Bytes."""
 
 
 class OAuthTokenProvider:
@@ -36,6 +41,7 @@ class OAuthTokenProvider:
 
     :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
     :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
+    :param allow_insecure: accept that the login leads to an org without TLS that is not loopback.
     :param organization_id: the org that the login must lead to, where the connection names one.
     :param read_again: gives the credentials as they are now, for when those that it has are refused. May block.
     :param now: seconds since the epoch.
@@ -48,6 +54,7 @@ class OAuthTokenProvider:
         *,
         tls_ca: str | None = None,
         proxies: Mapping[str, str] | None = None,
+        allow_insecure: bool = False,
         organization_id: str | None = None,
         read_again: Callable[[], Credentials] | None = None,
         now: Callable[[], float] = time.time,
@@ -55,6 +62,7 @@ class OAuthTokenProvider:
         self._credentials = credentials
         self._read_again = read_again
         self._organization_id = organization_id
+        self._allow_insecure = allow_insecure
         self._now = now
         self._ca_pem = load_ca(tls_ca)
         self._proxies = _checked_proxies(proxies or {})
@@ -113,16 +121,20 @@ class OAuthTokenProvider:
             return self._login, True
 
     def _lead(self, waiting: Future[AccessToken]) -> AccessToken:
-        try:
+        """Do what :meth:`_alead` does, on an event loop of its own: only there can a login be ended in time."""
+        done: Future[AccessToken] = Future()
+
+        def run() -> None:
             try:
-                token = self._log_in()
-            except AuthenticationError as error:
-                if not self._changed_since(error):
-                    raise
-                token = self._log_in()
-            return self._succeed(waiting, token)
-        except BaseException as error:
+                done.set_result(asyncio.run(self._alead(waiting)))
+            except BaseException as error:
+                done.set_exception(error)
+
+        try:
+            threading.Thread(target=run, name="sfstream-login", daemon=True).start()
+        except BaseException as error:  # interrupted before anybody logs in: the next caller does
             raise self._fail(waiting, error) from None
+        return done.result()
 
     async def _alead(self, waiting: Future[AccessToken]) -> AccessToken:
         try:
@@ -136,19 +148,18 @@ class OAuthTokenProvider:
         except BaseException as error:
             raise self._fail(waiting, error) from None
 
-    def _log_in(self) -> AccessToken | None:
-        login = self._new_login()
-        with httpx.Client(**self._options(httpx.HTTPTransport)) as client:
-            while login.request is not None:
-                login.answer(client.send(login.request))
-        return login.token
-
     async def _alog_in(self) -> AccessToken | None:
         login = self._new_login()
-        # In a thread: reading the usual certificate authorities blocks for tens of milliseconds.
-        async with await asyncio.to_thread(self._async_client) as client:
-            while login.request is not None:
-                login.answer(await client.send(login.request))
+        try:
+            async with asyncio.timeout(_LONGEST_LOGIN):
+                # In a thread: reading the usual certificate authorities blocks for tens of milliseconds.
+                async with await asyncio.to_thread(self._client) as client:
+                    while login.request is not None:
+                        login.request.headers.update(UNPACKED)
+                        answer = await client.send(login.request, stream=True)
+                        login.answer(await aread(answer, most_bytes=_LARGEST_ANSWER, most_seconds=_LONGEST_LOGIN))
+        except TimeoutError:
+            raise self._too_slow() from None
         return login.token
 
     def _new_login(self) -> Login:
@@ -157,7 +168,7 @@ class OAuthTokenProvider:
                 "Salesforce refused the access token of the connection, and it cannot be renewed. Store a new one "
                 "in access_token, or use a login flow that renews itself."
             )
-        return Login(self._credentials, self._now())
+        return Login(self._credentials, self._now(), allow_insecure=self._allow_insecure)
 
     def _changed_since(self, error: AuthenticationError) -> bool:
         """Take the credentials as they are now, and return whether they are others than those that were refused."""
@@ -180,13 +191,13 @@ class OAuthTokenProvider:
             f"{token_url(self._credentials)} did not answer within {_LONGEST_LOGIN:.0f} seconds. Try again later."
         )
 
-    def _async_client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(**self._options(httpx.AsyncHTTPTransport))
-
-    def _options(self, transport: Callable[..., Any]) -> dict[str, Any]:
+    def _client(self) -> httpx.AsyncClient:
+        proxy_for(token_url(self._credentials), self._proxies)  # one that cannot be used is an error of ours
         context = ssl_context(self._ca_pem)
-        mounts = {f"{scheme}://": transport(proxy=url, verify=context) for scheme, url in self._proxies.items()}
-        return {"verify": context, "timeout": LOGIN_TIMEOUT, "mounts": mounts}
+        mounts: dict[str, httpx.AsyncBaseTransport | None] = {
+            f"{scheme}://": httpx.AsyncHTTPTransport(proxy=url, verify=context) for scheme, url in self._proxies.items()
+        }
+        return httpx.AsyncClient(verify=context, timeout=LOGIN_TIMEOUT, mounts=mounts)
 
     def _succeed(self, waiting: Future[AccessToken], token: AccessToken | None) -> AccessToken:
         if token is None:
@@ -195,8 +206,8 @@ class OAuthTokenProvider:
         # 15 and 18 characters name the same org; the last three are a checksum.
         if expected and expected[:15] != token.org_id[:15]:
             raise AuthenticationError(
-                f"The login leads to org {token.org_id}, but the connection says organization_id {expected}. Correct "
-                "the one that is wrong; nothing was read."
+                f"The login leads to org {token.org_id}, but the connection says organization_id "
+                f"{quoted_setting(expected)}. Correct the one that is wrong; nothing was read."
             )
         with self._lock:
             self._token = token
@@ -215,9 +226,12 @@ class OAuthTokenProvider:
 
     def _unreachable(self, error: Exception) -> AuthenticationError:
         url = token_url(self._credentials)
-        reason = redacted(f"{type(error).__name__}: {error}", self._credentials)
-        for proxy in self._proxies.values():
-            reason = reason.replace(proxy, "the proxy")
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, UnusableAnswerError):
+            return AuthenticationError(
+                f"{url} does not answer as a login host does ({error}). Check domain or login_url, and any proxy on "
+                "the way."
+            )
         if _is_tls_fault(error):
             return AuthenticationError(
                 f"TLS with {url} failed ({reason}). Check tls_ca: it must hold the certificate authority of the login "
@@ -247,4 +261,4 @@ def _checked_proxies(proxies: Mapping[str, str]) -> dict[str, str]:
                 "proxies must be a JSON object with a URL for 'http', 'https' or both, for example "
                 '{"https": "http://proxy.example.com:3128"}. Nothing was contacted.'
             )
-    return dict(proxies)
+    return {scheme: checked_proxy(url) for scheme, url in proxies.items()}

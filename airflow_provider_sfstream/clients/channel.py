@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from airflow_provider_sfstream import __version__
+from airflow_provider_sfstream.clients.timers import Timers
 from airflow_provider_sfstream.clients.tls import is_loopback
 from airflow_provider_sfstream.clients.tokens import AccessToken
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
@@ -20,7 +21,7 @@ DEFAULT_ENDPOINT = "api.pubsub.salesforce.com:7443"
 """The global endpoint. Europe (Germany) has ``api.deu.pubsub.salesforce.com``; both listen on 443 and 7443."""
 
 CALL_TIMEOUT = 30.0
-"""Seconds that a call other than Subscribe may take."""
+"""Seconds that a call other than Subscribe may take, unless its timers say otherwise."""
 
 _MIB = 1024 * 1024
 CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
@@ -28,15 +29,35 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     # A FetchResponse is at most 3 MB, a PublishRequest at most 4 MB.
     ("grpc.max_receive_message_length", 16 * _MIB),
     ("grpc.max_send_message_length", 4 * _MIB),
-    # gRPC servers may drop a client that pings more often than every five minutes.
-    ("grpc.keepalive_time_ms", 300_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    # Else gRPC sends two pings on a connection without data, and next to none after these.
+    ("grpc.http2.max_pings_without_data", 0),
     # How long to wait between attempts is the caller's decision, who knows what is at stake.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.use_local_subchannel_pool", 1),
 )
 """Proxies are left to gRPC's own environment variables (``https_proxy``, ``no_grpc_proxy``)."""
+
+
+def channel_options(timers: Timers) -> tuple[tuple[str, int | str], ...]:
+    """Return the options of a channel.
+
+    A server that is pinged more often than it wants ends the connection with "too many pings", which is a fault like
+    any other that passes; gRPC then doubles the time between the pings of this channel by itself.
+    """
+    return (
+        *CHANNEL_OPTIONS,
+        ("grpc.keepalive_time_ms", _milliseconds(timers.keepalive_seconds)),
+        ("grpc.keepalive_timeout_ms", _milliseconds(timers.keepalive_timeout_seconds)),
+        # gRPC pings to measure the line too, and no other ping is sent while one is on its way, for 60 seconds.
+        ("grpc.http2.ping_timeout_ms", _milliseconds(timers.keepalive_timeout_seconds)),
+        # What gRPC calls so is how long it gives an attempt to connect.
+        ("grpc.min_reconnect_backoff_ms", _milliseconds(timers.connect_timeout_seconds)),
+        ("grpc.max_reconnect_backoff_ms", _milliseconds(timers.reconnect_seconds)),
+    )
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
 
 
 @dataclass(frozen=True)
@@ -46,6 +67,11 @@ class Endpoint:
     target: str
     plaintext: bool = False
 
+    @property
+    def url(self) -> str:
+        """The endpoint as an URL."""
+        return f"{'http' if self.plaintext else 'https'}://{self.target}"
+
     @classmethod
     def parse(cls, text: str, *, allow_insecure: bool = False) -> Endpoint:
         """Return the endpoint written as ``host:port``, ``https://host:port`` or ``http://host:port`` (plaintext).
@@ -53,11 +79,11 @@ class Endpoint:
         :param allow_insecure: accept plaintext to another machine too. Access tokens then cross the network readable.
         :raises ConfigurationError: if it is none of these, or plaintext to an address that is not loopback.
         """
-        parts = urlsplit(text if "://" in text else f"https://{text}")
         try:
+            parts = urlsplit(text if "://" in text else f"https://{text}")
             host, port = parts.hostname, parts.port
         except ValueError:
-            host, port = None, None
+            parts, host, port = urlsplit(""), None, None
         extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
         if parts.scheme not in ("http", "https") or not host or extra:
             raise ConfigurationError(
@@ -79,20 +105,21 @@ def channel_credentials(ca_pem: str | None) -> grpc.ChannelCredentials:
     return grpc.ssl_channel_credentials(root_certificates=None if ca_pem is None else ca_pem.encode("ascii"))
 
 
-def open_channel(endpoint: Endpoint, ca_pem: str | None) -> grpc.Channel:
+def open_channel(endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> grpc.Channel:
     """Return a blocking channel. It connects with the first call."""
-    return _open_channel(grpc, endpoint, ca_pem)
+    return _open_channel(grpc, endpoint, ca_pem, timers)
 
 
-def open_async_channel(endpoint: Endpoint, ca_pem: str | None) -> grpc.aio.Channel:
+def open_async_channel(endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> grpc.aio.Channel:
     """Return a channel that belongs to the running event loop. It connects with the first call."""
-    return _open_channel(grpc.aio, endpoint, ca_pem)
+    return _open_channel(grpc.aio, endpoint, ca_pem, timers)
 
 
-def _open_channel(flavour: Any, endpoint: Endpoint, ca_pem: str | None) -> Any:
+def _open_channel(flavour: Any, endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> Any:
+    options = channel_options(timers)
     if endpoint.plaintext:
-        return flavour.insecure_channel(endpoint.target, options=CHANNEL_OPTIONS)
-    return flavour.secure_channel(endpoint.target, channel_credentials(ca_pem), options=CHANNEL_OPTIONS)
+        return flavour.insecure_channel(endpoint.target, options=options)
+    return flavour.secure_channel(endpoint.target, channel_credentials(ca_pem), options=options)
 
 
 def call_metadata(token: AccessToken) -> tuple[tuple[str, str], ...]:
@@ -105,18 +132,15 @@ def call_metadata(token: AccessToken) -> tuple[tuple[str, str], ...]:
     )
 
 
-def error_from_call(call: Any, topic: str, token: AccessToken | None) -> SalesforceStreamError:
+def error_from_call(call: Any, topic: str) -> SalesforceStreamError:
     """Return the error for a failed ``call`` (a :class:`grpc.RpcError` that is also a :class:`grpc.Call`)."""
     # Through iter(), since asyncio calls of older gRPC have trailers whose keys() are pairs.
     trailers: dict[str, Any] = dict(iter(call.trailing_metadata() or ()))
-    details = call.details() or ""
-    if token is not None:
-        details = details.replace(token.value, "***")
     status = call.code()
     return error_from(
         _text(trailers.get("error-code")),
         None if status is None else status.name,
-        details,
+        call.details() or "",
         topic=topic,
         rpc_id=_text(trailers.get("rpc-id")),
     )

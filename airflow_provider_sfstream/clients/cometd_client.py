@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl as ssl_module
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from typing import Any, cast
 
 import aiosfstream
@@ -77,6 +77,8 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
     :param ssl: TLS context. ``None`` verifies against the usual authorities.
     :param proxy: URL of an HTTP proxy. ``None``: the environment's, if any.
     :param allow_insecure: accept plaintext to an instance that is not this machine.
+    :param held: seconds that the server is asked to hold a poll without events, at most (Bayeux, ``advice.timeout``).
+        ``None``: as long as it likes, 110 seconds at Salesforce.
     :raises ConfigurationError: if the API version is unusable.
     :raises TypeError: if ``authenticator`` or ``replay`` is nothing of the kind.
     """
@@ -97,6 +99,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         ssl: ssl_module.SSLContext | None = None,
         proxy: str | None = None,
         allow_insecure: bool = False,
+        held: float | None = None,
     ) -> None:
         self.api_version = api_version_from(api_version)
         super().__init__(
@@ -113,6 +116,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         self.ssl = ssl
         self._connection_types = [ConnectionType.LONG_POLLING]
         self._http = HttpOptions(ssl, proxy, allow_insecure, connection_timeout)
+        self._held = held
         self._opening = False
         self._transport: CometdTransport | None = None
         self._incoming_queue: EventQueue | None = None
@@ -203,17 +207,26 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
         return messages[0]
 
     @translate_errors  # type: ignore[untyped-decorator]
-    async def receive_many(self, most: int, *, heartbeats: bool = False) -> list[EventMessage]:
+    async def receive_many(self, most: int, *, heartbeats: bool = False, refused: bool = False) -> list[EventMessage]:
         """Wait for an event message; return all that wait, in order. Cancelling it loses none.
 
         :param most: messages to return at most, from 1 up.
         :param heartbeats: return no messages when the server answered that there are none.
+        :param refused: return messages with a ``refusal``, too. Otherwise one is a ``TransportError``, after all that
+            came before it, and is not passed over.
         :raises: what :meth:`receive` raises.
         """
         if most < 1:
             raise ValueError(f"most={most} must be at least 1.")
         queue = self._queue
         messages = await queue.take(most, heartbeats=heartbeats)
+        if not refused and (place := _first_refused(messages)) is not None:
+            queue.put_back(messages[place:])
+            refusal = messages[place].refusal
+            messages = messages[:place]
+            if refusal is not None and not messages:
+                await self._release()
+                raise refusal
         if messages:
             await self._mark(queue, messages)
         elif queue.failure is not None:
@@ -266,6 +279,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
             url=self.url,
             queue=self._queue,
             http=self._http,
+            held=self._held,
             extensions=self.extensions,
             auth=self.auth,
             json_dumps=self._json_dumps,
@@ -292,6 +306,10 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
             await transport.disconnect()
         finally:
             await transport.close()
+
+
+def _first_refused(messages: Sequence[EventMessage]) -> int | None:
+    return next((place for place, message in enumerate(messages) if message.refusal is not None), None)
 
 
 _CLOSED = "The client is closed and there are no pending messages."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,11 +12,10 @@ import aiohttp
 from aiosfstream.exceptions import TransportError
 
 from airflow_provider_sfstream import __version__
-from airflow_provider_sfstream.clients.proxies import proxy_for
+from airflow_provider_sfstream.clients.origins import checked_origin
+from airflow_provider_sfstream.clients.proxies import checked_proxy, proxy_for
 from airflow_provider_sfstream.clients.tls import is_loopback
-from airflow_provider_sfstream.exceptions import ConfigurationError
-
-_USERINFO = re.compile(r"//[^/@\s]*@")
+from airflow_provider_sfstream.redaction import redacted
 
 
 class HttpError(TransportError):  # type: ignore[misc]
@@ -31,6 +29,10 @@ class HttpError(TransportError):  # type: ignore[misc]
         super().__init__(message)
         self.status = status
         self.text = text
+
+
+class NoAnswerError(TransportError):  # type: ignore[misc]
+    """Nothing answered: the server was not reached, or was silent for too long."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class HttpOptions:
     def request_options(self, url: str) -> dict[str, Any]:
         """Return the keyword arguments of aiohttp's request methods for a request to ``url``."""
         options: dict[str, Any] = {
-            "proxy": self.proxy or proxy_for(url, {}),
+            "proxy": checked_proxy(self.proxy) if self.proxy else proxy_for(url, {}),
             "timeout": aiohttp.ClientTimeout(total=None, sock_connect=self.timeout),
         }
         return options if self.ssl is None else {**options, "ssl": self.ssl}
@@ -62,15 +64,7 @@ def cometd_url(instance_url: str, api_version: str, *, allow_insecure: bool) -> 
 
     :raises ConfigurationError: if it is no URL, or would be reached in plaintext and is not this machine.
     """
-    parts = urlsplit(instance_url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError("The login gave an instance URL that is none. Nothing was sent to it.")
-    if parts.scheme == "http" and not allow_insecure and not is_loopback(parts.hostname):
-        raise ConfigurationError(
-            f"{parts.hostname} would be reached without TLS, and the access token with it. Use https, or "
-            "allow_insecure if you accept that. Nothing was sent to it."
-        )
-    return f"{instance_url.rstrip('/')}/cometd/{api_version}"
+    return f"{checked_origin('The instance URL', instance_url, allow_insecure=allow_insecure)}/cometd/{api_version}"
 
 
 def new_session(url: str) -> aiohttp.ClientSession:
@@ -92,7 +86,9 @@ def transport_error(error: BaseException) -> TransportError:
     Its own error is not kept as the cause: its repr may show the request's headers. What TLS raised is.
     """
     text = "the server did not answer in time" if isinstance(error, TimeoutError) else str(error)
-    failure = TransportError(_USERINFO.sub("//***@", f"{type(error).__name__}: {text}".rstrip(": ")))
+    unreached = isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError)
+    kind = NoAnswerError if unreached or isinstance(error, TimeoutError) else TransportError
+    failure = kind(redacted(f"{type(error).__name__}: {text}".rstrip(": ")))
     failure.__cause__ = next((arg for arg in _chain(error) if isinstance(arg, ssl.SSLError)), None)
     return failure
 

@@ -30,9 +30,11 @@ _MEMBER = re.compile(rb"[ \t\r\n]*+(" + _STRING + rb")[ \t\r\n]*+:[ \t\r\n]*+", 
 _PLAIN_VALUE = re.compile(_STRING + rb"|[^ \t\r\n,}\]]++", re.DOTALL)
 _NEXT_MEMBER = re.compile(rb"[ \t\r\n]*+,")
 _REPLAY_ID = re.compile(rb'"replayId"\s*:\s*(-?\d{1,20})\b')
+_NUMBER = re.compile(rb"\d{1,20}")
 
 _QUOTE, _BACKSLASH, _COMMA = b'"\\,'
 _OPEN, _CLOSE = b"{[", b"}]"
+_WHITESPACE = b" \t\r\n"
 
 
 class UnreadableMessageError(TransportError):  # type: ignore[misc]
@@ -43,15 +45,17 @@ class EventMessage(dict[str, Any]):
     """An event message, as aiosfstream's users know it.
 
     ``data``: the raw bytes of the value of its ``data`` member, UTF-8 JSON exactly as received. ``arrival`` grows from
-    message to message, where a replay marker storage counts them.
+    message to message, where a replay marker storage counts them. ``refusal`` is set where the parser refused the
+    message and its replay ID can be read: of ``data`` it then has ``event`` and ``schema`` alone, beside the raw bytes.
     """
 
-    __slots__ = ("arrival", "data")
+    __slots__ = ("arrival", "data", "refusal")
 
     def __init__(self, message: dict[str, Any], data: bytes) -> None:
         super().__init__(message)
         self.data = data
         self.arrival = 0
+        self.refusal: UnreadableMessageError | None = None
 
 
 class RawMessage(NamedTuple):
@@ -66,7 +70,14 @@ class RawMessage(NamedTuple):
 
         As in a parsed object, the last member of that name counts. Expects a body that is valid JSON.
         """
-        found = None
+        return self.members()[0].get("data")
+
+    def members(self) -> tuple[dict[str, bytes], bool]:
+        """Return the bytes of the members' values by name, and whether that is all there is between the brackets.
+
+        No value is looked into: it may be one that a parser refuses.
+        """
+        found: dict[str, bytes] = {}
         position = 1
         while (member := _MEMBER.match(self.body, position)) is not None:
             start = member.end()
@@ -74,11 +85,12 @@ class RawMessage(NamedTuple):
             if end is None:
                 plain = _PLAIN_VALUE.match(self.body, start)
                 end = start if plain is None else plain.end()
-            if _name(member[1]) == "data":
-                found = self.body[start:end]
+            found[_name(member[1])] = self.body[start:end]
             following = _NEXT_MEMBER.match(self.body, end)
-            position = len(self.body) if following is None else following.end()
-        return found
+            if following is None:
+                return found, self.body[end:].strip(_WHITESPACE) == b"}"
+            position = following.end()
+        return found, not found and self.body[1:].strip(_WHITESPACE) == b"}"
 
     def __str__(self) -> str:
         """Return what can be said of a message that cannot be read, without showing its content."""
@@ -200,13 +212,22 @@ class MessageSplitter:
 def parse_message(raw: RawMessage, json_loads: JsonLoads) -> dict[str, Any]:
     """Return the message, an :class:`EventMessage` where it has ``data``.
 
+    What a parser refuses of an event (a number out of range, half of a surrogate pair, nesting) is in its payload:
+    where its replay ID can be read all the same, it is a message with a ``refusal``.
+
     :param json_loads: applied to the text of the whole message.
     :raises UnreadableMessageError: if it cannot be parsed, or is not a message.
     """
     try:
         message = json_loads(raw.body.decode("utf-8"))
     except Exception as error:  # whatever a custom loader raises
-        raise UnreadableMessageError(f"{_capitalised(raw)} cannot be parsed: {type(error).__name__}.") from None
+        reason = f"cannot be parsed: {type(error).__name__}."
+        event = _event_by_parts(raw)
+        if event is None:
+            raise UnreadableMessageError(f"{_capitalised(raw)} {reason}") from None
+        replay_id = event["data"]["event"]["replayId"]
+        event.refusal = UnreadableMessageError(f"A message of {len(raw.body)} bytes with replayId {replay_id} {reason}")
+        return event
     if not isinstance(message, dict) or not isinstance(message.get("channel"), str):
         raise UnreadableMessageError(f"{_capitalised(raw)} names no channel.")
     data = raw.data() if "data" in message else None
@@ -223,8 +244,51 @@ def default_dumps(value: Any) -> str:
     return json.dumps(value) if orjson is None else orjson.dumps(value).decode("utf-8")
 
 
+def _event_by_parts(raw: RawMessage) -> EventMessage | None:
+    """Return an event message with what places it in its stream; ``None`` if that cannot be read without doubt."""
+    message = _members_of(raw)
+    data = message.get("data", b"")
+    of_data = _members_of(_object(data))
+    event = of_data.get("event", b"")
+    number = _NUMBER.fullmatch(_members_of(_object(event)).get("replayId", b""))
+    channel = _parsed(message.get("channel", b"null"))
+    if number is None or not isinstance(channel, str) or channel.startswith(("/meta/", "/service/")):
+        return None
+    readable = _parsed(event)
+    envelope = readable if isinstance(readable, dict) else {}
+    body = {"event": {**envelope, "replayId": int(number[0])}, "schema": _parsed(of_data.get("schema", b"null"))}
+    return EventMessage({"channel": channel, "data": body}, data)
+
+
+def _members_of(raw: RawMessage | None) -> dict[str, bytes]:
+    members, are_all = ({}, False) if raw is None else raw.members()
+    return members if are_all else {}
+
+
+def _object(body: bytes) -> RawMessage | None:
+    """Return the bytes of a JSON object as those of a message, ``None`` if it is none."""
+    try:
+        [found] = MessageSplitter().feed(body)
+    except (TransportError, ValueError):
+        return None
+    return found if len(found.body) == len(body) else None
+
+
+def _parsed(value: bytes) -> Any:
+    """Return what a short piece of JSON says, ``None`` if that cannot be told."""
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _name(quoted: bytes) -> str:
-    return str(json.loads(quoted)) if b"\\" in quoted else quoted[1:-1].decode("utf-8", "replace")
+    if b"\\" not in quoted:
+        return quoted[1:-1].decode("utf-8", "replace")
+    try:
+        return str(json.loads(quoted))
+    except ValueError:  # in a message that no parser takes
+        return quoted.decode("utf-8", "replace")
 
 
 def _capitalised(raw: RawMessage) -> str:

@@ -50,11 +50,18 @@ class EventQueue:
             self._taken.clear()
             await self._taken.wait()
 
-    def heartbeat(self) -> None:
-        """Note that the server answered without events."""
+    def heartbeat(self, *, told: bool = True) -> None:
+        """Note that the server answered without events.
+
+        :param told: whether a taker is told of it.
+        """
         self.heartbeats += 1
-        self._unseen_heartbeats += 1
+        self._unseen_heartbeats += told
         self._changed.set()
+
+    def forget_heartbeats(self) -> None:
+        """Tell no taker of those that came so far."""
+        self._unseen_heartbeats = 0
 
     def end(self, failure: BaseException) -> None:
         """Note what ended the connection; the first one counts."""

@@ -108,7 +108,7 @@ class Response:
 
 def is_held(request: Message) -> bool:
     """Return whether the server may hold ``request`` until there are events: not the first ``/meta/connect``."""
-    return request["channel"] == MetaChannel.CONNECT and "advice" not in request
+    return request["channel"] == MetaChannel.CONNECT and as_object(request.get("advice")).get("timeout") != 0
 
 
 def as_object(value: Any) -> Message:

@@ -23,6 +23,7 @@ from airflow_provider_sfstream.clients.cometd_http import HttpError, HttpOptions
 from airflow_provider_sfstream.clients.cometd_messages import EventMessage
 from airflow_provider_sfstream.clients.cometd_queue import EventQueue
 from airflow_provider_sfstream.clients.cometd_response import Message, Response, as_object, is_held
+from airflow_provider_sfstream.redaction import redacted, remember_secrets
 
 HELD_SECONDS = 110.0
 """How long the server may hold a ``/meta/connect`` where it does not say (Streaming API guide, "Clients and
@@ -48,17 +49,21 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
 
     :param queue: where event messages go.
     :param http: how to reach the server.
+    :param held: seconds that the server is asked to hold a ``/meta/connect``. It may hold it for longer. ``None``: as
+        long as it likes.
     """
 
-    def __init__(self, *, queue: EventQueue, http: HttpOptions, **options: Any) -> None:
+    def __init__(self, *, queue: EventQueue, http: HttpOptions, held: float | None = None, **options: Any) -> None:
         super().__init__(incoming_queue=queue, loop=asyncio.get_running_loop(), ssl=http.ssl, **options)
         self._queue = queue
         self._http = http
+        self._advice: Message = {} if held is None else {"advice": {"timeout": max(1, round(held * 1_000))}}
         self._last_reply: Message | None = None
         self._renewing = asyncio.Lock()
         self._renewed = False
         self._is_gone = False
         self._subscribed = asyncio.Event()
+        self._subscribing = self._asks_for_events = False
         self._http_session: aiohttp.ClientSession | None = None
         self._reconnect_advice: Message = {}
         self._connect_task: asyncio.Task[None] | None = None
@@ -103,6 +108,8 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
 
     async def subscribe(self, channel: str) -> Message:
         """Subscribe to ``channel``, see :meth:`CometdClient.subscribe`."""
+        self._subscribing = True  # an answer to a poll that was sent before says nothing of the channel
+        self._queue.forget_heartbeats()
         try:
             reply: Message = await super().subscribe(channel)
             return reply
@@ -118,13 +125,14 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
                 self._check_lasts(reply)
                 await asyncio.sleep((self._advised("interval") or 0) / 1000)  # Bayeux: milliseconds
                 await self._queue.space()
-                reply = await self._connect()
+                reply = await self._connect(**self._advice)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # told to whoever reads, also what a signal handler raised just here
             self._fail(error)
 
     async def _connect(self, **fields: Any) -> Message:
+        self._asks_for_events = self._subscribed.is_set()
         reply: Message = await self._send_message(CONNECT_MESSAGE.copy(), **fields)
         self._last_reply = reply
         return reply
@@ -192,7 +200,8 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
         try:
             return await self._exchange(payload, headers)
         except HttpError as error:
-            error.text = error.text.replace(headers.get("Authorization", "").rpartition(" ")[2] or "\0", "***")
+            remember_secrets(headers.get("Authorization", "").rpartition(" ")[2])  # a stock authenticator's
+            error.text = redacted(error.text)
             if error.status == 401:  # another token may be accepted
                 raise
             failure = error
@@ -260,7 +269,7 @@ class CometdTransport(TransportBase):  # type: ignore[misc]
                         await self._queue.space()
         reply = response.reply()
         if held and reply.get("successful") and not response.events:
-            self._queue.heartbeat()
+            self._queue.heartbeat(told=self._asks_for_events or not self._subscribing)
         return reply
 
     def _note(self, message: Message) -> None:

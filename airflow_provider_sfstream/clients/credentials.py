@@ -1,6 +1,6 @@
 """What a connection's fields say about logging in: which OAuth flow, at which host, with what.
 
-Everything that can be wrong with the fields is found here, before any network. The reprs show no secret.
+Everything that can be wrong with the fields is found here, before any network. Neither reprs nor errors show a secret.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from airflow_provider_sfstream.clients.tls import is_loopback
+from airflow_provider_sfstream.clients.origins import checked_origin
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.redaction import quoted_setting, remember_secrets
 
 DEFAULT_LOGIN_URL = "https://login.salesforce.com"
 SANDBOX_LOGIN_URL = "https://test.salesforce.com"
@@ -22,8 +23,15 @@ SANDBOX_LOGIN_URL = "https://test.salesforce.com"
 Fields = Mapping[str, str | None]
 
 
+class _Secretive:
+    """What is made of secrets: no error shows them from then on."""
+
+    def __post_init__(self) -> None:
+        remember_secrets(*(getattr(self, name, None) for name in _SECRETS))
+
+
 @dataclass(frozen=True)
-class ClientCredentials:
+class ClientCredentials(_Secretive):
     """OAuth client credentials: the connected app logs in as its own Run-As user."""
 
     login_url: str
@@ -32,7 +40,7 @@ class ClientCredentials:
 
 
 @dataclass(frozen=True)
-class JwtBearer:
+class JwtBearer(_Secretive):
     """OAuth JWT bearer: a signed assertion for a user who has pre-authorized the connected app."""
 
     login_url: str
@@ -51,7 +59,7 @@ class JwtBearer:
 
 
 @dataclass(frozen=True)
-class RefreshToken:
+class RefreshToken(_Secretive):
     """OAuth refresh token, from a login that a person made once."""
 
     login_url: str
@@ -61,7 +69,7 @@ class RefreshToken:
 
 
 @dataclass(frozen=True)
-class UsernamePassword:
+class UsernamePassword(_Secretive):
     """OAuth username-password, which Salesforce blocks in new orgs and is retiring.
 
     ``password`` ends with the security token.
@@ -75,7 +83,7 @@ class UsernamePassword:
 
 
 @dataclass(frozen=True)
-class GivenAccessToken:
+class GivenAccessToken(_Secretive):
     """An access token from elsewhere. It cannot be renewed."""
 
     instance_url: str
@@ -85,10 +93,7 @@ class GivenAccessToken:
 Credentials = ClientCredentials | JwtBearer | RefreshToken | UsernamePassword | GivenAccessToken
 
 
-def secrets_of(credentials: Credentials) -> list[str]:
-    """Return every secret in ``credentials``, to be kept out of messages."""
-    names = ("consumer_secret", "private_key", "refresh_token", "password", "access_token")
-    return [value for name in names if (value := getattr(credentials, name, None))]
+_SECRETS = ("consumer_secret", "private_key", "refresh_token", "password", "access_token")
 
 
 def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credentials:
@@ -105,9 +110,12 @@ def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credent
     :param allow_insecure: accept ``http://`` to an address that is not loopback.
     :raises ConfigurationError: naming the fields that are missing, contradictory or unusable.
     """
+    remember_secrets(*map(fields.get, _SECRETS), fields.get("security_token"))
     flow = fields.get("auth_flow") or _inferred_flow(fields)
     if flow not in _FLOWS:
-        raise ConfigurationError(f"auth_flow {flow!r} is unknown; it is one of {', '.join(_FLOWS)}, or left empty.")
+        raise ConfigurationError(
+            f"auth_flow {quoted_setting(flow)} is unknown; it is one of {', '.join(_FLOWS)}, or left empty."
+        )
     required, _ = _FLOWS[flow]
     missing = [name for name in required if not fields.get(name)]
     if flow == "jwt_bearer" and not (fields.get("private_key") or fields.get("private_key_file_path")):
@@ -118,9 +126,10 @@ def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credent
             "choose another flow with auth_flow. Nothing was contacted."
         )
     if flow == "access_token":
-        instance_url = _checked_url("instance_url", fields.get("instance_url") or "", allow_insecure)
+        instance_url = checked_origin("instance_url", fields.get("instance_url") or "", allow_insecure=allow_insecure)
         return GivenAccessToken(instance_url, fields.get("access_token") or "")
-    return _credentials(flow, fields, _checked_url("login_url", login_url_from(fields), allow_insecure))
+    login_url = checked_origin("login_url", login_url_from(fields), allow_insecure=allow_insecure)
+    return _credentials(flow, fields, login_url)
 
 
 _FLOWS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -180,27 +189,6 @@ def login_url_from(fields: Fields) -> str:
     return DEFAULT_LOGIN_URL
 
 
-def _checked_url(name: str, url: str, allow_insecure: bool) -> str:
-    """Return scheme, host and port of ``url``."""
-    parts = urlsplit(url)
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if parts.scheme not in ("http", "https") or not host or parts.username or parts.password:
-        raise ConfigurationError(
-            f"{name} must be the address of a Salesforce host, such as https://mycompany.my.salesforce.com, without a "
-            "user name. Nothing was contacted."
-        )
-    if parts.scheme == "http" and not allow_insecure and not is_loopback(host):
-        raise ConfigurationError(
-            f"{name} http://{host} would send credentials unencrypted. Use https://, or set allow_insecure on the "
-            "connection if you accept that. Nothing was contacted."
-        )
-    netloc = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{netloc}{'' if port is None else f':{port}'}"
-
-
 def _private_key(fields: Fields) -> str:
     """Return the PEM text of the RSA key, from the field or the file."""
     pem, path = fields.get("private_key"), fields.get("private_key_file_path")
@@ -211,9 +199,9 @@ def _private_key(fields: Fields) -> str:
             pem = Path(path).expanduser().read_text(encoding="ascii")
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"private_key_file_path {path!r} cannot be read ({type(error).__name__}). It must exist where the task "
-                "runs. Nothing was contacted."
-            ) from error
+                f"private_key_file_path {quoted_setting(path)} cannot be read ({type(error).__name__}). It must be the "
+                "name of a file that exists where the task runs; PEM text goes into private_key. Nothing was contacted."
+            ) from None  # the cause quotes the field, which may be the key itself
     text = (pem or "").replace("\\n", "\n").strip() + "\n"
     try:
         key = load_pem_private_key(text.encode("ascii"), password=None)

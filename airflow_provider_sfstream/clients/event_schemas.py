@@ -11,10 +11,11 @@ from urllib.parse import quote
 
 import httpx
 
+from airflow_provider_sfstream.clients.bounded import UNPACKED, aread
 from airflow_provider_sfstream.clients.proxies import proxy_for
 from airflow_provider_sfstream.clients.session import Session
-from airflow_provider_sfstream.clients.tokens import AccessToken
 from airflow_provider_sfstream.exceptions import SchemaError, ServiceUnavailableError, SessionExpiredError
+from airflow_provider_sfstream.protocol.avro import LARGEST_SCHEMA
 from airflow_provider_sfstream.protocol.schemas import parse
 from airflow_provider_sfstream.protocol.streaming_errors import error_from_status
 
@@ -105,10 +106,12 @@ class EventSchemas:
         with self._session.using(token):
             try:
                 async with self._client(url) as client:
-                    response = await client.get(url, headers={"Authorization": f"Bearer {token.value}"})
+                    headers = {"Authorization": f"Bearer {token.value}", **UNPACKED}
+                    answer = await client.send(client.build_request("GET", url, headers=headers), stream=True)
+                    response = await aread(answer, most_bytes=LARGEST_SCHEMA, most_seconds=CALL_TIMEOUT)
             except httpx.HTTPError as fault:
                 # The cause is left out: it holds the request, and with it the token.
-                raise error_from_status(None, _without_secrets(fault, token, self._proxies), topic=what) from None
+                raise error_from_status(None, f"{type(fault).__name__}: {fault}", topic=what) from None
             error = error_from_status(response.status_code, topic=what)
             if isinstance(error, SessionExpiredError) or (
                 response.status_code >= 400 and isinstance(error, ServiceUnavailableError)
@@ -125,10 +128,3 @@ class EventSchemas:
     def _forget_failure(self, schema_id: str, asked: asyncio.Task[str | None]) -> None:
         if asked.cancelled() or asked.exception() is not None:
             self._asked.pop(schema_id, None)
-
-
-def _without_secrets(fault: Exception, token: AccessToken, proxies: Mapping[str, str]) -> str:
-    text = f"{type(fault).__name__}: {fault}".replace(token.value, "***")
-    for proxy in proxies.values():
-        text = text.replace(proxy, "the proxy")
-    return text

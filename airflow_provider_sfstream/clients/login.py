@@ -19,14 +19,21 @@ from airflow_provider_sfstream.clients.credentials import (
     JwtBearer,
     RefreshToken,
     UsernamePassword,
-    secrets_of,
 )
+from airflow_provider_sfstream.clients.origins import checked_origin
 from airflow_provider_sfstream.clients.tokens import AccessToken
-from airflow_provider_sfstream.exceptions import AuthenticationError, IdentityError, LoginUnavailableError
+from airflow_provider_sfstream.exceptions import (
+    AuthenticationError,
+    ConfigurationError,
+    IdentityError,
+    LoginUnavailableError,
+)
+from airflow_provider_sfstream.redaction import redacted, remember_secrets
 
 ASSERTION_SECONDS = 180
 """How long a JWT is valid. Salesforce accepts up to five minutes, so clocks may differ a little."""
 
+_LONGEST_REASON = 500
 _REMEDIES: tuple[tuple[str, str], ...] = (
     (
         "not supported on this domain",
@@ -71,12 +78,13 @@ class Login:
     Then ``token`` is what the login gave.
 
     :param now: seconds since the epoch.
+    :param allow_insecure: accept an instance URL without TLS that is not loopback.
     """
 
-    def __init__(self, credentials: Credentials, now: float) -> None:
+    def __init__(self, credentials: Credentials, now: float, *, allow_insecure: bool = False) -> None:
         self.request: httpx.Request | None = None
         self.token: AccessToken | None = None
-        self._steps = _steps(credentials, now)
+        self._steps = _steps(credentials, now, allow_insecure)
         self._advance(lambda: next(self._steps))
 
     def answer(self, response: httpx.Response) -> None:
@@ -93,12 +101,14 @@ class Login:
             self.request, self.token = None, done.value
 
 
-def _steps(credentials: Credentials, now: float) -> Generator[httpx.Request, httpx.Response, AccessToken]:
+def _steps(
+    credentials: Credentials, now: float, allow_insecure: bool
+) -> Generator[httpx.Request, httpx.Response, AccessToken]:
     if isinstance(credentials, GivenAccessToken):
         value, instance_url, identity = credentials.access_token, credentials.instance_url, ""
     else:
         response = yield httpx.Request("POST", token_url(credentials), data=_form(credentials, now))
-        document = _token_document(response, credentials)
+        document = _token_document(response)
         value, instance_url = str(document.get("access_token") or ""), str(document.get("instance_url") or "")
         identity = str(document.get("id") or "")
         if not value or not instance_url:
@@ -106,14 +116,25 @@ def _steps(credentials: Credentials, now: float) -> Generator[httpx.Request, htt
                 f"{token_url(credentials)} answered without an access token or instance URL. Check that domain or "
                 "login_url is a Salesforce login host."
             )
+        instance_url = _checked_instance(instance_url, token_url(credentials), allow_insecure)
     org_id, user_id = _identity(identity)
     if not org_id:
         # The identity URL says it; a token given directly has none.
         AccessToken(value, instance_url, "")  # refuses a token that no header can carry
-        url = f"{instance_url.rstrip('/')}/services/oauth2/userinfo"
+        url = f"{instance_url}/services/oauth2/userinfo"
         response = yield httpx.Request("GET", url, headers={"Authorization": f"Bearer {value}"})
         org_id, user_id = _user(response, given=isinstance(credentials, GivenAccessToken))
-    return AccessToken(value, instance_url.rstrip("/"), org_id, user_id)
+    return AccessToken(value, instance_url, org_id, user_id)
+
+
+def _checked_instance(instance_url: str, answered: str, allow_insecure: bool) -> str:
+    """Return where the token may be sent."""
+    try:
+        return checked_origin("instance_url", instance_url, allow_insecure=allow_insecure)
+    except ConfigurationError as error:
+        raise AuthenticationError(
+            f"{answered} answered with an instance_url that is not used, and the token was not sent to it: {error}"
+        ) from None
 
 
 def token_url(credentials: Credentials) -> str:
@@ -132,6 +153,7 @@ def _form(credentials: ClientCredentials | JwtBearer | RefreshToken | UsernamePa
             "exp": int(now) + ASSERTION_SECONDS,
         }
         assertion = jwt.encode(claims, credentials.private_key, algorithm="RS256")
+        remember_secrets(assertion)
         return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
     form = {"client_id": credentials.consumer_key}
     if credentials.consumer_secret:
@@ -161,7 +183,7 @@ def _json_object(response: httpx.Response) -> dict[str, Any]:
         )
     try:
         document = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 
@@ -171,12 +193,12 @@ def _address(response: httpx.Response) -> str:
     return f"{url.scheme}://{url.netloc.decode()}{url.path}"
 
 
-def _token_document(response: httpx.Response, credentials: Credentials) -> dict[str, Any]:
+def _token_document(response: httpx.Response) -> dict[str, Any]:
     document = _json_object(response)
     if response.status_code == 200 and document:
         return document
     if "error" in document:
-        raise AuthenticationError(_refusal(_address(response), document, credentials))
+        raise AuthenticationError(_refusal(_address(response), document))
     raise AuthenticationError(
         f"{_address(response)} answered HTTP {response.status_code} and no OAuth answer. Check that domain or "
         "login_url is a Salesforce login host."
@@ -196,15 +218,8 @@ def _user(response: httpx.Response, *, given: bool) -> tuple[str, str | None]:
     )
 
 
-def _refusal(url: str, document: dict[str, Any], credentials: Credentials) -> str:
+def _refusal(url: str, document: dict[str, Any]) -> str:
     error, description = str(document["error"]), str(document.get("error_description") or "no description")
     text = f"{error} {description}".lower()
     remedy = next((remedy for part, remedy in _REMEDIES if part in text), "Check the connection and the connected app.")
-    return f"{url} refused the login: {redacted(f'{error}: {description}', credentials)}. {remedy}"
-
-
-def redacted(text: str, credentials: Credentials) -> str:
-    """Return ``text`` without any secret of ``credentials``."""
-    for secret in secrets_of(credentials):
-        text = text.replace(secret, "***")
-    return text
+    return f"{url} refused the login: {redacted(f'{error}: {description}')[:_LONGEST_REASON]}. {remedy}"

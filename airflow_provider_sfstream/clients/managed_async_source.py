@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
@@ -12,7 +11,7 @@ from airflow_provider_sfstream.clients.managed_source import check_start
 from airflow_provider_sfstream.clients.subscription import check_amounts
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.protocol.credit import Credit
-from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 
 
@@ -45,7 +44,7 @@ class AsyncManagedSource:
 
     def subscribe(
         self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
-    ) -> AsyncGenerator[EventBatch, None]:
+    ) -> AsyncResponses:
         """Yield responses in stream order; a keepalive is an empty batch.
 
         :param topic: that of the subscription.
@@ -59,9 +58,7 @@ class AsyncManagedSource:
         check_amounts(named(self.subscription), limit, silence_timeout=silence_timeout)
         return self._read(start, Credit(limit), silence_timeout)
 
-    async def _read(
-        self, start: bytes | StartFrom, credit: Credit, silence_timeout: float
-    ) -> AsyncGenerator[EventBatch, None]:
+    async def _read(self, start: bytes | StartFrom, credit: Credit, silence_timeout: float) -> AsyncResponses:
         redelivery, has_begun = self._delivered.begin(start, None), False
         responses = self._client.managed_subscribe(self.subscription, limit=credit, silence_timeout=silence_timeout)
         async with aclosing(responses):

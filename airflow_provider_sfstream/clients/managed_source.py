@@ -6,16 +6,16 @@ import logging
 import random as random_module
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from airflow_provider_sfstream.clients.managed import ManagedStream, named
+from airflow_provider_sfstream.clients.managed_position import PositionCheck
 from airflow_provider_sfstream.clients.managed_redelivery import (
     Delivered,
     IsLanded,
     Redelivery,
     confirms,
-    unconfirmed,
     without_known,
 )
 from airflow_provider_sfstream.clients.managed_slot import SlotWait
@@ -28,16 +28,13 @@ from airflow_provider_sfstream.exceptions import (
     SubscriptionBusyError,
     SubscriptionMovedError,
 )
-from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT, EventBatch, PayloadEncoding, Responses, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 
 log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT = 60.0
 """Seconds to wait for the place of a managed subscription: ample after a clean end, too short after a lost network."""
-
-COMMIT_TIMEOUT = 300.0
-"""Seconds to wait for an acknowledgement. Salesforce sends it with a later response, at the latest within 270."""
 
 _POLL = 1.0
 _COMMIT_READ = 100
@@ -63,7 +60,8 @@ class ManagedSource:
     Salesforce delivers again what it delivered and was not told to be committed. This leaves out what the reader has
     already: ``subscribe`` with a replay ID yields the events after it, when it is one that this object has yielded.
     Before anything was yielded, the events that ``is_landed`` are left out at the beginning. The last of them is
-    committed, for they are durable.
+    committed, for they are durable. A replay ID that the first ``subscribe`` begins with is a position of an earlier
+    run: nothing is yielded or committed before Salesforce has said that it can still be read.
 
     While nothing was yielded since the last commit, it also commits the position that an empty response confirms,
     before it yields that response: no event lies before it, and only then does a subscription that never committed
@@ -103,6 +101,7 @@ class ManagedSource:
         self._slot = SlotWait(named(subscription), busy_timeout, clock, random)
         self._stream: ManagedStream | None = None
         self._recent: deque[Sequence[bytes]] = deque(maxlen=4)
+        self._position = PositionCheck(client, clock)
         self._delivered = Delivered()
         self._committed: bytes | None = None
 
@@ -132,25 +131,39 @@ class ManagedSource:
         """Forget the access token that was refused last, so that the next call logs in again."""
         self._client.renew_session()
 
+    def prove_contact(self, topic: str) -> None:
+        """Return once Salesforce has answered something on the same connection; see the client's."""
+        self._client.prove_contact(topic)
+
     def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None, idle_timeout: float
-    ) -> Iterator[EventBatch | None]:
+        self,
+        topic: str,
+        start: bytes | StartFrom,
+        *,
+        limit: int | None,
+        idle_timeout: float,
+        answer_within: float | None = None,
+    ) -> Responses:
         """Yield batches in stream order; see the class.
 
         :param topic: that of the subscription.
-        :param start: ``COMMITTED``; or a replay ID up to which, itself included, everything is stored already.
+        :param start: ``COMMITTED``, or anything but a replay ID once a position was lost: where Salesforce goes on; or
+            a replay ID up to which, itself included, everything is stored already.
         :param limit: events to yield. Those that are left out do not count.
         :raises ConfigurationError: at once, if an argument is unusable.
         :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
         :raises SubscriptionMovedError: if ``start`` was yielded and does not come again: the position has moved.
+        :raises ReplayIdLostError: before anything is yielded, if ``start`` is a position that cannot be read any more.
         :raises CommitError: if Salesforce refuses to commit what is durable.
         :raises SalesforceStreamError: whenever the stream ends otherwise.
         """
+        if self._position.is_over and not isinstance(start, bytes):
+            start = StartFrom.COMMITTED
         check_start(self.subscription, topic, start)
         check_amounts(named(self.subscription), limit, idle_timeout=idle_timeout)
-        return self._read(start, limit, idle_timeout)
+        return self._read(topic, start, limit, idle_timeout)
 
-    def commit(self, replay_id: bytes, timeout: float = COMMIT_TIMEOUT) -> None:
+    def commit(self, replay_id: bytes, timeout: float = CONFIRM_TIMEOUT) -> None:
         """Tell Salesforce that everything up to and including ``replay_id`` is durable, and wait until it knows.
 
         Uses the open stream if that has delivered ``replay_id``. Else it reads a new one, without keeping anything,
@@ -189,14 +202,17 @@ class ManagedSource:
                 is_committed = True
         self._delivered.forget()
 
-    def _read(self, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Iterator[EventBatch | None]:
+    def _read(self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
         redelivery = self._delivered.begin(start, self._is_landed)
+        responses = self._responses(limit, idle_timeout)
+        if not isinstance(start, bytes):
+            self._position.is_over = True
+        elif not self._position.is_over:
+            responses = self._position.passed_on(responses, topic, start)
         try:
-            for response in self._responses(limit, idle_timeout):
+            for response in responses:
                 if response is None:
-                    # A drain takes silence for the end of the stream; not before all that it has came again.
-                    awaited = not redelivery.is_over and redelivery.is_landed is None
-                    yield unconfirmed(time.time_ns()) if awaited else None
+                    yield None
                 elif len(response):
                     yield self._new_events(response, redelivery)
                 else:
@@ -209,7 +225,7 @@ class ManagedSource:
             if self._stream is not None:
                 self._stream.stop_fetching()
 
-    def _responses(self, limit: int | None, idle_timeout: float) -> Iterator[EventBatch | None]:
+    def _responses(self, limit: int | None, idle_timeout: float) -> Responses:
         """Yield the responses of a new stream; wait while another one holds the subscription."""
         while True:
             self.close()
@@ -217,11 +233,12 @@ class ManagedSource:
                 self.subscription, limit=limit, idle_timeout=idle_timeout, recommit=self._known_to_be_committed()
             )
             try:
-                for response in self._stream:
-                    if response is not None:
-                        self._slot.taken()
-                        self._recent.append(response.replay_ids or [response.latest_replay_id])
-                    yield response
+                with self._client.in_contact(named(self.subscription)):
+                    for response in self._stream:
+                        if response is not None:
+                            self._slot.taken()
+                            self._recent.append(response.replay_ids or [response.latest_replay_id])
+                        yield response
                 return
             except SubscriptionBusyError as error:
                 self._sleep(self._slot.pause_after(error))
@@ -257,7 +274,7 @@ class ManagedSource:
     def _commit_durable(self, replay_id: bytes) -> None:
         """Commit what nobody needs to be delivered again: nothing was yielded since the last commit."""
         if self._commits:
-            self._commit_on_stream(replay_id, self._clock() + COMMIT_TIMEOUT)
+            self._commit_on_stream(replay_id, self._clock() + CONFIRM_TIMEOUT)
 
     def _commit_on_stream(self, replay_id: bytes, deadline: float) -> None:
         if self._stream is None:

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from enum import Enum
 
 from airflow_provider_sfstream.clients.pubsub import PubSubClient
 from airflow_provider_sfstream.exceptions import (
-    AccessDeniedError,
     ServiceUnavailableError,
     SessionExpiredError,
     SubscriptionBusyError,
@@ -29,9 +28,9 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 
-SILENCE = 10.0
-"""Seconds without an answer after which a subscription counts as open: a refusal comes at once, an event when there is
-one, and a keepalive only after minutes."""
+SILENCE = 5.0
+"""Seconds to wait for an answer: a refusal comes at once, an event when there is one, and a keepalive only after
+minutes. What counts is that the connection has carried another answer meanwhile."""
 
 INTERVAL = 5.0
 """Seconds between two questions."""
@@ -50,10 +49,9 @@ class Seen(Enum):
 def look(client: PubSubClient, subscription: ManagedSubscription, *, silence: float = SILENCE) -> Seen:
     """Return what the Pub/Sub API makes of ``subscription`` now. Logs in again once when the token is refused.
 
-    :param silence: seconds without an answer after which it counts as open.
+    :param silence: seconds to wait for an answer, before and after Salesforce has answered something else.
     :raises SalesforceStreamError: for every other answer, such as a missing permission.
     """
-    _reach(client)
     try:
         return _look(client, subscription, silence)
     except SessionExpiredError:
@@ -61,19 +59,12 @@ def look(client: PubSubClient, subscription: ManagedSubscription, *, silence: fl
         return _look(client, subscription, silence)
 
 
-def _reach(client: PubSubClient) -> None:
-    """Have the Pub/Sub API answer something, so that its silence is not that of a network that is down or slow.
-
-    :raises ServiceUnavailableError: if it cannot be reached.
-    """
-    with suppress(AccessDeniedError, TopicNotFoundError):
-        client.get_topic(_EVERY_ORG_HAS)
-
-
 def _look(client: PubSubClient, subscription: ManagedSubscription, silence: float) -> Seen:
     try:
         with closing(client.managed_subscribe(subscription, limit=1, idle_timeout=silence)) as stream:
-            next(stream, None)
+            if next(stream, None) is None:
+                client.prove_contact(_EVERY_ORG_HAS)  # a refusal that was sent before is here by then
+                next(stream, None)
     except TopicNotFoundError:
         return Seen.UNKNOWN
     except SubscriptionStoppedError:

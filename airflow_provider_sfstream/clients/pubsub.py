@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from airflow_provider_sfstream.clients.channel import (
 )
 from airflow_provider_sfstream.clients.managed import COMMIT_KEEPALIVE, ManagedStream, named, sized_managed_response
 from airflow_provider_sfstream.clients.publishing import OutgoingEvent, PublishedEvent
+from airflow_provider_sfstream.clients.reachability import how_far
 from airflow_provider_sfstream.clients.session import Session
 from airflow_provider_sfstream.clients.subscription import (
     Subscription,
@@ -28,15 +30,19 @@ from airflow_provider_sfstream.clients.subscription import (
     first_request,
     sized_response,
 )
-from airflow_provider_sfstream.clients.tls import load_ca
+from airflow_provider_sfstream.clients.timers import Timers
+from airflow_provider_sfstream.clients.tls import load_ca, ssl_context
 from airflow_provider_sfstream.clients.tokens import TokenProvider
 from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    ContactError,
     PublishError,
     SalesforceStreamError,
     SessionExpiredError,
+    TopicNotFoundError,
 )
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
-from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.events import PayloadEncoding, Responses, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.protocol.schemas import SchemaCache
@@ -65,7 +71,7 @@ class PubSubClient:
     :param endpoint: see :meth:`Endpoint.parse`.
     :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
     :param allow_insecure: accept plaintext to an address that is not loopback.
-    :param call_timeout: seconds that a call other than ``subscribe`` may take.
+    :param timers: of the connection and its calls.
     :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
     """
 
@@ -79,12 +85,14 @@ class PubSubClient:
         endpoint: str = DEFAULT_ENDPOINT,
         tls_ca: str | None = None,
         allow_insecure: bool = False,
-        call_timeout: float = CALL_TIMEOUT,
+        timers: Timers | None = None,
     ) -> None:
         self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
         self._session = Session(token_provider)
-        self._call_timeout = call_timeout
-        self._channel = open_channel(self.endpoint, load_ca(tls_ca))
+        self._timers = timers or Timers()
+        self._call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
+        self._ca_pem = load_ca(tls_ca)
+        self._channel = open_channel(self.endpoint, self._ca_pem, self._timers)
         self._stub = PubSubStub(self._channel)  # type: ignore[no-untyped-call]
         self._subscribe = self._channel.stream_stream(
             "/eventbus.v1.PubSub/Subscribe",
@@ -115,6 +123,33 @@ class PubSubClient:
         """
         info = self._unary(self._stub.GetTopic, messages.TopicRequest(topic_name=check_topic(topic)), topic)
         return TopicInfo(info.topic_name, info.can_publish, info.can_subscribe, info.schema_id, info.tenant_guid)
+
+    def prove_contact(self, topic: str) -> None:
+        """Return once Salesforce has answered a GetTopic on the connection of the subscriptions, whatever it says.
+
+        HTTP/2 keeps the order of what the server sent: events that it sent before are here by then.
+
+        :raises ContactError: if nothing answered within ``call_timeout_seconds``; it says what could be reached.
+        :raises SalesforceStreamError: if Salesforce answered with a fault of its own.
+        """
+        with self.in_contact(topic), suppress(AccessDeniedError, TopicNotFoundError):  # they are answers
+            self.get_topic(topic)
+
+    @contextmanager
+    def in_contact(self, name: str) -> Iterator[None]:
+        """Say how far the way to Salesforce goes, if the block ends because nothing answers.
+
+        :param name: what the block reads.
+        """
+        try:
+            yield
+        except ContactError as error:
+            context = None if self.endpoint.plaintext else ssl_context(self._ca_pem)
+            raise ContactError(
+                f"{name}: the Pub/Sub API at {self.endpoint.target} did not answer, though the login worked. "
+                f"{how_far(self.endpoint.url, context)} Silence is not taken for an end: nothing was moved, and "
+                f"nothing is lost while Salesforce keeps the events. It ended with: {error}"
+            ) from None
 
     def get_schema(self, schema_id: str) -> str:
         """Return the Avro schema JSON of ``schema_id``. Asks Salesforce once for each id."""
@@ -165,8 +200,14 @@ class PubSubClient:
         return published
 
     def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None, idle_timeout: float
-    ) -> Iterator[EventBatch | None]:
+        self,
+        topic: str,
+        start: bytes | StartFrom,
+        *,
+        limit: int | None = None,
+        idle_timeout: float,
+        answer_within: float | None = None,
+    ) -> Responses:
         """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
 
         Asks for more events as soon as a response arrives, beside whoever consumes the batches, and for no more than
@@ -175,20 +216,19 @@ class PubSubClient:
 
         :param limit: events to ask for over the whole subscription; the iteration ends when they have been yielded.
         :param idle_timeout: seconds without a response after which ``None`` is yielded, each time anew.
+        :param answer_within: unused: the Pub/Sub API has no way to ask for an empty response.
         :raises ConfigurationError: at once, if an argument is unusable.
         :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
         """
         check_arguments(topic, start, limit, idle_timeout=idle_timeout)
         return self._batches(topic, start, limit, idle_timeout)
 
-    def _batches(
-        self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float
-    ) -> Iterator[EventBatch | None]:
+    def _batches(self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
         token = self._session.token()
         opening = first_request(topic, start)
         subscription = Subscription(self._subscribe, token, topic, opening, {"topic_name": topic}, limit)
         try:
-            with self._session.using(token):
+            with self.in_contact(topic), self._session.using(token):
                 yield from subscription.batches(idle_timeout)
         finally:
             subscription.close()
@@ -248,4 +288,4 @@ class PubSubClient:
                 return method(request, metadata=call_metadata(token), timeout=self._call_timeout)
             except grpc.RpcError as fault:
                 # The cause is left out: it repeats the details, which may repeat what was sent.
-                raise error_from_call(fault, what, token) from None
+                raise error_from_call(fault, what) from None

@@ -14,11 +14,14 @@ from urllib3.util.retry import Retry
 
 from airflow_provider_sfstream.clients.proxies import proxy_for
 from airflow_provider_sfstream.clients.session import Session
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.exceptions import ConfigurationError, RequestRejectedError
 
+LARGEST_ANSWER = 256 * 1024 * 1024
+"""Bytes of one answer, unpacked. It is held in memory."""
 TIMEOUT = (10.0, 300.0)
 """Seconds to connect, and to wait for more of an answer. Salesforce gives a query up to two minutes."""
 
+_PART = 64 * 1024
 _PASSING = (502, 503, 504)
 
 
@@ -38,7 +41,7 @@ def record_session(tokens: Session, ssl_context: ssl.SSLContext, proxies: Mappin
             f"Records are fetched over HTTPS only, and the login leads to {instance_url}. Give the connection the "
             "https:// address of the org (login_url, instance_url). Nothing was sent to it."
         )
-    session = requests.Session()
+    session = _Session()
     # Without trust_env, which would also send the credentials of a .netrc file, and take CA files from elsewhere.
     session.trust_env = False
     session.auth = _TokenAuth(tokens)
@@ -48,6 +51,24 @@ def record_session(tokens: Session, ssl_context: ssl.SSLContext, proxies: Mappin
     session.adapters.clear()
     session.mount("https://", _Adapter(ssl_context))
     return session
+
+
+class _Session(requests.Session):
+    """Reads each answer at once, and no more of it than there may be, however small it came."""
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        response = super().send(request, **{**options, "stream": True})
+        body = bytearray()
+        for part in response.iter_content(_PART):
+            body += part
+            if len(body) > LARGEST_ANSWER:
+                response.close()
+                raise RequestRejectedError(
+                    f"{urlsplit(str(request.url)).path}: an answer is larger than {LARGEST_ANSWER // 2**20} MiB and "
+                    "was thrown away. Ask for fewer records at a time (bulk_page_records). The replica is as it was."
+                )
+        response._content = bytes(body)  # what requests itself does, without a limit
+        return response
 
 
 class _TokenAuth(AuthBase):
@@ -73,7 +94,6 @@ class _TokenAuth(AuthBase):
         """Send a request whose token was refused once more; Salesforce refuses it before doing anything."""
         if response.status_code != 401:
             return response
-        _ = response.content  # read, so that its connection is free
         response.close()
         self._tokens.refused(self._token)
         self._tokens.renew()

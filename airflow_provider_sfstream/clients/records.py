@@ -30,11 +30,15 @@ _LONGEST_FIELD = 2**24
 """Characters of one value of a CSV file. Python's own limit, 2^17, is as long as Salesforce's long text areas."""
 
 
+_MOST_EMPTY_PAGES = 10
+"""One after the other. Salesforce has not been seen to send any."""
+
+
 class RecordClient:
     """Reads records, deleted ones of the recycle bin included. A context manager that closes its connections.
 
     It uses one login, renewed once for each request that is refused for it. Errors are those of
-    :mod:`airflow_provider_sfstream.protocol.query_errors`; they quote neither token nor proxy. Not for several threads.
+    :mod:`airflow_provider_sfstream.protocol.query_errors`. Not for several threads.
 
     :param token_provider: gives the access token, at the time of each request.
     :param api_version: 47.0 or above, a leading ``v`` allowed.
@@ -61,6 +65,8 @@ class RecordClient:
         self._proxies = dict(proxies or {})
         self._session = record_session(tokens, context, self._proxies)
         self._job_wait = job_wait
+        self._announced: int | None = None
+        self._session.hooks["response"].append(self._note_number)
         self.salesforce = Salesforce(
             session_id="of the session",  # which signs each request by itself, see record_session
             instance_url=tokens.token().instance_url,
@@ -104,6 +110,7 @@ class RecordClient:
         :raises SalesforceStreamError: naming how many records came before.
         """
         fetched = 0
+        progress = _Progress()
         text = soql.select(entity, columns, ids)
         with self._errors(f"{entity}: its records by the REST API"):
             page = self.salesforce.query(text, include_deleted=True)
@@ -115,6 +122,8 @@ class RecordClient:
             if page["done"]:
                 return
             with self._errors(f"{entity}: its records by the REST API, after {fetched}"):
+                progress.check(len(records))
+                progress.follow(page["nextRecordsUrl"])
                 page = self.salesforce.query_more(page["nextRecordsUrl"], identifier_is_url=True)
 
     def bulk_query(
@@ -127,6 +136,7 @@ class RecordClient:
         :raises SalesforceStreamError: naming how many records came before.
         """
         fetched = 0
+        progress = _Progress()
         text = soql.select(entity, columns, ids)
         pages = getattr(self.salesforce.bulk2, entity).query_all(text, max_records=page_records, wait=self._job_wait)
         csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
@@ -135,9 +145,18 @@ class RecordClient:
                 page = next(pages, None)
                 if page is None:
                     return
-                records = [_of_csv(row, columns) for row in csv.DictReader(io.StringIO(page, newline=""))]
+                rows = csv.DictReader(io.StringIO(page, newline=""), strict=True)
+                records = [_of_csv(row, columns) for row in rows]
+                if len(records) != self._announced:
+                    raise ValueError(f"a page of {len(records)} records, where Salesforce says {self._announced}")
+                progress.check(len(records))
             yield from records
             fetched += len(records)
+
+    def _note_number(self, response: requests.Response, **_: Any) -> None:
+        """Keep the number of records that Salesforce says for a page of a query job, which the library does not."""
+        number = response.headers.get("Sforce-NumberOfRecords")
+        self._announced = int(number) if number and number.isdigit() else None
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:
@@ -146,23 +165,43 @@ class RecordClient:
             yield
         except SalesforceError as fault:
             code, message = _first_error(fault.content)
-            raise query_error(fault.status, code, self._without_secrets(message), what=what) from None
+            raise query_error(fault.status, code, message, what=what) from None
         except SalesforceOperationError as fault:
-            raise job_error(self._without_secrets(str(fault)), what=what) from None
+            raise job_error(str(fault), what=what) from None
         except requests.exceptions.SSLError as fault:
-            raise error_of(TLS, None, None, self._without_secrets(str(fault)), what=what) from None
+            raise error_of(TLS, None, None, str(fault), what=what) from None
         except (requests.exceptions.JSONDecodeError, requests.TooManyRedirects) as fault:
             raise query_error(200, None, type(fault).__name__, what=what) from None
         except requests.RequestException as fault:
-            text = self._without_secrets(f"{type(fault).__name__}: {fault}")
-            raise query_error(None, None, text, what=what) from None
-        except (KeyError, TypeError, ValueError, csv.Error) as fault:
+            raise query_error(None, None, f"{type(fault).__name__}: {fault}", what=what) from None
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, csv.Error) as fault:
             raise query_error(200, None, f"not as documented: {type(fault).__name__}: {fault}", what=what) from None
 
-    def _without_secrets(self, text: str) -> str:
-        for proxy in {*self._proxies.values(), *self._session.proxies.values()}:
-            text = text.replace(str(proxy), "the proxy")
-        return text
+
+class _Progress:
+    """Sees to it that a query whose pages lead nowhere ends."""
+
+    def __init__(self) -> None:
+        self._empty = 0
+        self._seen: set[str] = set()
+
+    def check(self, records: int) -> None:
+        """Take note of a page.
+
+        :raises ValueError: if there are only empty ones.
+        """
+        self._empty = 0 if records else self._empty + 1
+        if self._empty > _MOST_EMPTY_PAGES:
+            raise ValueError(f"{self._empty} empty pages, one after the other")
+
+    def follow(self, path: Any) -> None:
+        """Take note of where the next page is, as the answer has it.
+
+        :raises ValueError: if it was there before, or is no path on this host: the token would go somewhere else.
+        """
+        if not isinstance(path, str) or not path.startswith("/services/") or path in self._seen:
+            raise ValueError(f"a page whose next page is {path!r}")
+        self._seen.add(path)
 
 
 def _of_json(record: Mapping[str, Any], columns: Sequence[str]) -> Record:
@@ -177,7 +216,9 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _of_csv(row: Mapping[str, str], columns: Sequence[str]) -> Record:
+def _of_csv(row: Mapping[str | None, Any], columns: Sequence[str]) -> Record:
+    if None in row or None in row.values():
+        raise ValueError("a row that has more or fewer values than there are columns: it was cut, or not quoted")
     return {column: row[column] or None for column in columns}
 
 

@@ -5,26 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import httpx
 
+from airflow_provider_sfstream.clients.bounded import UNPACKED, read
+from airflow_provider_sfstream.clients.origins import checked_origin
 from airflow_provider_sfstream.clients.proxies import proxy_for
 from airflow_provider_sfstream.clients.session import Session
-from airflow_provider_sfstream.clients.tls import is_loopback, load_ca, ssl_context
-from airflow_provider_sfstream.clients.tokens import AccessToken, TokenProvider
+from airflow_provider_sfstream.clients.tls import load_ca, ssl_context
+from airflow_provider_sfstream.clients.tokens import TokenProvider
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SessionExpiredError
 from airflow_provider_sfstream.protocol.tooling_errors import error_from_response
 
 CALL_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 """Seconds. Salesforce may take long over metadata."""
+LONGEST_CALL = 300.0
+"""Seconds that the body of an answer may take altogether."""
+LARGEST_ANSWER = 16 * 1024 * 1024
+"""Bytes."""
 
 
 class RestClient:
     """Sends requests below ``/services/data/v{version}`` of the org that the login leads to. Not for several threads.
 
     Logs in again once when Salesforce refuses the token, which it does before doing anything. Nothing else is repeated
-    here. Errors are those of :mod:`airflow_provider_sfstream.exceptions`, and quote neither token nor proxy.
+    here. Errors are those of :mod:`airflow_provider_sfstream.exceptions`. An answer is at most 16 MiB.
 
     :param token_provider: gives the access token, at the time of each request.
     :param api_version: as addresses have it, for example ``"62.0"``.
@@ -92,43 +97,22 @@ class RestClient:
         self, method: str, path: str, arguments: Mapping[str, Any], what: str, names_record: bool
     ) -> dict[str, Any]:
         token = self._session.token()
-        url = f"{self._origin(token.instance_url)}/services/data/v{self.api_version}/{path}"
+        origin = checked_origin("The org's instance URL", token.instance_url, allow_insecure=self._allow_insecure)
+        url = f"{origin}/services/data/v{self.api_version}/{path}"
         with self._session.using(token):
             try:
-                response = self._client(url).request(
-                    method, url, headers={"Authorization": f"Bearer {token.value}"}, **arguments
-                )
+                client = self._client(url)
+                headers = {"Authorization": f"Bearer {token.value}", **UNPACKED}
+                answer = client.send(client.build_request(method, url, headers=headers, **arguments), stream=True)
+                response = read(answer, most_bytes=LARGEST_ANSWER, most_seconds=LONGEST_CALL)
             except (httpx.HTTPError, httpx.InvalidURL) as fault:
                 # The cause is left out: it holds the request, and with it the token.
-                text = self._without_secrets(f"{type(fault).__name__}: {fault}", token)
+                text = f"{type(fault).__name__}: {fault}"
                 raise error_from_response(None, None, text, what=what, names_record=names_record) from None
             document = _document(response)
             if not response.is_success or not isinstance(document, dict) or document.get("success") is False:
-                raise self._error(response, document, token, what, names_record)
+                raise _error(response, document, what, names_record)
         return document
-
-    def _error(
-        self, response: httpx.Response, document: Any, token: AccessToken, what: str, names_record: bool
-    ) -> SalesforceStreamError:
-        code, message = _first_error(document)
-        if message is None:
-            message = response.text if not response.is_success else "not a JSON object"
-        text = self._without_secrets(message, token)
-        return error_from_response(response.status_code, code, text, what=what, names_record=names_record)
-
-    def _origin(self, instance_url: str) -> str:
-        try:
-            parts = urlsplit(instance_url)
-        except ValueError:
-            parts = urlsplit("")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError("The login gave an instance URL that is none. Nothing was sent to it.")
-        if parts.scheme == "http" and not self._allow_insecure and not is_loopback(parts.hostname):
-            raise ConfigurationError(
-                f"{parts.hostname} would be reached without TLS, and the access token with it. Use https, or "
-                "allow_insecure on the connection if you accept that. Nothing was sent to it."
-            )
-        return instance_url.rstrip("/")
 
     def _client(self, url: str) -> httpx.Client:
         proxy = proxy_for(url, self._proxies)
@@ -147,11 +131,12 @@ class RestClient:
             self._clients[proxy] = client
         return self._clients[proxy]
 
-    def _without_secrets(self, text: str, token: AccessToken) -> str:
-        text = text.replace(token.value, "***")
-        for proxy in [*self._proxies.values(), *(proxy for proxy in self._clients if proxy)]:
-            text = text.replace(proxy, "the proxy")
-        return text
+
+def _error(response: httpx.Response, document: Any, what: str, names_record: bool) -> SalesforceStreamError:
+    code, message = _first_error(document)
+    if message is None:
+        message = response.text if not response.is_success else "not a JSON object"
+    return error_from_response(response.status_code, code, message, what=what, names_record=names_record)
 
 
 def _document(response: httpx.Response) -> Any:
@@ -160,7 +145,7 @@ def _document(response: httpx.Response) -> Any:
         return {}
     try:
         return json.loads(response.content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
 from airflow_provider_sfstream.clients.async_streaming import AsyncStreamingClient
 from airflow_provider_sfstream.clients.cometd_messages import JsonDumps, JsonLoads
 from airflow_provider_sfstream.clients.streaming_subscription import check_arguments
 from airflow_provider_sfstream.clients.tokens import TokenProvider
+from airflow_provider_sfstream.exceptions import ContactError
 from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION
-from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, Responses, StartFrom
 
 SILENCE_TIMEOUT = 180.0
 """Seconds without any answer after which a connection counts as lost. Salesforce answers a poll within 110."""
@@ -108,34 +110,57 @@ class StreamingClient:
         """
         self._loop.run(self._client.check(topic))
 
+    def prove_contact(self, topic: str) -> None:
+        """Return once Salesforce has answered the polls of the open subscriptions to ``topic``, with events or without;
+        where none is open, once it has opened a session.
+
+        :raises ContactError: if it does not, within the 110 seconds for which it may hold a poll (what it advises, if
+            it does), and ``connection_timeout``; it says what could be reached.
+        :raises SalesforceStreamError: if it answers with a fault.
+        """
+        open_ones = [steps for steps in self._open if steps.topic == topic]
+        if not open_ones:
+            self._in_contact(self._client.check())
+        for steps in open_ones:
+            self._in_contact(steps.answered())
+
     def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None, idle_timeout: float
-    ) -> Iterator[EventBatch | None]:
+        self,
+        topic: str,
+        start: bytes | StartFrom,
+        *,
+        limit: int | None = None,
+        idle_timeout: float,
+        answer_within: float | None = None,
+    ) -> Responses:
         """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
 
         Memory is bounded: what waits for a slow consumer is ``max_pending_count`` messages and what the network holds.
         The first ``next`` connects; any fault of that comes with it.
 
         :param limit: events to yield over the whole subscription, at most; what comes beyond is thrown away.
-        :param idle_timeout: seconds without an event, once the subscription stands, after which ``None`` is yielded,
+        :param idle_timeout: seconds without an answer, once the subscription stands, after which ``None`` is yielded,
             each time anew.
+        :param answer_within: see :meth:`AsyncStreamingClient.responses`.
         :raises ConfigurationError: at once, if an argument is unusable.
         :raises RuntimeError: if an event loop runs in this thread.
         :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
         """
         check_arguments(topic, start, limit, idle_timeout=idle_timeout)
-        return self._batches(topic, start, limit, idle_timeout)
+        return self._batches(topic, start, limit, idle_timeout, answer_within)
 
     def _batches(
-        self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float
-    ) -> Iterator[EventBatch | None]:
-        responses = self._client.responses(topic, start, limit=limit, silence_timeout=SILENCE_TIMEOUT)
-        steps = _Steps(responses)
+        self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float, answer_within: float | None
+    ) -> Responses:
+        responses = self._client.responses(
+            topic, start, limit=limit, silence_timeout=SILENCE_TIMEOUT, answer_within=answer_within
+        )
+        steps = _Steps(topic, responses)
         self._open.add(steps)
         try:
             while True:
                 try:
-                    batch = self._loop.run(steps.next(idle_timeout))
+                    batch = self._in_contact(steps.next(idle_timeout))
                 except StopAsyncIteration:
                     return
                 yield batch
@@ -144,17 +169,25 @@ class StreamingClient:
             if not self._loop.closed:
                 self._loop.run(steps.aclose())
 
+    def _in_contact(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the result of ``coroutine``; say how far the way to the org goes, if it does not answer."""
+        try:
+            return self._loop.run(coroutine)
+        except ContactError as error:
+            raise ContactError(f"{error} {self._client.how_far()}") from None
+
 
 class _Steps:
-    """Waits for the next events for a limited time, without ending the wait when the time is over."""
+    """Waits for the next answer for a limited time, without ending the wait when the time is over."""
 
-    def __init__(self, responses: AsyncGenerator[EventBatch | None, None]) -> None:
+    def __init__(self, topic: str, responses: AsyncGenerator[EventBatch | None, None]) -> None:
+        self.topic = topic
         self._responses = responses
         self._task: asyncio.Task[EventBatch | None] | None = None
         self._subscribed = False
 
     async def next(self, seconds: float) -> EventBatch | None:
-        """Return the next events, ``None`` if there are none within ``seconds`` of a standing subscription.
+        """Return the next answer, ``None`` if there is none within ``seconds`` of a standing subscription.
 
         :raises StopAsyncIteration: at the end.
         """
@@ -170,8 +203,16 @@ class _Steps:
             if batch is None:
                 self._subscribed = True
                 deadline = time.monotonic() + seconds
-            elif len(batch):
+            else:
                 return batch
+
+    async def answered(self) -> None:
+        """Return when there is an answer, which :meth:`next` then returns, or raise what ended the subscription."""
+        task = self._task = self._task or self._begin()
+        await asyncio.wait({task})
+        failure = task.exception()
+        if failure is not None and not isinstance(failure, StopAsyncIteration):
+            raise failure
 
     async def end(self) -> None:
         """End the subscription of a closed client. If somebody waits for it, that ends it.
@@ -213,8 +254,9 @@ class _LoopThread:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        # Made where no signal strikes: half a loop would be left behind, or one that nobody runs.
+        self._loop: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="sfstream-streaming", daemon=True)
         self.closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -238,10 +280,10 @@ class _LoopThread:
         """Cancel what is left, and end the thread."""
         with self._lock:
             self.closed = True
-            loop, thread = self._loop, self._thread
-        if loop is not None and thread is not None and thread.is_alive():
+        if self._thread.is_alive():
+            loop = self._loop.result()
             loop.call_soon_threadsafe(loop.stop)
-            thread.join(_SECONDS_TO_END)
+            self._thread.join(_SECONDS_TO_END)
 
     def _ready(self) -> asyncio.AbstractEventLoop:
         if self.closed:
@@ -252,14 +294,13 @@ class _LoopThread:
                 "Airflow, `async with SalesforceStreamingHook(...).async_client() as client`."
             )
         with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                arguments = (self._loop,)
-                self._thread = threading.Thread(target=_serve, args=arguments, name="sfstream-streaming", daemon=True)
+            if self._thread.ident is None:
                 self._thread.start()
-            return self._loop
+        return self._loop.result()
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:  # cancels what is left, and closes the loop
-        runner.get_loop().run_forever()
+def _serve(made: Future[asyncio.AbstractEventLoop]) -> None:
+    with asyncio.Runner() as runner:  # cancels what is left, and closes the loop
+        loop = runner.get_loop()
+        made.set_result(loop)
+        loop.run_forever()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiocometd.exceptions import AiocometdException
@@ -14,20 +16,23 @@ from aiosfstream.exceptions import ServerError
 
 from airflow_provider_sfstream.clients.cometd_auth import SessionAuthenticator
 from airflow_provider_sfstream.clients.cometd_client import CometdClient
+from airflow_provider_sfstream.clients.cometd_http import NoAnswerError
 from airflow_provider_sfstream.clients.cometd_messages import EventMessage, UnreadableMessageError
 from airflow_provider_sfstream.clients.session import Session
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
+    ContactError,
     InvalidReplayIdError,
     SalesforceStreamError,
     SchemaError,
-    ServiceUnavailableError,
     SessionExpiredError,
 )
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_integer, replay_id_to_integer
 from airflow_provider_sfstream.protocol.streaming_errors import error_from_reply, error_from_status
 from airflow_provider_sfstream.protocol.topics import Topic, channel_of
+
+log = logging.getLogger(__name__)
 
 MOST_EVENTS_OF_A_BATCH = 1_000
 
@@ -73,8 +78,8 @@ def event_batch(topic: str, messages: Sequence[EventMessage], received_at: int) 
             replay_ids.append(replay_id_from_integer(event["replayId"]))
         except (KeyError, TypeError, AttributeError, InvalidReplayIdError):
             raise _without_replay_id(topic, message, replay_ids) from None
-        event_ids.append(event.get("EventUuid"))
-        schema_ids.append(data.get("schema") or channel_of(message["channel"]))
+        event_ids.append(_text(event.get("EventUuid")))
+        schema_ids.append(_text(data.get("schema")) or channel_of(message["channel"]))
         payloads.append(message.data)
     return EventBatch(
         replay_ids=replay_ids,
@@ -85,6 +90,13 @@ def event_batch(topic: str, messages: Sequence[EventMessage], received_at: int) 
         pending=0,
         received_at=received_at,
     )
+
+
+def _text(value: Any) -> str | None:
+    """Return ``value`` if it is text that can be stored: parsed JSON can hold halves of surrogate pairs."""
+    if not isinstance(value, str):
+        return None
+    return value if value.isascii() or value.encode(errors="ignore").decode() == value else None
 
 
 def _without_replay_id(topic: str, message: Mapping[str, Any], before: Sequence[bytes]) -> SchemaError:
@@ -110,7 +122,6 @@ class StreamingSubscription:
     """A CometD session that is subscribed to one topic. Its methods raise only this package's errors.
 
     :param session: where the token of ``authenticator`` comes from; it is told when Salesforce refused that.
-    :param secrets: texts that no error may show, beside the token.
     """
 
     def __init__(
@@ -119,13 +130,11 @@ class StreamingSubscription:
         authenticator: SessionAuthenticator,
         session: Session,
         topic: str,
-        secrets: Sequence[str] = (),
     ) -> None:
         self._cometd = cometd
         self._authenticator = authenticator
         self._session = session
         self._topic = topic
-        self._secrets = secrets
         self._closed = False
 
     async def open(self, *, subscribe: bool = True) -> None:
@@ -145,17 +154,24 @@ class StreamingSubscription:
 
         Cancelled, it has taken nothing.
 
-        :raises ServiceUnavailableError: after ``silence_timeout`` seconds without an answer.
+        :raises ContactError: after ``silence_timeout`` seconds without an answer.
         """
         with self._own_errors():
             try:
                 async with asyncio.timeout(silence_timeout):
-                    messages = await self._cometd.receive_many(most, heartbeats=True)
+                    messages = await self._cometd.receive_many(most, heartbeats=True, refused=True)
             except TimeoutError:
-                raise ServiceUnavailableError(
-                    f"{self._topic}: nothing came for {silence_timeout:g} seconds, though Salesforce answers a poll "
-                    "within 110 seconds. Nothing that was received is lost: resume from the last replay ID."
+                raise self._no_answer(
+                    f"nothing came for {silence_timeout:g} seconds, though Salesforce answers a poll within 110 seconds"
                 ) from None
+        refusals = [message.refusal for message in messages if message.refusal is not None]
+        if refusals:
+            log.warning(
+                "%s: %d events are given on as their bytes, which a job will quarantine that cannot parse them. %s",
+                self._topic,
+                len(refusals),
+                refusals[0],
+            )
         return event_batch(self._topic, messages, time.time_ns())
 
     async def aclose(self) -> None:
@@ -184,22 +200,22 @@ class StreamingSubscription:
     def _error_from(self, fault: BaseException) -> SalesforceStreamError:
         if isinstance(fault.__cause__, SalesforceStreamError):  # a login's error behind aiosfstream's
             return fault.__cause__
-        text = self._without_secrets(str(fault) or type(fault).__name__)
+        text = str(fault) or type(fault).__name__
         if isinstance(fault, UnreadableMessageError):  # it would be no other the next time
             return SchemaError(
                 f"{self._topic}: {text} {_NOT_SKIPPED} Look for a proxy on the way that changes answers."
             )
+        if isinstance(fault, NoAnswerError):
+            return self._no_answer(text)
         if isinstance(fault, ServerError):
             reply = fault.response or {}
             reason = ((reply.get("ext") or {}).get("sfdc") or {}).get("failureReason")
-            return error_from_reply(
-                self._without_secrets(reply.get("error")), self._without_secrets(reason), topic=self._topic
-            )
+            return error_from_reply(reply.get("error"), reason, topic=self._topic)
         return error_from_status(getattr(fault, "status", None), text, topic=self._topic)
 
-    def _without_secrets(self, text: Any) -> str:
-        shown = text if isinstance(text, str) else ""
-        token = self._authenticator.token
-        for secret in (*self._secrets, *(() if token is None else (token.value,))):
-            shown = shown.replace(secret, "***")
-        return shown
+    def _no_answer(self, what: str) -> ContactError:
+        host = urlsplit(self._authenticator.instance_url).netloc
+        return ContactError(
+            f"{self._topic}: the Streaming API at {host} did not answer, though the login worked ({what}). Nothing "
+            "that was received is lost: resume from the last replay ID."
+        )

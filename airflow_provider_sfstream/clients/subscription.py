@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -16,11 +16,12 @@ from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
     InvalidReplayIdError,
     InvalidTopicError,
+    ProtocolError,
     SalesforceStreamError,
 )
 from airflow_provider_sfstream.protocol.credit import Credit
 from airflow_provider_sfstream.protocol.errors import error_from
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.protocol.events import EventBatch, Responses, StartFrom
 from airflow_provider_sfstream.protocol.pubsub_api_pb2 import (
     FetchRequest,
     FetchResponse,
@@ -34,6 +35,8 @@ from airflow_provider_sfstream.protocol.topics import Topic
 MOST_EVENTS_WAITING = 2_000
 MOST_BYTES_WAITING = 16 * 1024 * 1024
 """What may wait for a slow consumer before no more is asked for; up to 100 more events can still be on the way."""
+MOST_BYTES_READ = 64 * 1024 * 1024
+"""What may wait before no more is read, whatever was asked for: HTTP/2 then holds up a server that sends unasked."""
 
 _PRESETS = {StartFrom.EARLIEST: ReplayPreset.EARLIEST, StartFrom.LATEST: ReplayPreset.LATEST}
 _SECONDS_TO_END = 10.0
@@ -91,8 +94,11 @@ def first_request(topic: str, start: bytes | StartFrom) -> FetchRequest:
     return FetchRequest(topic_name=topic, replay_preset=ReplayPreset.CUSTOM, replay_id=start)
 
 
-def event_batch(response: Response, received_at: int) -> EventBatch:
+def event_batch(name: str, response: Response, received_at: int) -> EventBatch:
     """Return the columns of a response that arrived at ``received_at`` (nanoseconds since the epoch).
+
+    :param name: what is subscribed to.
+    :raises ProtocolError: if a replay ID is none that a later run could go on from.
 
     The generated parser and one loop over its events cost 0.4 µs an event; walking the wire format by hand, twice that.
     """
@@ -106,6 +112,14 @@ def event_batch(response: Response, received_at: int) -> EventBatch:
         event_ids.append(event.id or None)
         schema_ids.append(event.schema_id)
         payloads.append(event.payload)
+    sizes = set(map(len, replay_ids))
+    if (sizes and not (min(sizes) > 0 and max(sizes) <= LONGEST)) or len(response.latest_replay_id) > LONGEST:
+        raise ProtocolError(
+            f"{name}: Salesforce sent replay IDs of {min(sizes, default=0)} to "
+            f"{max(sizes, default=len(response.latest_replay_id))} bytes, and none has fewer than 1 or more than "
+            f"{LONGEST}: no run could go on from there. Nothing of that response was taken, and nothing is lost: the "
+            "events before it are kept. Look for something on the way that changes answers, and report it."
+        )
     return EventBatch(
         replay_ids=replay_ids,
         event_ids=event_ids,
@@ -126,8 +140,9 @@ class Subscription:
     """An open Subscribe call, and what other calls that deliver events share with it.
 
     A reader thread asks for more events the moment a response arrives, before anybody looks at it, and hands responses
-    over. While too much waits for the consumer it stops asking; the consumer's own reading starts it again. Salesforce
-    closes a stream that owes nothing and is asked nothing for 60 seconds: that end is retriable like any other.
+    over. While too much waits for the consumer it stops asking, and far above that reading; the consumer's own reading
+    starts it again. Salesforce closes a stream that owes nothing and is asked nothing for 60 seconds: that end is
+    retriable like any other.
 
     :param open_call: the multi-callable of the RPC; its responses come with the bytes that they took on the wire, as
         from :func:`sized_response`.
@@ -150,6 +165,8 @@ class Subscription:
         self._request_of, self._following = type(opening), following
         self._credit = Credit(limit)
         self._lock = threading.Lock()
+        self._has_room = threading.Condition(self._lock)
+        self._is_closed = False
         self._events_waiting = self._bytes_waiting = 0
         self._requests: SimpleQueue[Request | None] = SimpleQueue()
         self._arrived: SimpleQueue[_Arrival | Exception | None] = SimpleQueue()
@@ -159,7 +176,7 @@ class Subscription:
         self._reader = threading.Thread(target=self._read, name=f"sfstream-subscribe {name}", daemon=True)
         self._reader.start()
 
-    def batches(self, idle_timeout: float) -> Iterator[EventBatch | None]:
+    def batches(self, idle_timeout: float) -> Responses:
         """Yield batches as they come, and ``None`` after each ``idle_timeout`` seconds without one.
 
         :raises SalesforceStreamError: when the call has ended for any reason but the limit.
@@ -178,13 +195,17 @@ class Subscription:
             with self._lock:
                 self._events_waiting -= len(response.events)
                 self._bytes_waiting -= size
+                self._has_room.notify()
                 self._ask()
-            yield event_batch(response, received_at)
+            yield event_batch(self._name, response, received_at)
 
     def close(self) -> None:
         """End the call at once. What has arrived and was not yielded is forgotten."""
         self._call.cancel()
         self._requests.put(None)
+        with self._lock:
+            self._is_closed = True
+            self._has_room.notify()
         self._reader.join(_SECONDS_TO_END)
 
     def _read(self) -> None:
@@ -204,12 +225,17 @@ class Subscription:
                 if finished:
                     end = None
                     break
+                self._wait_for_room()
         except grpc.RpcError:
             end = self._fault()
         except Exception as error:  # handed to the consumer, whose loop must not wait for ever
             end = error
         self._requests.put(None)
         self._ended(end)
+
+    def _wait_for_room(self) -> None:
+        with self._lock:
+            self._has_room.wait_for(lambda: self._is_closed or self._bytes_waiting < MOST_BYTES_READ)
 
     def _is_finished(self) -> bool:
         """Return whether nothing more is to be read. The lock is held."""
@@ -230,4 +256,4 @@ class Subscription:
             self._requests.put(self._request_of(num_requested=number, **self._following))
 
     def _fault(self) -> SalesforceStreamError:
-        return error_from_call(self._call, self._name, self._token)
+        return error_from_call(self._call, self._name)

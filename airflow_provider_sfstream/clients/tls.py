@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.redaction import quoted_setting
 
 _PEM = "-----BEGIN "
 
@@ -29,9 +30,9 @@ def load_ca(tls_ca: str | None) -> str | None:
             pem = Path(tls_ca.strip()).expanduser().read_text(encoding="ascii")
         except (OSError, ValueError) as error:
             raise ConfigurationError(
-                f"tls_ca {tls_ca.strip()!r} cannot be read ({type(error).__name__}). Give the path of a PEM file that "
-                "exists where the task runs, or the PEM text itself."
-            ) from error
+                f"tls_ca {quoted_setting(tls_ca.strip())} cannot be read ({type(error).__name__}). Give the path of a "
+                "PEM file that exists where the task runs, or the PEM text itself."
+            ) from None  # the cause quotes the field, which may be anything
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=pem)

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from airflow_provider_sfstream.exceptions import AuthenticationError
+from airflow_provider_sfstream.redaction import remember_secrets
 
 
 @dataclass(frozen=True)
 class AccessToken:
-    """What a login gave: enough to call any Salesforce API. Its repr does not show the token.
+    """What a login gave: enough to call any Salesforce API. Neither its repr nor an error shows the token.
 
     :param value: the access token (or session id) itself.
     :param instance_url: scheme and host of the org, without a path.
@@ -25,6 +26,7 @@ class AccessToken:
     user_id: str | None = None
 
     def __post_init__(self) -> None:
+        remember_secrets(self.value)
         # Checked here, because libraries quote a header that they refuse, and with it the token.
         if not self.value or not self.value.isascii() or not self.value.isprintable() or " " in self.value:
             raise AuthenticationError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.source import EventBatch
@@ -42,17 +41,6 @@ def cut(batch: EventBatch, limits: DrainLimits, event_count: int, payload_bytes:
             keep, stop = past, StopReason.UNTIL
             size = sum(map(len, batch.payloads[:keep]))
     return Cut(batch if keep == len(batch) else _part(batch, 0, keep), size, stop)
-
-
-def without_before(batch: EventBatch, since: datetime, event_times: EventTimes) -> tuple[EventBatch, bytes | None]:
-    """Return ``batch`` from its first event on that happened at ``since`` or later, or tells no time.
-
-    And the replay ID of the last event before that one; ``None`` if it is the first of the batch.
-    """
-    begin = since.timestamp() * 1_000
-    times = event_times(batch.schema_ids, batch.payloads)
-    first = next((index for index, time in enumerate(times) if time is None or time >= begin), len(batch))
-    return _part(batch, first, len(batch)), batch.replay_ids[first - 1] if first else None
 
 
 def without_first(batch: EventBatch) -> EventBatch:

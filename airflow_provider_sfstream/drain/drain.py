@@ -4,6 +4,9 @@ Guarantee: the sink receives the events of the stream in order, each once, as an
 position, however often the subscription breaks; and ``through`` never names an event that the sink was not given.
 The only ways to leave events out are explicit and reported: ``on_invalid_replay`` (a gap), and a fault on a
 ``LATEST`` start before its first response (it subscribes to ``LATEST`` again: nothing was promised yet).
+
+A drain never takes silence for an answer. It ends ``caught_up`` when the server said that this is the end, ``idle``
+after a silence with contact proven after it, and by a limit only if the server has answered at all.
 """
 
 from __future__ import annotations
@@ -11,32 +14,37 @@ from __future__ import annotations
 import logging
 import random as random_module
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from math import inf
 
-from airflow_provider_sfstream.drain.cut import EventTimes, cut, without_before, without_first
+from airflow_provider_sfstream.drain.cursor import Cursor
+from airflow_provider_sfstream.drain.cut import EventTimes, cut
+from airflow_provider_sfstream.drain.end_marker import EndMarker
 from airflow_provider_sfstream.drain.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.progress import DrainProgress, ProgressReporter
 from airflow_provider_sfstream.drain.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
 from airflow_provider_sfstream.drain.source import EventBatch, EventSink, EventSource, StartFrom
 from airflow_provider_sfstream.exceptions import (
+    ContactError,
     LandingError,
     SalesforceStreamError,
     ServiceUnavailableError,
     SubscriptionBusyError,
 )
 from airflow_provider_sfstream.protocol.event_time import to_datetime
+from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.streams import Gap
 
 log = logging.getLogger(__name__)
 
-UNPINNED = (StartFrom.LATEST, StartFrom.COMMITTED)
-"""Starts that may be somewhere else the next time, until a replay ID was seen."""
-PIN_TIMEOUT = 300.0
-"""Seconds that such a start waits for its first replay ID; Salesforce names one within 270."""
+CONNECT_TIMEOUT = 120.0
+"""Seconds after which a server that has never answered is not waited for any longer."""
+
+_LONGEST_SLICE = 1.0
 
 
 @dataclass(frozen=True)
@@ -45,9 +53,10 @@ class DrainResult:
 
     ``through`` is the replay ID of the last event given to the sink, or one that an empty response confirmed;
     ``None`` when there was neither, and the position stays where it was. ``gap`` is set when a lost replay ID was
-    accepted. ``pinned`` is the first replay ID seen by a subscription to ``LATEST`` or ``COMMITTED``. ``payload_bytes``
-    counts payloads as received, ``reconnects`` the subscriptions after the first. ``began_after`` is the replay ID of
-    the last event that was left out because of ``since``.
+    accepted. ``pinned`` is the first replay ID seen by a subscription to ``LATEST`` or ``COMMITTED``, at ``pinned_at``:
+    what was published later is not left out. ``payload_bytes`` counts payloads as received, ``reconnects`` the
+    subscriptions after the first. ``contact_at`` is when the server last answered, ``confirmed_at`` a moment at which
+    the end of the drain was the end of the stream, ``None`` if the server did not say so; by this machine's clock.
     """
 
     stop_reason: StopReason
@@ -57,7 +66,9 @@ class DrainResult:
     gap: Gap | None
     reconnects: int
     pinned: bytes | None
-    began_after: bytes | None = None
+    contact_at: datetime | None = None
+    confirmed_at: datetime | None = None
+    pinned_at: datetime | None = None
 
 
 def drain(
@@ -77,18 +88,20 @@ def drain(
     sleep: Callable[[float], None] = time.sleep,
     random: Callable[[], float] = random_module.random,
 ) -> DrainResult:
-    """Give ``sink`` the events of ``topic`` after ``start``, until the first of ``limits`` or caught up.
+    """Give ``sink`` the events of ``topic`` after ``start``, until the first of ``limits``, caught up or idle.
 
-    Caught up is an empty response while events are still owed, or no event for ``limits.idle_timeout`` seconds
-    (``confirm_timeout`` before there is a position to record).
-    Retriable faults resume from the last event given to the sink, after a jittered, doubling pause.
+    Caught up is an empty response while events are still owed. Idle is no event for ``limits.idle_timeout`` seconds
+    (``confirm_timeout``, where the drain waits for the end to be confirmed), with an answer of the server after them.
+    Retriable faults resume from the last event given to the sink, after a jittered, doubling pause; a silence goes on
+    over them.
 
-    :param position_time: The last known event time at ``start``, for messages and the gap.
+    :param position_time: When ``start`` was the end of the stream, as far as is known; for messages and the gap.
     :param event_times: Gives the event times of payloads; by default read with the topic's own schemas.
     :param progress: Called about every ten seconds; by default progress is logged.
-    :param max_failures: Faults in a row, without an event between them, after which the drain gives up.
+    :param max_failures: Faults in a row, without an event or an answer between them, after which the drain gives up.
     :param clock: Monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
     :raises ReplayIdLostError: the position can no longer be read and ``on_invalid_replay`` is ``"fail"``.
+    :raises ContactError: the server has not answered within :data:`CONNECT_TIMEOUT`.
     :raises ServiceUnavailableError: the faults did not end, or a ``LATEST`` or ``COMMITTED`` start saw no replay ID in
         time.
     :raises LandingError: the sink failed.
@@ -99,22 +112,23 @@ def drain(
         source=source,
         sink=sink,
         topic=topic,
-        start=start,
+        cursor=Cursor(start, clock, now),
         limits=limits,
         event_times=event_times or StreamEventTimes(TimeReaders(source.payload_encoding, source.schema)),
         position_time=position_time,
         retries=Retries(topic, max_failures, random),
         losses=ReplayLosses(topic, on_invalid_replay, now),
-        now=now,
+        end=EndMarker(source, topic, now) if limits.to_the_end else None,
         reporter=ProgressReporter(progress or (lambda report: log.info("%s: %s", topic, report)), clock, now),
         clock=clock,
+        now=now,
         sleep=sleep,
     )
     return run.until_stopped()
 
 
 class _Drain:
-    """The state of one drain. ``_resume`` is where the next subscription begins."""
+    """The state of one drain."""
 
     def __init__(
         self,
@@ -122,171 +136,186 @@ class _Drain:
         source: EventSource,
         sink: EventSink,
         topic: str,
-        start: bytes | StartFrom,
+        cursor: Cursor,
         limits: DrainLimits,
         event_times: EventTimes,
         position_time: datetime | None,
         retries: Retries,
         losses: ReplayLosses,
-        now: Callable[[], datetime],
+        end: EndMarker | None,
         reporter: ProgressReporter,
         clock: Callable[[], float],
+        now: Callable[[], datetime],
         sleep: Callable[[float], None],
     ) -> None:
         self._source = source
         self._sink = sink
         self._topic = topic
+        self._cursor = cursor
         self._limits = limits
         self._event_times = event_times
         self._position_time = position_time
         self._retries = retries
         self._losses = losses
-        self._now = now
+        self._end = end
         self._reporter = reporter
         self._clock = clock
+        self._now = now
         self._sleep = sleep
-        self._resume = start
-        self._through: bytes | None = None
-        self._pinned: bytes | None = None
-        self._began_after: bytes | None = None
-        self._has_begun = limits.since is None
         self._event_count = 0
         self._payload_bytes = 0
         self._reconnects = 0
-        self._schema_ids: set[str] = set()
         self._last: tuple[str, bytes] | None = None
+        self._began = clock()
         self._deadline = inf if limits.max_seconds is None else clock() + limits.max_seconds
-        self._pin_deadline = clock() + PIN_TIMEOUT
-        # Waiting is cut into slices, so that max_seconds holds on a quiet topic too.
-        self._poll = min(limits.idle_timeout, 30.0 if limits.max_seconds is None else min(1.0, limits.max_seconds))
+        self._pin_deadline = clock() + CONFIRM_TIMEOUT
+        # Waiting is cut into slices, so that limits and proofs of contact are in time on a quiet topic too.
+        self._slice = min(_LONGEST_SLICE, limits.idle_timeout / 4, limits.max_seconds or inf)
+        self._first_idle: float | None = None
 
     def until_stopped(self) -> DrainResult:
         stop: StopReason | None = None
-        while stop is None:
-            try:
-                stop = self._read()
-            except (LandingError, SubscriptionBusyError):  # the source has waited for its place for long enough
-                raise
-            except SalesforceStreamError as error:
-                stop = self._recover(error)
-        if self._resume in UNPINNED:
+        try:
+            while stop is None:
+                try:
+                    stop = self._read()
+                except (LandingError, SubscriptionBusyError):  # the source has waited for its place for long enough
+                    raise
+                except SalesforceStreamError as error:
+                    stop = self._recover(error)
+        finally:
+            if self._end is not None:
+                self._end.close()
+        cursor = self._cursor
+        if not cursor.is_pinned:
             raise ServiceUnavailableError(
                 f"{self._topic}: no replay ID to pin the start to was seen before the drain had to end ({stop}). "
                 "Nothing was recorded, because the next run could start later and skip events. "
-                f"Raise max_seconds above {PIN_TIMEOUT:.0f}, or start from 'earliest' or a replay ID."
+                f"Raise max_seconds above {CONFIRM_TIMEOUT:.0f}, or start from 'earliest' or a replay ID."
             )
         return DrainResult(
             stop_reason=stop,
-            through=self._through,
+            through=cursor.through,
             event_count=self._event_count,
             payload_bytes=self._payload_bytes,
             gap=self._losses.gap,
             reconnects=self._reconnects,
-            pinned=self._pinned,
-            began_after=self._began_after,
+            pinned=cursor.pinned,
+            contact_at=cursor.contact_at,
+            confirmed_at=cursor.confirmed_at,
+            pinned_at=cursor.pinned_at,
         )
 
     def _read(self) -> StopReason | None:
         """Read one subscription until the drain is to stop. A fault ends it with an error."""
-        limits = self._limits
-        # What is left out for ``since`` does not count, and how much that is nobody knows.
-        most = limits.max_events if self._has_begun else None
-        left = None if most is None else most - self._event_count
-        responses = self._source.subscribe(self._topic, self._resume, limit=left, idle_timeout=self._poll)
-        idle = 0.0
-        try:
+        most = self._limits.max_events
+        if self._end is not None:
+            self._end.open()
+        self._cursor.opened()
+        responses = self._source.subscribe(
+            self._topic,
+            self._cursor.position,
+            limit=None if most is None else most - self._event_count,
+            idle_timeout=self._slice,
+            # A little longer than the silence, so that one answer proves contact after all of it.
+            answer_within=None if self._confirm_timeout() else 1.1 * self._limits.idle_timeout,
+        )
+        with closing(responses):
             for response in responses:
-                stop: StopReason | None = None
                 if response is None:
-                    idle += self._poll
-                    if idle >= self._silence_that_ends_it() and self._may_be_caught_up(limits.idle_timeout):
-                        stop = StopReason.CAUGHT_UP
+                    stop = self._wait()
                 elif len(response) == 0:
                     stop = self._confirm(response)
                 else:
-                    idle = 0.0
                     stop = self._store(response)
                 if stop is None and self._overdue():
-                    stop = StopReason.MAX_SECONDS
+                    stop = self._out_of_time()
                 if stop is not None:
                     return stop
                 self._reporter.update(self._event_count, self._last_event_time)
-        finally:
-            close = getattr(responses, "close", None)
-            if close is not None:
-                close()
         raise ServiceUnavailableError(f"{self._topic}: the subscription ended without a status.")
 
-    def _silence_that_ends_it(self) -> float:
-        """Return the seconds without an event after which the stream counts as caught up."""
-        unconfirmed = self._through is None
-        return max(self._limits.idle_timeout, self._limits.confirm_timeout if unconfirmed else 0.0)
+    def _wait(self) -> StopReason | None:
+        """Look at a silence: end with it, prove contact where it is time to, or go on waiting."""
+        seconds = self._limits.idle_timeout
+        if self._cursor.is_pinned and self._cursor.is_idle(seconds):
+            if self._first_idle is None:
+                self._first_idle = self._clock() - seconds
+            if self._clock() >= self._first_idle + self._confirm_timeout():
+                return StopReason.IDLE
+        if self._cursor.wants_proof(seconds):
+            self._prove_contact()  # and then look once more for what came before the answer
+        return None
 
-    def _may_be_caught_up(self, silence: float = 0.0) -> bool:
-        """Return whether a pinned stream that has had nothing to say for ``silence`` seconds may be caught up."""
-        stay_until = self._limits.stay_until
-        stayed = stay_until is None or self._now() >= stay_until + timedelta(seconds=silence)
-        return stayed and self._resume not in UNPINNED
+    def _confirm_timeout(self) -> float:
+        """Return for how long to wait, from the first idle moment on, for the server to say that this is the end."""
+        limits = self._limits
+        return limits.confirm_timeout if self._cursor.through is None or limits.wait_for_confirmation else 0.0
+
+    def _prove_contact(self) -> None:
+        self._source.prove_contact(self._topic)
+        self._cursor.answered()
+        self._retries.progressed()
+
+    def _out_of_time(self) -> StopReason:
+        """End with ``max_seconds``, which says that nothing more had come: so the server must have said anything."""
+        if self._cursor.contact_at is None:
+            self._prove_contact()
+        return StopReason.MAX_SECONDS
 
     def _confirm(self, response: EventBatch) -> StopReason | None:
-        """Take the position that an empty response confirms, if events are still owed (else it confirms nothing)."""
-        if response.pending <= 0:
-            return None
-        if response.latest_replay_id:
-            if self._resume in UNPINNED:
-                self._pinned = response.latest_replay_id
-            self._resume = self._through = response.latest_replay_id
-            self._retries.progressed()
-        return StopReason.CAUGHT_UP if self._may_be_caught_up() else None
+        """Take what an empty response says: that the server is there, and perhaps that this is the end."""
+        self._cursor.answered()
+        if not self._cursor.confirms(response):
+            return self._wait()
+        self._retries.progressed()
+        return StopReason.CAUGHT_UP if self._cursor.is_pinned else None
 
     def _store(self, batch: EventBatch) -> StopReason | None:
         """Give the sink what the limits leave of ``batch``, and move on to its last event."""
-        if batch.replay_ids[0] == self._resume:
-            batch = without_first(batch)
-            if len(batch) == 0:
-                return None
-        for schema_id in set(batch.schema_ids) - self._schema_ids:
-            self._source.schema(schema_id)  # here, where a fault is healed; the client keeps it for the sink
-            self._schema_ids.add(schema_id)
-        if self._resume in UNPINNED:
-            self._pinned = batch.replay_ids[0]
+        cursor = self._cursor
+        cursor.answered()
+        batch = cursor.without_known(batch)
+        if len(batch) == 0:
+            return None
+        cursor.events_came(batch)
         self._losses.resumed(batch.replay_ids[0])
-        batch = self._since(batch)
         part = cut(batch, self._limits, self._event_count, self._payload_bytes, self._event_times)
         stored = part.batch
         if len(stored):
             self._sink.append(stored)
-            self._resume = self._through = stored.replay_ids[-1]
+            cursor.took(stored.replay_ids[-1])
             self._last = stored.schema_ids[-1], stored.payloads[-1]
             self._event_count += len(stored)
             self._payload_bytes += part.payload_bytes
             self._retries.progressed()
-        return part.stop
+        return part.stop or self._passed_the_end(stored.replay_ids)
 
-    def _since(self, batch: EventBatch) -> EventBatch:
-        """Return ``batch`` without what happened before ``since``, until the first event that did not."""
-        if self._has_begun or self._limits.since is None:
-            return batch
-        batch, left_out = without_before(batch, self._limits.since, self._event_times)
-        self._has_begun = len(batch) > 0
-        if left_out is not None:
-            self._resume = self._through = self._began_after = left_out
-            self._retries.progressed()
-        return batch
+    def _passed_the_end(self, replay_ids: Sequence[bytes]) -> StopReason | None:
+        """End a drain that has to reach the end of a busy stream, when it has."""
+        if self._end is None or not self._end.is_passed(replay_ids):
+            return None
+        self._cursor.confirmed(self._end.opened_at)
+        return StopReason.CAUGHT_UP
 
     def _recover(self, error: SalesforceStreamError) -> StopReason | None:
         """Get ready to subscribe again after ``error``, or raise; return a reason if there is no time left for it."""
+        cursor = self._cursor
         if error.replay_lost:
-            self._resume = self._losses.accept(error, self._resume, self._last_event_time())
-            self._pin_deadline = self._clock() + PIN_TIMEOUT
-            log.warning("%s: going on from %r after a lost replay ID: %s", self._topic, self._resume.value, error)
+            start = self._losses.accept(error, cursor.position, self._last_event_time())
+            cursor.go_on_from(start)
+            self._pin_deadline = self._clock() + CONFIRM_TIMEOUT
+            log.warning("%s: going on from %r after a lost replay ID: %s", self._topic, start.value, error)
             self._reconnects += 1
             return None
+        never_reached = isinstance(error, ContactError) and cursor.contact_at is None
+        if never_reached and self._clock() - self._began >= CONNECT_TIMEOUT:
+            raise error
         pause = self._retries.pause_after(error)
         if error.invalidates_token:
             self._source.renew_session()
         if self._clock() + pause >= self._deadline:
-            if self._through is None:
+            if cursor.through is None:
                 raise error
             return StopReason.MAX_SECONDS
         log.info("%s: resuming in %.1f s after: %s", self._topic, pause, error)
@@ -296,13 +325,15 @@ class _Drain:
         return None
 
     def _overdue(self) -> bool:
-        deadline = self._deadline
-        if self._resume in UNPINNED:
-            deadline = min(deadline, self._pin_deadline)
+        deadline = self._deadline if self._cursor.is_pinned else min(self._deadline, self._pin_deadline)
         return self._clock() >= deadline
 
     def _last_event_time(self) -> datetime | None:
-        """Return the event time of the last stored event, else that of the start position."""
+        """Return the event time of the last stored event, else that of the start position.
+
+        Event times can be wrong; an event did not happen after it was received.
+        """
         if self._last is None:
             return self._position_time
-        return to_datetime(*self._event_times([self._last[0]], [self._last[1]]))
+        time = to_datetime(*self._event_times([self._last[0]], [self._last[1]]))
+        return time and min(time, self._now())

@@ -9,6 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.protocol.event_time import EventTimeReader
 from airflow_provider_sfstream.protocol.events import PayloadEncoding
 from airflow_provider_sfstream.protocol.json_event_time import JsonEventTimeReader
@@ -38,7 +39,8 @@ def time_reader(encoding: PayloadEncoding, schema: str | None) -> TimeReader:
 class TimeReaders:
     """The readers of a stream's event times, one for each schema id.
 
-    :param schema: Returns the schema of a schema id. Asked once for each, and only for Avro payloads.
+    :param schema: Returns the schema of a schema id, ``None`` while it cannot be had. Asked for Avro payloads only, and
+        not again for an id whose schema it has given.
     """
 
     def __init__(self, encoding: PayloadEncoding, schema: Callable[[str], str | None]) -> None:
@@ -46,15 +48,16 @@ class TimeReaders:
         self._schema = schema
         self._readers: dict[str, TimeReader] = {}
 
-    def of(self, schema_id: str) -> TimeReader:
-        """Return the reader for events of ``schema_id``.
-
-        :raises SchemaError: if the schema is not usable; and what the schema lookup raises.
-        """
+    def of(self, schema_id: str) -> TimeReader | None:
+        """Return the reader for events of ``schema_id``; ``None`` while there is no usable schema: no fault of theirs
+        stops a stream."""
         reader = self._readers.get(schema_id)
         if reader is None:
-            schema = self._schema(schema_id) if self._encoding == "avro" else None
-            reader = self._readers[schema_id] = time_reader(self._encoding, schema)
+            try:
+                schema = self._schema(schema_id) if self._encoding == "avro" else None
+                reader = self._readers[schema_id] = time_reader(self._encoding, schema)
+            except SalesforceStreamError:
+                return None
         return reader
 
 
@@ -68,10 +71,8 @@ class StreamEventTimes:
         self._readers = readers
 
     def __call__(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> list[int | None]:
-        """Return the event times of the payloads in milliseconds since the epoch; ``None`` where one tells none.
-
-        :raises SchemaError: if a schema is not usable; and what the schema lookup raises.
-        """
+        """Return the event times of the payloads in milliseconds since the epoch; ``None`` where one tells none, or its
+        schema cannot be had."""
         distinct = set(schema_ids)
         if len(distinct) == 1:
             return self._read(schema_ids[0], payloads)
@@ -83,7 +84,8 @@ class StreamEventTimes:
         return times
 
     def _read(self, schema_id: str, payloads: Sequence[bytes]) -> list[int | None]:
-        times: list[int | None] = self._readers.of(schema_id).read_many(payloads).to_pylist()
+        reader = self._readers.of(schema_id)
+        times: list[int | None] = [None] * len(payloads) if reader is None else reader.read_many(payloads).to_pylist()
         return times
 
 
@@ -91,7 +93,9 @@ class EventTimeBounds:
     """The smallest and largest event time of many events, in milliseconds since the epoch; ``None`` if none is known.
 
     Payloads are gathered by :meth:`add` and read by :meth:`settle`, thousands in one step, because a step for each
-    small batch costs several times as much and holds up the thread that receives the stream.
+    small batch costs several times as much and holds up the thread that receives the stream. Where a schema cannot be
+    had by then, they are passed over, and its id is in ``unread``. ``untimed`` counts the events of which no time is
+    known.
 
     :param readers: Those of the stream.
     """
@@ -101,6 +105,8 @@ class EventTimeBounds:
         self._gathered: dict[str, list[bytes]] = {}
         self.first: int | None = None
         self.last: int | None = None
+        self.unread: set[str] = set()
+        self.untimed = 0
 
     def add(self, schema_ids: Sequence[str], payloads: Sequence[bytes]) -> None:
         """Gather events, to be read by the next :meth:`settle`."""
@@ -117,8 +123,17 @@ class EventTimeBounds:
         for schema_id, payloads in self._gathered.items():
             if not payloads:
                 continue
-            bounds = pc.min_max(self._readers.of(schema_id).read_many(payloads)).as_py()
-            if bounds["min"] is not None:
-                self.first = bounds["min"] if self.first is None else min(self.first, bounds["min"])
-                self.last = bounds["max"] if self.last is None else max(self.last, bounds["max"])
+            reader = self._readers.of(schema_id)
+            if reader is None:
+                self.unread.add(schema_id)
+                self.untimed += len(payloads)
+            else:
+                self._take(reader.read_many(payloads))
             payloads.clear()
+
+    def _take(self, times: pa.Int64Array) -> None:
+        self.untimed += times.null_count
+        bounds = pc.min_max(times).as_py()
+        if bounds["min"] is not None:
+            self.first = bounds["min"] if self.first is None else min(self.first, bounds["min"])
+            self.last = bounds["max"] if self.last is None else max(self.last, bounds["max"])

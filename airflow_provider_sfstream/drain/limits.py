@@ -11,32 +11,36 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 
 
 class StopReason(StrEnum):
-    """Why a drain ended. Recorded in the manifest."""
+    """Why a drain ended. Recorded in the manifest.
+
+    ``CAUGHT_UP``: the server said that this is the end of the stream. ``IDLE``: no event came for a while, and the
+    server answered after that; it claims nothing about time. The others are the limits.
+    """
 
     MAX_EVENTS = "max_events"
     MAX_BYTES = "max_bytes"
     MAX_SECONDS = "max_seconds"
     UNTIL = "until"
     CAUGHT_UP = "caught_up"
+    IDLE = "idle"
 
 
 @dataclass(frozen=True)
 class DrainLimits:
-    """The limits of one drain; it stops on the first that is met, or when it has caught up with the stream.
+    """The limits of one drain; it stops on the first that is met, or when it is caught up or idle.
 
     :param max_events: Events to store at most.
     :param max_bytes: Payload bytes to store at most, as received. One event always passes, however large.
     :param max_seconds: Seconds of wall clock after which no further batch is waited for.
-    :param idle_timeout: Seconds without an event after which the drain counts as caught up. An empty response
-        that owes events ends it sooner.
-    :param confirm_timeout: Seconds that it takes at least while nothing was stored and no position confirmed.
+    :param idle_timeout: Seconds without an event after which the drain ends as idle, if the server then answers. An
+        empty response that owes events ends it sooner, as caught up.
+    :param confirm_timeout: Seconds to wait for such a response while nothing was stored, if that is longer.
+    :param wait_for_confirmation: Wait for it also after events.
+    :param to_the_end: End, as caught up, also on a stream that never falls silent, once everything has come that was
+        published before the drain began.
     :param until: An event whose event time is at or past ``until + grace`` ends the drain and is not stored.
         Needs a time zone.
     :param grace: How far past ``until`` to keep storing, for events that arrive out of order.
-    :param since: Leave out the events before the first one whose event time is at or past this, or tells none.
-        Needs a time zone.
-    :param stay_until: A time of day before which the stream does not count as caught up, however quiet it is.
-        Needs a time zone.
     :raises ConfigurationError: if a limit cannot be used; it names the argument and the remedy.
     """
 
@@ -45,10 +49,10 @@ class DrainLimits:
     max_seconds: float | None = None
     idle_timeout: float = 10.0
     confirm_timeout: float = 0.0
+    wait_for_confirmation: bool = False
+    to_the_end: bool = False
     until: datetime | None = None
     grace: timedelta = timedelta(0)
-    since: datetime | None = None
-    stay_until: datetime | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_events", "max_bytes"):
@@ -67,12 +71,10 @@ class DrainLimits:
             raise ConfigurationError(
                 f"confirm_timeout={self.confirm_timeout!r} must be a number of seconds, 0 or more."
             )
-        for name in ("until", "since", "stay_until"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, datetime) or value.utcoffset() is None):
-                raise ConfigurationError(
-                    f"{name}={value!r} must be a datetime with a time zone, for example the data interval's end."
-                )
+        if self.until is not None and (not isinstance(self.until, datetime) or self.until.utcoffset() is None):
+            raise ConfigurationError(
+                f"until={self.until!r} must be a datetime with a time zone, for example the data interval's end."
+            )
         if not isinstance(self.grace, timedelta) or self.grace < timedelta(0):
             raise ConfigurationError(f"grace={self.grace!r} must be a timedelta of zero or more.")
         if self.grace and self.until is None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Protocol
 
-from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, Responses, StartFrom
 
-__all__ = ["EventBatch", "EventSink", "EventSource", "PayloadEncoding", "StartFrom"]
+__all__ = ["EventBatch", "EventSink", "EventSource", "PayloadEncoding", "Responses", "StartFrom"]
 
 
 class EventSource(Protocol):
@@ -16,8 +15,10 @@ class EventSource(Protocol):
     ``subscribe`` yields batches in stream order, first those strictly after ``start`` when it is a replay ID. It asks
     for at most ``limit`` events over its lifetime (``None``: no limit), so that a bounded drain does not spend
     delivery allocation on events that it will not store, and ends when all of them have been yielded. It yields
-    ``None`` whenever ``idle_timeout`` seconds have passed without a response. A fault ends the iteration with a
-    :class:`SalesforceStreamError`; closing the iterator ends the subscription.
+    ``None`` whenever ``idle_timeout`` seconds have passed without a response: that shows nothing. An empty batch is an
+    answer; with ``pending`` it says that everything has come. ``answer_within`` asks for an answer at least so often,
+    in seconds, where that can be asked for; it never says that everything has come (``None``: as the server likes). A
+    fault ends the iteration with a :class:`SalesforceStreamError`; closing the iterator ends the subscription.
     """
 
     @property
@@ -31,8 +32,24 @@ class EventSource(Protocol):
         ...
 
     def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None, idle_timeout: float
-    ) -> Iterator[EventBatch | None]: ...
+        self,
+        topic: str,
+        start: bytes | StartFrom,
+        *,
+        limit: int | None,
+        idle_timeout: float,
+        answer_within: float | None = None,
+    ) -> Responses: ...
+
+    def prove_contact(self, topic: str) -> None:
+        """Return once Salesforce has answered something on the connection that the subscription uses.
+
+        Whatever it had sent before is here then, or on its way to the consumer.
+
+        :raises ContactError: if it does not answer in time.
+        :raises SalesforceStreamError: if it answers with a fault.
+        """
+        ...
 
     def schema(self, schema_id: str) -> str | None:
         """Return the Avro schema JSON of ``schema_id``; ``None`` where JSON payloads have to speak for themselves."""

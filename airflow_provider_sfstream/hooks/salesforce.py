@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
+from airflow_provider_sfstream.clients.timers import TIMERS, Timers
 from airflow_provider_sfstream.exceptions import ConfigurationError, IdentityError, SalesforceStreamError
 from airflow_provider_sfstream.protocol.identifiers import to_18
 
@@ -52,6 +53,7 @@ class SalesforceSettings:
     allow_insecure: bool
     proxies: Mapping[str, str] = field(hash=False)
     version: str | None = None
+    timers: Timers = field(default_factory=Timers)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.credentials!r}, pubsub_endpoint={self.pubsub_endpoint!r})"
@@ -76,6 +78,7 @@ class SalesforceSettings:
                 allow_insecure=allow_insecure,
                 proxies=_proxies(_field(extra, "proxies")),
                 version=_version(extra),
+                timers=Timers.from_fields({name: _field(extra, name) for name in TIMERS}),
             )
         except ConfigurationError as error:
             raise ConfigurationError(f"Airflow connection {connection.conn_id!r}: {error}") from None
@@ -147,6 +150,7 @@ class SalesforceLoginHook(BaseHook):
                 settings.credentials,
                 tls_ca=settings.tls_ca,
                 proxies=settings.proxies,
+                allow_insecure=settings.allow_insecure,
                 organization_id=settings.organization_id,
                 read_again=self._current_credentials,
             )
@@ -209,7 +213,7 @@ def _check_extra(connection: Connection) -> None:
     """Refuse an Extra that is no JSON object, which Airflow would treat as empty."""
     try:
         usable = not connection.extra or isinstance(json.loads(connection.extra), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         usable = False
     if not usable:
         raise ConfigurationError(f"Airflow connection {connection.conn_id!r}: its Extra is not a JSON object.")
@@ -247,7 +251,7 @@ def _proxies(value: Any) -> dict[str, str]:
         return {}
     try:
         proxies = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
+    except (ValueError, RecursionError):
         proxies = None
     if not isinstance(proxies, dict):
         raise ConfigurationError('proxies must be a JSON object such as {"https": "http://proxy.example.com:3128"}.')

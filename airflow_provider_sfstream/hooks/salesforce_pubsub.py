@@ -28,7 +28,9 @@ class SalesforcePubSubHook(SalesforceLoginHook):
     """Subscribe to and publish Salesforce events through the Pub/Sub API.
 
     Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``auth_flow``, ``login_url``,
-    ``refresh_token``, ``access_token``, ``pubsub_endpoint``, ``tls_ca`` and ``allow_insecure``.
+    ``refresh_token``, ``access_token``, ``pubsub_endpoint``, ``tls_ca``, ``allow_insecure``, and the timers
+    ``keepalive_seconds``, ``keepalive_timeout_seconds``, ``connect_timeout_seconds``, ``reconnect_seconds`` and
+    ``call_timeout_seconds``.
 
     :param salesforce_conn_id: the Airflow connection.
     """
@@ -95,4 +97,5 @@ def way_to_pubsub(settings: SalesforceSettings) -> dict[str, Any]:
         "endpoint": settings.pubsub_endpoint or DEFAULT_ENDPOINT,
         "tls_ca": settings.tls_ca,
         "allow_insecure": settings.allow_insecure,
+        "timers": settings.timers,
     }

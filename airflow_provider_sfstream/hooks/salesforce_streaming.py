@@ -33,8 +33,8 @@ class SalesforceStreamingHook(SalesforceLoginHook):
     """Subscribe to Salesforce events through the Streaming API: PushTopics, generic, platform and change events.
 
     Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``version`` (API version,
-    37.0 and up), ``auth_flow``, ``login_url``, ``refresh_token``, ``access_token``, ``proxies``, ``tls_ca`` and
-    ``allow_insecure``.
+    37.0 and up), ``auth_flow``, ``login_url``, ``refresh_token``, ``access_token``, ``proxies``, ``tls_ca``,
+    ``allow_insecure`` and ``call_timeout_seconds``.
 
     :param salesforce_conn_id: the Airflow connection.
     """
@@ -113,9 +113,11 @@ class SalesforceStreamingHook(SalesforceLoginHook):
             api_version = api_version_from(settings.version) if settings.version else DEFAULT_API_VERSION
         except ConfigurationError as error:
             raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}, version: {error}") from None
+        timeout = settings.timers.call_timeout_seconds
         return {
             "api_version": api_version,
             "tls_ca": settings.tls_ca,
             "proxies": settings.proxies,
             "allow_insecure": settings.allow_insecure,
+            **({} if timeout is None else {"connection_timeout": timeout}),
         }

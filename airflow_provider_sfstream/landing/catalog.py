@@ -166,6 +166,32 @@ class LandingCatalog:
         year, month, day = (int(number) for number in (*found, "1", "1")[:3])
         return date(year, month, day)
 
+    def newest_live(self, stream: Stream) -> Manifest | None:
+        """Return the live window of the run that was due last, ``None`` if there is none.
+
+        Lists the folders of days from the last one back, and reads no more manifests than it takes: those of backfill
+        windows that runs due later made.
+
+        :raises ManifestError: if a manifest is broken.
+        :raises LandingError: if the storage could not be read.
+        """
+        for window_id in self._newest_first(stream, self.landing.windows_folder(stream), 3):
+            manifest = self.read_manifest(stream, window_id)
+            if manifest is not None and manifest.window.kind == "live":
+                return manifest
+        return None
+
+    def _newest_first(self, stream: Stream, folder: str, levels: int) -> Iterator[str]:
+        """Yield the ids of the windows in folders so many levels (of a year, month and day) below ``folder``."""
+        with storage_errors(f"The windows of {stream} could not be listed"):
+            names = sorted((path.rpartition("/")[2] for path in self._list(folder)), reverse=True)
+        if levels == 0:
+            yield from names
+            return
+        for name in names:
+            if name.isdecimal():
+                yield from self._newest_first(stream, f"{folder}/{name}", levels - 1)
+
     def chain(self, stream: Stream, head_window_id: str, back_to: datetime | None = None) -> Iterator[Manifest]:
         """Yield the window ``head_window_id`` and the live windows before it, newest first.
 

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError, ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.storage import storage_errors, write_once
+from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Span, Stream
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 FORMAT = "sfstream-interval"
 
 Origin = Literal["landed", "bus"]
@@ -34,13 +34,18 @@ class RecordedWindow:
 
 @dataclass(frozen=True)
 class IntervalRecord:
-    """What ``run`` gave for ``interval``: the windows to read, in order, and what of the interval is lost."""
+    """What ``run`` gave for ``interval``: the windows to read, in order, and what of the interval is lost.
+
+    ``confirmed_at`` is the moment for which the server said that these are all the events; without it nothing is
+    recorded.
+    """
 
     stream: Stream
     run: RunIdentity
     interval: Span
     windows: tuple[RecordedWindow, ...]
     missing: tuple[Span, ...]
+    confirmed_at: datetime | None
     created_at: datetime
     provider_version: str
 
@@ -59,6 +64,7 @@ class IntervalRecord:
             "interval": _span_to_document(self.interval),
             "windows": [vars(window) for window in self.windows],
             "missing": [_span_to_document(span) for span in self.missing],
+            "confirmed_at": self.confirmed_at and self.confirmed_at.isoformat(),
             "created_at": self.created_at.isoformat(),
             "provider_version": self.provider_version,
         }
@@ -86,10 +92,11 @@ class IntervalRecord:
                 interval=_span_from_document(document["interval"]),
                 windows=tuple(_window_from_document(window) for window in document["windows"]),
                 missing=tuple(_span_from_document(span) for span in document["missing"]),
+                confirmed_at=datetime.fromisoformat(document["confirmed_at"]),
                 created_at=datetime.fromisoformat(document["created_at"]),
                 provider_version=document["provider_version"],
             )
-        except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, ConfigurationError, RecursionError) as error:
             raise ManifestError(
                 f"{name} is not a readable interval record ({type(error).__name__}: {error}). It was changed after it "
                 f"was written, or it is something else. {_REMEDY}"
@@ -112,15 +119,19 @@ def interval_id_for(run: RunIdentity, interval: Span) -> str:
     return f"{start:%Y%m%dT%H%M%SZ}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
-def write_interval(catalog: LandingCatalog, record: IntervalRecord) -> IntervalRecord:
+def write_interval(catalog: LandingCatalog, record: IntervalRecord, *, replace: bool = False) -> IntervalRecord:
     """Record what a run gave, and return what stands: ``record``, or what an earlier try of the run had recorded.
 
+    :param replace: put ``record`` in the place of an earlier one.
     :raises LandingError: if it could not be written. Nothing is recorded then.
     :raises ManifestError: if the run has a record that cannot be read.
     """
     landing = catalog.landing
     path = landing.interval_path(record.stream, record.interval_id)
     with storage_errors(f"The record of interval {record.interval} of {record.stream} could not be written"):
+        if replace:
+            replace_file(landing.filesystem, path, record.to_json().encode())
+            return record
         written = write_once(landing.filesystem, path, record.to_json().encode())
     if written:
         return record

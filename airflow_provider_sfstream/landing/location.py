@@ -14,7 +14,6 @@ import re
 import secrets
 from datetime import date, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
 import fsspec
 
@@ -28,6 +27,7 @@ from airflow_provider_sfstream.landing.storage import (
 )
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import slug
+from airflow_provider_sfstream.redaction import has_credentials
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ class Landing:
     :param filesystem: An fsspec filesystem, with whatever credentials it needs.
     :param base: The folder below which everything is written, as the filesystem names it.
     :param url: The same folder as a URL, for readers of manifests. Never with a credential in it.
-    :raises ConfigurationError: if ``url`` carries a password.
+    :raises ConfigurationError: if ``url`` carries a password or a signature.
     """
 
     def __init__(self, filesystem: Any, base: str, url: str) -> None:
-        if urlsplit(url).password is not None:
+        if has_credentials(url):
             raise ConfigurationError(
-                "The landing URL carries a password, which would be written into manifests. Leave it out and give the "
-                "credentials to the storage connection."
+                "The landing URL carries a password or a signature, which would be written into manifests. Leave it "
+                "out and give the credentials to the storage connection."
             )
         never_remember_listings(filesystem)
         self.filesystem = filesystem
@@ -144,6 +144,8 @@ class Landing:
     def check_writable(self) -> None:
         """Write and remove a small file, so that a landing that cannot be used fails before anything is drained.
 
+        A local folder that is not there yet is made for this user alone, and so is what is in it.
+
         Warns of an object store that would let a second writer overwrite a manifest.
 
         :raises LandingError: naming the remedy.
@@ -151,7 +153,7 @@ class Landing:
         path = f"{self.base}/.writable-{secrets.token_hex(8)}"
         remedy = "Check that the folder exists or may be created, and that the storage connection may write there"
         with storage_errors(f"The landing {self.url} cannot be written", remedy):
-            make_folder(self.filesystem, self.base)
+            make_folder(self.filesystem, self.base, private=True)
             if not is_bucket(self.filesystem):
                 self.filesystem.pipe_file(path, b"writable")
             elif not refuses_second_write(self.filesystem, path):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.protocol.events import PayloadEncoding
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.protocol.topics import SCHEMA_REFERENCE
 
 VERSION = 1
 FORMAT = "sfstream-manifest"
@@ -28,6 +29,15 @@ class WindowFile:
 
 
 @dataclass(frozen=True)
+class MissingSchema:
+    """A schema that could not be had when its window landed, and why. ``file`` is where it goes once it can be had,
+    relative to the manifest; ``None`` where the events name no schema."""
+
+    file: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Everything known about one landed window.
 
@@ -35,7 +45,8 @@ class Manifest:
     counts payloads as received. ``schemas`` maps each schema id of the window to its Avro schema file. That file and
     the ``files`` are named relative to the manifest: join with the folder of the manifest's URL and resolve ``..``
     (schemas are shared by all windows of a stream, ``../../../../../schemas/<id>.avsc``); :meth:`url_of` does it. A
-    schema id of JSON payloads may have none.
+    schema id of JSON payloads may have none. ``missing_schemas`` says of which events the schema could not be had,
+    ``untimed_events`` how many tell no event time (``None``: not known).
     """
 
     stream: Stream
@@ -49,6 +60,8 @@ class Manifest:
     finished_at: datetime
     provider_version: str
     payload_encoding: PayloadEncoding = "avro"
+    untimed_events: int | None = None
+    missing_schemas: dict[str, MissingSchema] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a window whose files do not hold its events, be it read or about to be published.
@@ -63,7 +76,7 @@ class Manifest:
             )
 
     def url_of(self, name: str) -> str:
-        """Return the URL of a file of ``files`` or ``schemas``."""
+        """Return the URL of a file of ``files``, ``schemas`` or ``missing_schemas``."""
         scheme, separator, path = self.window.manifest_url.rpartition("://")
         return f"{scheme}{separator}{posixpath.normpath(posixpath.join(posixpath.dirname(path), name))}"
 
@@ -86,14 +99,17 @@ class Manifest:
             "event_count": window.event_count,
             "payload_bytes": self.payload_bytes,
             "payload_encoding": self.payload_encoding,
+            "untimed_events": self.untimed_events,
             "first_event_time": _iso(window.first_event_time),
             "last_event_time": _iso(window.last_event_time),
             "covered_from": _iso(window.covered_from),
             "covered_until": _iso(window.covered_until),
+            "contact_at": _iso(window.contact_at),
             "previous_window_id": window.previous_window_id,
             "fence": self.fence,
             "gap": _gap_to_document(window.gap),
             "schemas": self.schemas,
+            "missing_schemas": {schema_id: vars(missing) for schema_id, missing in self.missing_schemas.items()},
             "files": [vars(file) for file in self.files],
             "stop_reason": self.stop_reason,
             "run": {
@@ -150,26 +166,37 @@ class Manifest:
                 # Absent in manifests written before stretches were recorded: not known.
                 covered_from=_time(document.get("covered_from")),
                 covered_until=_time(document.get("covered_until")),
+                contact_at=_time(document.get("contact_at")),
             )
             files = tuple(WindowFile(**file) for file in document["files"])
             if not all(re.fullmatch(r"part-[A-Za-z0-9_-]+\.parquet", file.name) for file in files):
                 raise ManifestError(f"{url} names files that no drain writes. It was changed after it was written.")
+            schemas = dict(document["schemas"])
+            # Absent in manifests of windows that did not land without their schemas.
+            missing = {
+                schema_id: MissingSchema(**each) for schema_id, each in document.get("missing_schemas", {}).items()
+            }
+            named = [*schemas.values(), *(each.file for each in missing.values() if each.file is not None)]
+            if not all(SCHEMA_REFERENCE.fullmatch(name) for name in named):
+                raise ManifestError(f"{url} names schemas outside of its stream. It was changed after it was written.")
             return cls(
                 stream=Stream(**document["stream"]),
                 window=window,
                 fence=document["fence"],
                 files=files,
-                schemas=dict(document["schemas"]),
+                schemas=schemas,
                 payload_bytes=document["payload_bytes"],
                 stop_reason=document["stop_reason"],
                 started_at=datetime.fromisoformat(document["started_at"]),
                 finished_at=datetime.fromisoformat(document["finished_at"]),
                 provider_version=document["provider_version"],
                 payload_encoding=document["payload_encoding"],
+                untimed_events=document.get("untimed_events"),
+                missing_schemas=missing,
             )
         except ManifestError:
             raise
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ManifestError(
                 f"{url} is not a readable manifest ({type(error).__name__}: {error}). It was changed after it was "
                 "written, or it is something else. The window's data files are untouched."

@@ -12,6 +12,7 @@ import queue
 import re
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -46,7 +47,9 @@ _LAST_WRITE_SECONDS = 60.0
 @dataclass(frozen=True)
 class LandedWindow:
     """What a writer landed: the files for the manifest, the schemas' files by schema id (named relative to the
-    manifest), and the smallest and largest event time (``None`` where no event tells one)."""
+    manifest), and the smallest and largest event time (``None`` where no event tells one, or too few could be read).
+    ``without_schema``: how many events there are of each schema id that has none; ``untimed_events``: how many of which
+    no event time is known."""
 
     files: tuple[WindowFile, ...]
     schemas: dict[str, str]
@@ -54,6 +57,8 @@ class LandedWindow:
     payload_bytes: int
     first_event_time: datetime | None
     last_event_time: datetime | None
+    without_schema: dict[str, int]
+    untimed_events: int
 
 
 class ParquetWindowWriter:
@@ -64,8 +69,8 @@ class ParquetWindowWriter:
     of its successor; the manifest says which ones count.
 
     :param attempt: Names this try, unique among all tries of the window: letters, digits, ``-`` and ``_``.
-    :param schema: Returns the Avro schema JSON of a schema id, ``None`` if it has none. Called once for each, by the
-        thread that appends.
+    :param schema: Returns the Avro schema JSON of a schema id, ``None`` if it has none or cannot be had yet: it is then
+        asked again with the next batch, and at the end. Called by the thread that appends.
     :param payload_encoding: What the payloads are; their event times are read accordingly.
     :param row_group_rows: Rows, and ``row_group_bytes`` payload bytes, after which a row group is written.
     :param part_bytes: Size in bytes from which on the next row group begins another part.
@@ -93,6 +98,7 @@ class ParquetWindowWriter:
         self._url = landing.manifest_url(stream, window_id).rpartition("/")[0]
         self._schema = schema
         self._schemas: dict[str, str | None] = {}
+        self._without_schema: Counter[str] = Counter()
         self._row_group_rows = row_group_rows
         self._row_group_bytes = row_group_bytes
         self._parts = PartWriter(landing.filesystem, self._folder, attempt, part_bytes)
@@ -112,8 +118,8 @@ class ParquetWindowWriter:
         """
         self._raise_failure()
         for schema_id in set(batch.schema_ids):
-            if schema_id not in self._schemas:
-                self._schemas[schema_id] = self._schema(schema_id)
+            if self._has_no_schema(schema_id):
+                self._without_schema[schema_id] += batch.schema_ids.count(schema_id)
         self._event_times.add(batch.schema_ids, batch.payloads)
         group = self._gathered
         group.add(batch)
@@ -125,6 +131,7 @@ class ParquetWindowWriter:
 
         :raises LandingError: if writing failed. Nothing of the window is published.
         """
+        without = {id_: count for id_, count in self._without_schema.items() if self._has_no_schema(id_)}
         if len(self._gathered):
             self._hand_over()
         self._stop_thread()
@@ -134,13 +141,18 @@ class ParquetWindowWriter:
             references = self._write_schemas()
             if files and is_local(self._landing.filesystem):
                 sync_folder(self._folder)
+        times = self._event_times
+        # Events that were passed over, and can be decoded all the same, may lie outside of the others' bounds.
+        known = times.unread <= without.keys()
         return LandedWindow(
             files=files,
             schemas=references,
             event_count=self._event_count,
             payload_bytes=self._payload_bytes,
-            first_event_time=to_datetime(self._event_times.first),
-            last_event_time=to_datetime(self._event_times.last),
+            first_event_time=to_datetime(times.first if known else None),
+            last_event_time=to_datetime(times.last if known else None),
+            without_schema=without,
+            untimed_events=times.untimed,
         )
 
     def __enter__(self) -> Self:
@@ -154,6 +166,12 @@ class ParquetWindowWriter:
             log.warning("What is being written to %s did not end within %.0f s.", self._url, _LAST_WRITE_SECONDS)
         elif not self._parts.finished:
             self._parts.abandon()
+
+    def _has_no_schema(self, schema_id: str) -> bool:
+        schema = self._schemas.get(schema_id)
+        if schema is None:
+            schema = self._schemas[schema_id] = self._schema(schema_id)
+        return schema is None
 
     def _hand_over(self) -> None:
         group = self._gathered

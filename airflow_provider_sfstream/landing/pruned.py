@@ -80,7 +80,7 @@ class PrunedWindows:
                     "removing": tuple(document["removing"]),
                 }
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ManifestError(
                 f"{name} is not a readable record of pruned windows ({type(error).__name__}: {error}). It was changed "
                 "after it was written, or a newer version of this package wrote it. No window was touched. Restore or "

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.landing.location import MANIFEST, Landing
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
 from airflow_provider_sfstream.protocol.streams import Stream
@@ -17,11 +18,15 @@ def remove_windows(landing: Landing, stream: Stream, window_ids: Sequence[str]) 
 
     Their manifests go first, in the order given, so that there is never a manifest whose files are gone.
 
-    :raises LandingError: if something cannot be removed. What is still there can be removed by calling this again.
+    :raises LandingError: if something cannot be removed. What is still there can be removed by calling this again. If a
+        folder is a symbolic link, nothing was removed: what it leads to is not this landing's.
     """
     filesystem = landing.filesystem
     folders = [landing.window_folder(stream, window_id) for window_id in window_ids]
     with storage_errors(f"Pruned windows of {stream} could not be removed", "Check that they may be removed"):
+        if is_local(filesystem):
+            for folder in folders:
+                _refuse_links(Path(folder), Path(landing.base))
         _remove(filesystem, [f"{folder}/{MANIFEST}" for folder in folders])
         if is_local(filesystem):
             for folder in filter(lambda name: Path(name).is_dir(), folders):
@@ -30,6 +35,18 @@ def remove_windows(landing: Landing, stream: Stream, window_ids: Sequence[str]) 
             _remove(filesystem, _files(filesystem, folder))
             if is_local(filesystem):
                 _remove_empty(Path(folder), Path(landing.windows_folder(stream)))
+
+
+def _refuse_links(folder: Path, base: Path) -> None:
+    """Refuse a folder that is not where its path says it is; the base itself may be a link."""
+    for each in (folder, *folder.parents):
+        if each == base:
+            return
+        if each.is_symlink():
+            raise LandingError(
+                f"{each} is a symbolic link, and windows are not removed through it: they would be somebody else's. "
+                "Look who made it, and put the folder itself in its place. Nothing was removed."
+            )
 
 
 def _files(filesystem: Any, folder: str) -> list[str]:

@@ -75,8 +75,10 @@ def sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def make_folder(filesystem: Any, folder: str) -> None:
+def make_folder(filesystem: Any, folder: str, *, private: bool = False) -> None:
     """Create ``folder`` with its parents; on local storage they survive a power cut.
+
+    :param private: make what is not there yet on local storage for this user alone (mode 0700).
 
     Object stores have none. Asked for one, their filesystems look for the bucket, and create it if they do not find
     it: also where its name is mistyped, or the storage just did not answer.
@@ -88,7 +90,9 @@ def make_folder(filesystem: Any, folder: str) -> None:
         return
     path = Path(folder)
     created = [one for one in (path, *path.parents) if not one.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    for one in reversed(created):
+        one.mkdir(mode=0o700 if private else 0o777, exist_ok=True)
+    path.mkdir(exist_ok=True)  # which a file of that name prevents
     for one in created:
         sync_folder(str(one.parent))
 

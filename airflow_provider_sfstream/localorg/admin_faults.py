@@ -12,6 +12,7 @@ from airflow_provider_sfstream.localorg.endings import CallEnded
 from airflow_provider_sfstream.localorg.faults import CallFailure, StreamDrop
 from airflow_provider_sfstream.localorg.managed_admin import ManagedControls
 from airflow_provider_sfstream.localorg.org import Org
+from airflow_provider_sfstream.localorg.schema_faults import SchemaFault
 
 Body = dict[str, Any]
 _ENDINGS = ("handshake", "no_advice", "disconnect")
@@ -27,6 +28,8 @@ class FaultControls:
             "drop_every": self._drop_every,
             "drop_now": self._drop_now,
             "fail_calls": self._fail_calls,
+            "answer_schema": self._answer_schema,
+            "omit_schema_id": self._omit_schema_id,
             "silence": self._silence,
             "expire": self._expire,
             "expire_before": self._expire_before,
@@ -72,6 +75,14 @@ class FaultControls:
 
     def _fail_calls(self, body: Body) -> None:
         self._org.faults.add_failure(CallFailure(body["rpc"], int(body.get("times", 1)), _ending(body)))
+
+    def _answer_schema(self, body: Body) -> None:
+        """Answer ``GetSchema`` with a text that may be no schema, or end it; for good, unless ``times`` are given."""
+        given = body.get("schema_id"), body.get("times")
+        self._org.faults.schemas.add(SchemaFault(*given, ending=_ending(body), text=body.get("text")))
+
+    def _omit_schema_id(self, body: Body) -> None:
+        self._org.faults.schemas.omit_id(self._required(body), body.get("schema_id"))
 
     def _silence(self, body: Body) -> None:
         self._org.faults.silent.add(self._known(body.get("topic")) or "*")

@@ -9,6 +9,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 
+from airflow_provider_sfstream.localorg.computed_fields import ComputedField, ComputedFields
 from airflow_provider_sfstream.localorg.entity import Entity
 from airflow_provider_sfstream.localorg.fields import Field
 from airflow_provider_sfstream.localorg.topics import TopicRegistry
@@ -113,6 +114,9 @@ class Entities:
         self._entities = {entity.name: entity for entity in STANDARD_ENTITIES}
         for entity, name, kind in database.execute("SELECT entity, name, type FROM added_field ORDER BY number"):
             self._entities[entity] = self._entities[entity].with_field(Field(name, kind))
+        self._computed = ComputedFields(database)
+        for entity, field in self._computed:
+            self._entities[entity] = self._entities[entity].with_computed(field)
         for one in self.captured():
             topics.define_change_event(one.schema())
 
@@ -137,12 +141,7 @@ class Entities:
         :raises ValueError: if there is no such entity, the field is there already, or its name is not a custom
             field's. Nothing was changed.
         """
-        known = self.get(entity)
-        if known is None or not known.has_change_events:
-            names = ", ".join(one.name for one in self.captured())
-            raise ValueError(f"there is no entity {entity!r}; there are {names}")
-        if not re.fullmatch(r"[A-Za-z](?:_?[A-Za-z0-9])*__c", field.name):
-            raise ValueError(f"{field.name!r} is not the name of a custom field, such as Colour__c")
+        known = self._to_grow(entity, field.name)
         if field.compound is not None and field.type != "Location":
             raise ValueError(f"{field.name}: a custom field cannot be of type {field.type}")
         grown = known.with_field(field)
@@ -153,3 +152,21 @@ class Entities:
             )
         self._entities[known.name] = grown
         return self._topics.schema_id(topic)
+
+    def add_computed_field(self, entity: str, field: ComputedField) -> None:
+        """Add a formula field or a roll-up summary to an entity; its change events stay as they are.
+
+        :raises ValueError: as :meth:`add_field` does. Nothing was changed.
+        """
+        known = self._to_grow(entity, field.name)
+        self._entities[known.name] = known.with_computed(field)
+        self._computed.add(known.name, field)
+
+    def _to_grow(self, entity: str, field: str) -> Entity:
+        known = self.get(entity)
+        if known is None or not known.has_change_events:
+            names = ", ".join(one.name for one in self.captured())
+            raise ValueError(f"there is no entity {entity!r}; there are {names}")
+        if not re.fullmatch(r"[A-Za-z](?:_?[A-Za-z0-9])*__c", field):
+            raise ValueError(f"{field!r} is not the name of a custom field, such as Colour__c")
+        return known

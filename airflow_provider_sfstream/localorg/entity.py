@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from airflow_provider_sfstream.localorg.computed_fields import ComputedField
 from airflow_provider_sfstream.localorg.fields import Column, Field
 from airflow_provider_sfstream.protocol.bitmaps import encode_bitmap
 
@@ -52,6 +53,7 @@ class Entity:
     :param required: columns that a new record must have.
     :param initial: what a new record has where it was given nothing, by column.
     :param has_change_events: whether Change Data Capture covers it.
+    :param computed: fields that no change event carries, by name.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Entity:
     required: tuple[str, ...] = ()
     initial: tuple[tuple[str, Any], ...] = ()
     has_change_events: bool = True
+    computed: Mapping[str, ComputedField] = field(default_factory=dict, hash=False)
 
     @property
     def event_name(self) -> str:
@@ -90,11 +93,16 @@ class Entity:
 
         :raises ValueError: if it has a column of that name already.
         """
-        clash = {column.name for column in field.columns(0)} | {field.name}
-        clash &= {*self.columns, *(one.name for one in self.fields), "Id", "IsDeleted", "SystemModstamp"}
-        if clash:
-            raise ValueError(f"{self.name} already has {', '.join(sorted(clash))}")
+        self._check_new({column.name for column in field.columns(0)} | {field.name})
         return replace(self, fields=(*self.fields, field))
+
+    def with_computed(self, field: ComputedField) -> Entity:
+        """Return the entity with one more field that is computed.
+
+        :raises ValueError: if it has a column of that name already.
+        """
+        self._check_new({field.name})
+        return replace(self, computed={**self.computed, field.name: field})
 
     def schema(self) -> dict[str, Any]:
         """Return the Avro schema of its change event."""
@@ -117,6 +125,11 @@ class Entity:
             else:
                 nested.setdefault(column.position, set()).add(column.part)
         return encode_bitmap(top, nested)
+
+    def _check_new(self, names: set[str]) -> None:
+        taken = {*self.columns, *(one.name for one in self.fields), *self.computed, "Id", "IsDeleted", "SystemModstamp"}
+        if names & taken:
+            raise ValueError(f"{self.name} already has {', '.join(sorted(names & taken))}")
 
     def _value(self, field: Field, record: Record) -> Any:
         if field.compound is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from airflow_provider_sfstream.localorg.computed_fields import ComputedField
 from airflow_provider_sfstream.localorg.entity import Entity
 from airflow_provider_sfstream.localorg.fields import Field
 
@@ -53,8 +54,14 @@ class _EntityControls:
         return {"entities": [self._shown(entity) for entity in self._org.sobjects.entities.captured()]}
 
     async def add_field(self, request: web.Request, body: dict[str, Any]) -> Any:
-        """Add a custom field (``{"name": "Colour__c", "type": "Text"}``): later events have a new schema id."""
-        entity = self._entity(request)
+        """Add a custom field (``{"name": "Colour__c", "type": "Text"}``): later events have a new schema id.
+
+        With a ``formula``, or a ``summaryOperation`` and what belongs to it, a computed one, which no event carries.
+        """
+        entity, computed = self._entity(request), ComputedField.from_request(body)
+        if computed is not None:
+            self._org.sobjects.entities.add_computed_field(entity.name, computed)
+            return {"schema_id": self._org.schemas.latest(entity.event_name)}
         schema_id = self._org.sobjects.entities.add_field(entity.name, Field(str(body["name"]), str(body["type"])))
         return {"schema_id": schema_id}
 

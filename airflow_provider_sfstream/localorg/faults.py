@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow_provider_sfstream.localorg.endings import CallEnded
 from airflow_provider_sfstream.localorg.managed_faults import ManagedFaults
+from airflow_provider_sfstream.localorg.schema_faults import SchemaFaults
 from airflow_provider_sfstream.localorg.streaming.faults import CometdFaults
 
 RPCS = ("GetTopic", "GetSchema", "Publish", "PublishStream", "Subscribe", "ManagedSubscribe")
@@ -40,6 +41,7 @@ class Faults:
     silent: set[str] = field(default_factory=set)
     cometd: CometdFaults = field(default_factory=CometdFaults)
     managed: ManagedFaults = field(default_factory=ManagedFaults)
+    schemas: SchemaFaults = field(default_factory=SchemaFaults)
 
     def add_drop(self, drop: StreamDrop) -> None:
         """Drop streams from now on.
@@ -93,6 +95,7 @@ class Faults:
         self.silent.clear()
         self.cometd.clear()
         self.managed.clear()
+        self.schemas.clear()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the faults in force, JSON-able."""
@@ -102,4 +105,5 @@ class Faults:
             "silent": sorted(self.silent),
             "cometd": self.cometd.as_list(),
             "managed": self.managed.as_list(),
+            "schemas": self.schemas.as_dict(),
         }

@@ -94,12 +94,14 @@ class PubSubService:
     async def _get_schema(self, request: pb.SchemaRequest, context: Any, call: _Call) -> pb.SchemaInfo:
         if not request.schema_id.strip():
             raise refused("schema.validation.failed", "INVALID_ARGUMENT", "The schema ID is empty.")
-        schema = self._org.schemas.get(request.schema_id)
+        call.entry.detail["schema_id"] = request.schema_id
+        schema = self._org.faults.schemas.answer(request.schema_id)
+        if schema is None:
+            schema = self._org.schemas.get(request.schema_id)
         if schema is None:
             raise refused(
                 "schema.meta.permission", "PERMISSION_DENIED", "The schema does not exist or you have no access to it."
             )
-        call.entry.detail["schema_id"] = request.schema_id
         return pb.SchemaInfo(schema_json=schema, schema_id=request.schema_id, rpc_id=call.rpc_id)
 
     async def _subscribe(self, request: Any, context: Any, call: _Call) -> None:

@@ -56,10 +56,11 @@ def missing(entity: Entity, content: Mapping[str, Any]) -> None:
 
 
 def readable(entity: Entity) -> dict[str, str]:
-    """Return every column that REST can show, compound fields included, with its type's name."""
+    """Return every column that REST can show, compound and computed fields included, with its type's name."""
     columns = {name: column.type for name, column in entity.columns.items()}
     compound = {name: field.type for name, (field, _) in entity.compounds.items()}
-    return {**SYSTEM_COLUMNS, **compound, **columns}
+    computed = {name: field.type for name, field in entity.computed.items()}
+    return {**SYSTEM_COLUMNS, **compound, **columns, **computed}
 
 
 def show(entity: Entity, record: StoredRecord, names: Iterable[str]) -> dict[str, Any]:
@@ -77,13 +78,15 @@ def stored_value(entity: Entity, record: StoredRecord, name: str) -> Any:
     if name == "Name" and _is_person(entity, record.content):
         parts = (record.content.get("FirstName"), record.content.get("LastName"))
         return " ".join(part for part in parts if part)
-    return record.content.get(name)
+    column = entity.columns.get(name)
+    # A checkbox is never null: a record from before the field was added has it unchecked, and no event says so.
+    return record.content.get(name, False if column and column.type == "Boolean" else None)
 
 
 def _shown(entity: Entity, record: StoredRecord, name: str) -> Any:
     if name in entity.compounds and name != "Name":
         return _compound(entity, record, name)
-    column = entity.columns.get(name)
+    column = entity.columns.get(name) or entity.computed.get(name)
     kind = column.type if column else SYSTEM_COLUMNS.get(name, "Text")
     return to_json(kind, stored_value(entity, record, name))
 

@@ -122,6 +122,8 @@ def _field(entity: Entity, name: str, kind: str) -> dict[str, Any]:
         "updateable": writable,
         "nillable": not required,
         "compoundFieldName": _compound_name(entity, name),
+        "calculated": name in entity.computed,
+        "calculatedFormula": entity.computed[name].formula if name in entity.computed else None,
     }
 
 

@@ -27,12 +27,13 @@ from airflow_provider_sfstream.localorg.change_events import (
     change_events,
     overflow_event,
 )
+from airflow_provider_sfstream.localorg.computed_fields import with_values
 from airflow_provider_sfstream.localorg.entities import Entities
 from airflow_provider_sfstream.localorg.entity import Entity
 from airflow_provider_sfstream.localorg.errors import ApiError, not_found
 from airflow_provider_sfstream.localorg.identifiers import numbered
 from airflow_provider_sfstream.localorg.record_store import RecordStore, StoredRecord
-from airflow_provider_sfstream.localorg.record_values import accept, defaults, missing
+from airflow_provider_sfstream.localorg.record_values import accept, defaults, missing, stored_value
 from airflow_provider_sfstream.localorg.schemas import SchemaRegistry
 
 _FIRST_COMMIT_NUMBER = 2**53
@@ -117,11 +118,13 @@ class SObjects:
             raise not_found()
         if stored.is_deleted:
             raise ApiError("ENTITY_IS_DELETED", "entity is deleted", status=404)
-        return stored
+        (shown,) = with_values(entity.computed.values(), [stored], self._store)
+        return shown
 
     def all(self, entity: Entity, *, include_deleted: bool = False) -> list[StoredRecord]:
         """Return an entity's records by id."""
-        return self._store.all(entity.name, include_deleted=include_deleted)
+        records = self._store.all(entity.name, include_deleted=include_deleted)
+        return with_values(entity.computed.values(), records, self._store)
 
     def commit(
         self, operations: Sequence[Operation], *, user_id: str, origin: str, all_or_none: bool = True
@@ -272,7 +275,7 @@ class _Work:
 
     def _update(self, entity: Entity, stored: StoredRecord, values: Mapping[str, Any]) -> None:
         accepted = accept(entity, values, before=stored.content)
-        changed = {name for name, value in accepted.items() if stored.content.get(name) != value}
+        changed = {name for name, value in accepted.items() if stored_value(entity, stored, name) != value}
         content = stored.content | accepted
         missing(entity, content)
         if not changed:

@@ -175,7 +175,7 @@ class Subscription:
         if frames and quota == 0:
             raise refused(*LIMIT_EXCEEDED)
         self._position = position
-        return frames
+        return self._org.faults.schemas.delivered(self.topic, frames)
 
     async def _respond(self, frames: list[bytes]) -> None:
         self._pending -= len(frames)

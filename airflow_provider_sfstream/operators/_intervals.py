@@ -7,20 +7,23 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.operators._parts import check_choice, run_identity, warn_of_other_writers
 from airflow_provider_sfstream.protocol.streams import Span
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_sfstream.drain.seen_end import SeenEnd
+    from airflow_provider_sfstream.operators._preparation import Prepared
+    from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
     from airflow_provider_sfstream.protocol.streams import Stream
     from airflow_provider_sfstream.windows.interval import IntervalOutcome, IntervalWindow
 
 log = logging.getLogger(__name__)
 
-DEFAULT_GRACE = timedelta(minutes=1)
-"""How far past an interval's end a drain reads by default: events come out of event-time order by a little."""
 _CLOCK_SKEW = timedelta(minutes=1)
 """By which a worker's clock may be behind the scheduler's. The drain itself stays until the interval has ended."""
+_LIMITS = ("until", "grace", "max_events", "max_bytes", "max_seconds")
 _TIMETABLES = (
     "Give the DAG a timetable with an interval: CronDataIntervalTimetable, DeltaDataIntervalTimetable, "
     "CronTriggerTimetable(..., interval=timedelta(hours=1)) or CronPartitionTimetable. Only "
@@ -98,9 +101,9 @@ def check_interval_arguments(drain: Any) -> None:
     """
     if drain.mode != "interval":
         return
-    given = [name for name in ("until", "max_events", "max_bytes", "max_seconds", "max_wait") if _is_set(drain, name)]
+    given = [name for name in (*_LIMITS, "max_wait") if _is_set(drain, name)]
     if drain.min_events:
-        given.append("min_events (or deferrable=True, which waits for one)")
+        given.append("min_events")
     if drain.advance == "manual":
         given.append('advance="manual"')
     if given:
@@ -110,9 +113,45 @@ def check_interval_arguments(drain: Any) -> None:
         )
 
 
-def limits_left_out(drain: Any) -> list[str]:
-    """Return the limits of an incremental drain that do not count when a backfill gives it an interval."""
-    return [name for name in ("until", "max_events", "max_bytes", "max_seconds") if _is_set(drain, name)]
+def give_interval(
+    operator: DrainReplayWindowOperator,
+    drain: Prepared,
+    interval: Span,
+    context: Context,
+    *,
+    wait_for_confirmation: bool,
+    end_seen: SeenEnd | None,
+) -> IntervalOutcome:
+    """Return what gives the interval of a run, draining what is not landed yet."""
+    from airflow_provider_sfstream.drain.limits import DrainLimits
+    from airflow_provider_sfstream.windows.interval import IntervalRequest, drain_interval
+
+    backfill = is_backfill(context)
+    left_out = [name for name in _LIMITS if _is_set(operator, name)]
+    if not backfill:
+        warn_of_other_writers(drain.store)
+    elif left_out:
+        log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(left_out))
+    check_choice("reuse", str(operator.reuse), ("True", "False"))  # a template renders to text
+    outcome = drain_interval(
+        IntervalRequest(
+            stream=drain.stream,
+            run=run_identity(context),
+            interval=interval,
+            backfill=backfill,
+            limits=DrainLimits(idle_timeout=operator.idle_timeout, wait_for_confirmation=wait_for_confirmation),
+            start_from=drain.start_from,
+            on_invalid_replay=operator.on_invalid_replay,
+            on_expired=operator.on_expired,
+            reuse=str(operator.reuse) == "True",
+            end_seen=end_seen,
+        ),
+        open_source=drain.hook.get_conn,
+        store=drain.store,
+        catalog=drain.catalog,
+    )
+    log_interval(outcome, drain.stream)
+    return outcome
 
 
 def _is_set(drain: Any, name: str) -> bool:
@@ -129,6 +168,7 @@ def interval_summary(outcome: IntervalOutcome, stream: Stream, landing_url: str)
         "event_time_to": outcome.interval.end.isoformat(),
         "windows": [_window(window) for window in outcome.windows],
         "event_count": sum(window.manifest.window.event_count for window in outcome.windows),
+        "confirmed_at": outcome.confirmed_at and outcome.confirmed_at.isoformat(),
         "missing": [{"from": span.start.isoformat(), "to": span.end.isoformat()} for span in outcome.missing],
         "drained": outcome.drained,
     }
@@ -145,6 +185,12 @@ def log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
         origins.count("landed"),
         origins.count("bus"),
     )
+    if outcome.confirmed_at is None:
+        log.info(
+            "Salesforce has not said yet that these are all events of %s: nothing is recorded for it. What comes later "
+            "for it is given by the run that lands it; with wait_for_confirmation=True a run waits for that.",
+            outcome.interval,
+        )
     if outcome.missing:
         log.warning("Lost of interval %s: %s", outcome.interval, ", ".join(map(str, outcome.missing)))
 

@@ -9,18 +9,21 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators._parts import time_from_text
+from airflow_provider_sfstream.redaction import has_credentials, quoted_setting
 
 
 @dataclass(frozen=True)
 class Landed:
     """Manifest URLs of windows with events; only events of ``[event_time_from, event_time_to)`` count, if given.
 
-    Both times are ISO 8601 text, as they were given.
+    Both times are ISO 8601 text, as they were given. ``whole_windows`` are the ids of windows that the run of
+    the interval landed itself: all their events count.
     """
 
     manifests: tuple[str, ...]
     event_time_from: str | None
     event_time_to: str | None
+    whole_windows: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, windows: Any, event_time_from: str | None, event_time_to: str | None) -> Landed:
@@ -47,7 +50,8 @@ class Landed:
                 f"event_time_from={event_time_from!r} and event_time_to={event_time_to!r} contradict the interval of "
                 f"windows, [{interval[0]}, {interval[1]}). Leave them out; nothing was started."
             )
-        return cls(manifests, *interval)
+        whole = tuple(window["window_id"] for each in given if isinstance(each, dict) for window in _own(each))
+        return cls(manifests, *interval, whole)
 
 
 def _flat(windows: Any) -> Iterator[str | dict[str, Any]]:
@@ -67,8 +71,13 @@ def _manifests(given: str | dict[str, Any], *, with_empty: bool = False) -> list
     if isinstance(given, str):
         if given.startswith(("{", "[")) or not given.endswith(".json"):
             raise ConfigurationError(
-                f"windows={given[:200]!r} is not a manifest URL. Give the drain's result itself, as in "
+                f"windows={quoted_setting(given)} is not a manifest URL. Give the drain's result itself, as in "
                 "windows=drain.output; nothing was started."
+            )
+        if has_credentials(given):
+            raise ConfigurationError(
+                "windows has a manifest URL with a password or a signature, which every process list would show. Leave "
+                "it out and give the credentials to Spark; nothing was started."
             )
         return [given]
     if _is_interval(given):
@@ -93,6 +102,10 @@ def _bounds(given: str | dict[str, Any]) -> tuple[str, str] | None:
     if isinstance(given, dict) and _is_interval(given):
         return given["event_time_from"], given["event_time_to"]
     return None
+
+
+def _own(given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (window for window in given["windows"] if (window.get("kind"), window.get("origin")) == ("live", "bus"))
 
 
 def _is_interval(given: dict[str, Any]) -> bool:

@@ -79,7 +79,6 @@ def drain_managed(drain: Prepared, name: str, run: RunIdentity) -> WindowOutcome
                     on_invalid_replay=error_recovery,
                 ),
                 source=source,
-                plain=client,
                 store=drain.store,
                 catalog=drain.catalog,
             )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LIMITS = ("max_events", "max_bytes", "max_seconds")
 """The stop reasons after which there may be more."""
 _TOLD = ("window_id", "manifest_url", "event_count", "payload_bytes", "first_event_time", "last_event_time", "gap")
-_TOLD_OF_INTERVAL = ("mode", "event_time_from", "event_time_to", "windows", "event_count", "missing")
+_TOLD_OF_INTERVAL = ("mode", "event_time_from", "event_time_to", "windows", "event_count", "confirmed_at", "missing")
 
 
 @dataclass(frozen=True)

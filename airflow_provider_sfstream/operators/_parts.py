@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.protocol.streams import RunIdentity
+from airflow_provider_sfstream.redaction import has_credentials
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -61,19 +61,18 @@ def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalo
 
     if not isinstance(landing_url, str) or not landing_url.strip():
         raise ConfigurationError("landing_url is empty. Give the URL that windows are written to, e.g. s3://lake/raw.")
-    parts = urlsplit(landing_url)
-    if parts.password is not None:
+    if has_credentials(landing_url):
         raise ConfigurationError(
-            "landing_url carries a password. Put credentials into an Airflow connection and name it with "
-            "landing_conn_id; nothing was written."
+            "landing_url carries a password or a signature. Put credentials into an Airflow connection and name it "
+            "with landing_conn_id; nothing was written."
         )
     try:
         path = ObjectStoragePath(landing_url, conn_id=landing_conn_id)
         filesystem = path.fs
     except (ValueError, ImportError, KeyError) as error:
         raise ConfigurationError(
-            f"landing_url {landing_url!r} cannot be used: {error}. Install the provider that serves "
-            f"{parts.scheme or 'file'}:// URLs, or correct the URL; nothing was written."
+            f"landing_url {landing_url!r} cannot be used: {error}. Install the provider that serves such URLs, or "
+            "correct the URL; nothing was written."
         ) from error
     # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
     url = filesystem.unstrip_protocol(path.path)
@@ -120,12 +119,14 @@ def summary(outcome: WindowOutcome, landing_url: str) -> dict[str, Any]:
         "first_event_time",
         "last_event_time",
         "stop_reason",
+        "contact_at",
         "gap",
     )
     return {
         "manifest_url": outcome.manifest.window.manifest_url,
         "landing_url": landing_url,
         **{key: document[key] for key in keys},
+        "confirmed_at": document["covered_until"],
         "drained": outcome.drained,
         "committed": outcome.committed,
     }

@@ -10,11 +10,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.redaction import has_credentials
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -77,9 +77,10 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         """
         if not isinstance(self.output_url, str) or not self.output_url.strip():
             raise ConfigurationError("output_url is empty. Give the URL of the folder that tables are written to.")
-        if urlsplit(self.output_url).password is not None:
+        if has_credentials(self.output_url):
             raise ConfigurationError(
-                "output_url carries a password. Leave it out and give the credentials to Spark; nothing was written."
+                "output_url carries a password or a signature. Leave it out and give the credentials to Spark; nothing "
+                "was written."
             )
 
     def _read_metrics(self, url: str) -> dict[str, Any] | None:

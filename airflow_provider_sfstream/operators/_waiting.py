@@ -1,11 +1,13 @@
-"""How a task waits for events: on the triggerer, or in its own worker. For the drain and the sensor."""
+"""How a task waits for events, or for the end of a stream: on the triggerer, or in its own worker."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.events import StartFrom
@@ -16,7 +18,11 @@ from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 if TYPE_CHECKING:
     from airflow.triggers.base import BaseTrigger
 
+    from airflow_provider_sfstream.drain.seen_end import SeenEnd
     from airflow_provider_sfstream.hooks.event_api import EventHook
+    from airflow_provider_sfstream.operators._preparation import Prepared
+    from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+    from airflow_provider_sfstream.protocol.streams import RunIdentity
     from airflow_provider_sfstream.stores.base import Position
     from airflow_provider_sfstream.watch.conditions import WakeUp
 
@@ -54,7 +60,7 @@ def wake_up_conditions(
 
 
 class EventOperator(Protocol):
-    """What an operator has that waits for events of a stream."""
+    """What an operator has that waits on a stream."""
 
     topic: str
     api: Api | None
@@ -62,7 +68,9 @@ class EventOperator(Protocol):
     subscription: str
     managed_subscription: str | None
 
-    def defer(self, *, trigger: BaseTrigger, method_name: str, timeout: timedelta) -> NoReturn: ...
+    def defer(
+        self, *, trigger: BaseTrigger, method_name: str, kwargs: dict[str, Any] | None, timeout: timedelta
+    ) -> NoReturn: ...
 
 
 def defer_until(
@@ -70,8 +78,12 @@ def defer_until(
     conditions: WakeUpConditions,
     start: bytes | StartFrom,
     timeout: timedelta,
+    *,
+    method_name: str = "execute_complete",
+    kwargs: dict[str, Any] | None = None,
 ) -> NoReturn:
-    """Leave the worker, until the trigger finds that ``conditions`` hold for the events after ``start``.
+    """Leave the worker, until the trigger finds that ``conditions`` hold for the events after ``start``. The task then
+    goes on with that method.
 
     :raises ConfigurationError: if an argument of the trigger cannot be used.
     """
@@ -88,9 +100,92 @@ def defer_until(
         start_from="latest" if start is StartFrom.LATEST else "earliest",
         min_events=conditions.min_events,
         max_wait=conditions.max_wait,
+        until_confirmed=conditions.until_confirmed,
     )
     trigger.serialize()  # Airflow does that too, but where an error can no longer be told as a permanent one
-    operator.defer(trigger=trigger, method_name="execute_complete", timeout=timeout)
+    operator.defer(trigger=trigger, method_name=method_name, kwargs=kwargs, timeout=timeout)
+
+
+def defer_until_confirmed(operator: EventOperator, drain: Prepared, give_up_at: datetime) -> None:
+    """Leave the worker, until Salesforce says that nothing comes after the position, or something does. Return at once
+    if that was waited for long enough."""
+    after, seconds = drain.store.read(drain.stream).replay_id, give_up_at - datetime.now(UTC)
+    if after is None or seconds <= timedelta(0):
+        return
+    drain.store.close()
+    log.info(
+        "%s: waiting on the triggerer for Salesforce to say that this is the end of the stream, until %s at most.",
+        drain.stream,
+        give_up_at.isoformat(),
+    )
+    defer_until(
+        operator,
+        WakeUpConditions(until_confirmed=True),
+        after,
+        seconds,
+        method_name="execute_interval",
+        kwargs={"after": after.hex(), "give_up_at": give_up_at.isoformat()},
+    )
+
+
+def end_seen(event: dict[str, Any], after: str) -> SeenEnd | None:
+    """Return what a wake-up says of the end of a stream after a replay ID (hex text); ``None``: that it goes on."""
+    from airflow_provider_sfstream.drain.seen_end import SeenEnd
+
+    if "confirmed_at" not in event:
+        return None
+    return SeenEnd(
+        api=event["stream"]["api"],
+        after=bytes.fromhex(after),
+        through=bytes.fromhex(event["through"] or after),
+        opened_at=datetime.fromisoformat(event["confirmed_at"]),
+    )
+
+
+def wait_for_events(
+    operator: DrainReplayWindowOperator, drain: Prepared, conditions: WakeUpConditions, run: RunIdentity
+) -> None:
+    """Return once the conditions hold, here or (by deferring) on the triggerer; at once if a wait has no sense."""
+    from airflow_provider_sfstream.watch.payload import payload
+    from airflow_provider_sfstream.windows.incremental import already_drained
+    from airflow_provider_sfstream.windows.lost_stores import known_position
+
+    stream = drain.stream
+    position = known_position(stream, run, store=drain.store, catalog=drain.catalog)
+    start = drain.start_from if position.replay_id is None else position.replay_id
+    if already_drained(stream, run, position, store=drain.store, catalog=drain.catalog):
+        log.info("%s: not waiting for events, because %s already has its window.", stream, run)
+        return
+    if is_to_be_confirmed(position, stream.topic, datetime.now(UTC)):
+        log.info(
+            "%s: not waiting for events, because the position was last recorded at %s and could age "
+            "out; draining records how far the stream was seen.",
+            stream,
+            position.updated_at,
+        )
+        return
+    if start is StartFrom.LATEST or (position.replay_id is None and operator.managed_subscription is not None):
+        log.info("%s: not waiting for events, because the first drain finds out where it begins.", stream)
+        return
+    drain.store.close()  # a wait may be long
+    log.info("%s: waiting for %s.", stream, awaited(conditions, start))
+    longest = min(LONGEST_WAIT, operator.execution_timeout or LONGEST_WAIT)
+    if operator.deferrable:
+        defer_until(operator, conditions, start, longest)
+    wake_up = wait_in_worker(drain.hook, stream.topic, start, conditions, longest)
+    if wake_up is not None:
+        log_wake_up(payload(stream, wake_up))
+    elif not waited_long_enough(operator):
+        # Airflow's own alarm, but an event loop may have swallowed it.
+        raise AirflowTaskTimeout(f"{stream}: too few events came within {longest}; nothing was read or moved.")
+
+
+def waited_long_enough(operator: DrainReplayWindowOperator) -> bool:
+    """Return whether a wait that timed out was the longest there is, and not ended by the execution timeout."""
+    if operator.execution_timeout is not None and operator.execution_timeout <= LONGEST_WAIT:
+        return False
+    log.info("%s: too few events came within %s; draining what is there.", operator.topic, LONGEST_WAIT)
+    return True
 
 
 def wait_in_worker(

@@ -7,18 +7,16 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator, conf
-from airflow.sdk.exceptions import AirflowSkipException, AirflowTaskTimeout, TaskDeferralTimeout
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferralTimeout
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.operators._intervals import (
-    DEFAULT_GRACE,
     check_interval_arguments,
+    give_interval,
     interval_of,
     interval_summary,
     is_backfill,
-    limits_left_out,
-    log_interval,
 )
 from airflow_provider_sfstream.operators._managed import bounded, check_managed_arguments, drain_managed
 from airflow_provider_sfstream.operators._outlets import DrainOutlets
@@ -33,20 +31,21 @@ from airflow_provider_sfstream.operators._parts import (
 )
 from airflow_provider_sfstream.operators._preparation import Prepared, prepare
 from airflow_provider_sfstream.operators._waiting import (
-    LONGEST_WAIT,
-    awaited,
-    defer_until,
-    is_to_be_confirmed,
+    defer_until_confirmed,
+    end_seen,
     log_wake_up,
-    wait_in_worker,
+    wait_for_events,
+    waited_long_enough,
     wake_up_conditions,
 )
+from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.streams import Span
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.drain.limits import DrainLimits
+    from airflow_provider_sfstream.drain.seen_end import SeenEnd
     from airflow_provider_sfstream.watch.conditions import WakeUpConditions
     from airflow_provider_sfstream.windows.incremental import WindowOutcome
 
@@ -75,12 +74,14 @@ class DrainReplayWindowOperator(BaseOperator):
 
     The XCom result is a small dict: ``window_id``, ``manifest_url``, ``landing_url``, ``stream``, ``kind``,
     ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``, ``last_event_time``,
-    ``stop_reason``, ``gap``, ``drained`` (false when an earlier try's window was returned) and ``committed``.
+    ``stop_reason``, ``contact_at`` (when Salesforce last answered), ``confirmed_at`` (a moment for which it said that
+    the position is the end of the stream, of this drain or the last one to which it did), ``gap``, ``drained`` (false
+    when an earlier try's window was returned) and ``committed``.
     Replay IDs are hex text, times ISO 8601 in UTC. In interval mode: ``mode``, ``stream``, ``landing_url``,
     ``event_time_from`` and ``event_time_to`` (the interval), ``windows`` (those that hold its events, among others:
     ``window_id``, ``manifest_url``, ``kind``, ``origin`` ``"landed"`` or ``"bus"``, ``event_count``,
-    ``first_event_time``, ``last_event_time``), ``event_count`` (of these windows together), ``missing`` (spans that
-    can no longer be had) and ``drained``.
+    ``first_event_time``, ``last_event_time``), ``event_count`` (of these windows together), ``confirmed_at`` (null:
+    Salesforce has not said yet that these are all), ``missing`` (spans that can no longer be had) and ``drained``.
 
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
         ``/topic/MyPushTopic``, or ``/u/MyChannel``. (templated)
@@ -99,16 +100,18 @@ class DrainReplayWindowOperator(BaseOperator):
         writer at a time). ``None``: ``"landing"`` with a managed subscription, else ``"variable"``.
     :param replay_store_conn_id: Airflow connection of that database (``sqlite``, ``postgres``, ``mysql``). (templated)
     :param start_from: where a stream without a recorded position begins: ``"earliest"`` (all that Salesforce
-        still has), ``"latest"`` (only what is published from now on) or a replay ID as hex text. (templated)
+        still has), ``"latest"`` (only what is published from now on) or a replay ID as hex text. Where the landing has
+        windows of such a stream, the replay store was lost, or is another one, and the task fails. (templated)
     :param max_events: stop after this many events.
     :param max_bytes: stop once this many payload bytes were received; at least one event is always taken.
-    :param max_seconds: stop after this many seconds. ``None``: drain until caught up.
-    :param idle_timeout: the stream counts as caught up after this many seconds without an event.
+    :param max_seconds: stop after this many seconds. ``None``: drain until caught up or idle.
+    :param idle_timeout: end as idle after this many seconds without an event, if Salesforce then answers. That says
+        nothing about time; it is caught up when Salesforce says so.
+    :param wait_for_confirmation: wait for that, up to 300 seconds: Salesforce names the end of a quiet stream within
+        270. An interval is complete only then. If ``deferrable``, a live run in interval mode waits on the triggerer.
     :param until: stop before the first event whose event time is at or past this (ISO 8601 text or a datetime with
         time zone). (templated)
-    :param grace: go on this long past ``until``, or past the interval's end, for events that arrive out of event-time
-        order. ``None``: not at all past ``until``, one minute past an interval, because events come out of order by a
-        little.
+    :param grace: go on this long past ``until``, for events that arrive out of event-time order.
     :param on_invalid_replay: when Salesforce can no longer read the position: ``"fail"`` leaves everything
         as it is; ``"earliest"`` and ``"latest"`` continue there and record a gap. (templated)
     :param mode: ``"incremental"``: what is new since the last run. ``"interval"``: the events of the run's data
@@ -117,12 +120,14 @@ class DrainReplayWindowOperator(BaseOperator):
         ``min_events`` and ``advance`` do not count in a backfill.
     :param on_expired: when part of an interval was never landed and Salesforce no longer has it: ``"fail"`` leaves
         everything as it is; ``"partial"`` gives what there is and records a gap. (templated)
+    :param reuse: ``False``: nothing that was recorded or landed before answers for an interval; it is drained anew, as
+        long as Salesforce has it, and the answer recorded in the place of the one before.
     :param advance: ``"automatic"`` moves the position once the manifest is written; ``"manual"`` leaves that to
         :class:`~airflow_provider_sfstream.operators.replay_position.CommitReplayPositionOperator`.
     :param skip_if_empty: mark the task skipped when its windows have no events, so that downstream tasks are too;
         not where events were lost.
     :param min_events: wait until this many events follow the position before draining. 0: drain at once what is
-        there. ``None``: 1 if ``deferrable=True`` is given here, else 0.
+        there. ``None``: 1 if ``deferrable=True`` is given here and the drain is incremental, else 0.
     :param max_wait: with fewer than ``min_events``, drain once the oldest of them is this old (seconds or timedelta).
     :param deferrable: wait on the triggerer instead of in a worker. ``None``: as ``[operators] default_deferrable``
         says, which thus decides where a drain waits, never whether. Either way the task fails once a wait has lasted
@@ -142,6 +147,7 @@ class DrainReplayWindowOperator(BaseOperator):
         "until",
         "on_invalid_replay",
         "on_expired",
+        "reuse",
     )
     ui_color = "#d8ecf8"
 
@@ -162,11 +168,13 @@ class DrainReplayWindowOperator(BaseOperator):
         max_bytes: int | None = None,
         max_seconds: float | None = None,
         idle_timeout: float = 10.0,
+        wait_for_confirmation: bool = False,
         until: str | datetime | None = None,
         grace: timedelta | None = None,
         on_invalid_replay: Literal["fail", "earliest", "latest"] = "fail",
         mode: Literal["incremental", "interval"] = "incremental",
         on_expired: Literal["fail", "partial"] = "fail",
+        reuse: bool | str = True,
         advance: Literal["automatic", "manual"] = "automatic",
         skip_if_empty: bool = False,
         min_events: int | None = None,
@@ -189,14 +197,16 @@ class DrainReplayWindowOperator(BaseOperator):
         self.max_bytes = max_bytes
         self.max_seconds = max_seconds
         self.idle_timeout = idle_timeout
+        self.wait_for_confirmation = wait_for_confirmation
         self.until = until
         self.grace = grace
         self.on_invalid_replay = on_invalid_replay
         self.mode = mode
         self.on_expired = on_expired
+        self.reuse = reuse
         self.advance = advance
         self.skip_if_empty = skip_if_empty
-        self.min_events = int(deferrable is True) if min_events is None else min_events
+        self.min_events = int(deferrable is True and mode == "incremental") if min_events is None else min_events
         self.max_wait = max_wait
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
@@ -230,15 +240,14 @@ class DrainReplayWindowOperator(BaseOperator):
         with airflow_errors():
             backfill = is_backfill(context)
             if backfill and self.mode == "incremental":
-                drain = self._prepare_rerun()
+                drain = self._prepare_landed(writes=False)
                 if self._has_made_its_window(drain, context):
                     return self._drain(drain, context)
             if backfill or self.mode == "interval":
-                interval = interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
-                return self._drain_interval(self._prepare(interval), interval, context)
+                return self._drain_interval(context)
             drain = self._prepare()
             if self._conditions is not None:
-                self._wait(drain, self._conditions, context)
+                wait_for_events(self, drain, self._conditions, run_identity(context))
             return self._drain(drain, context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -247,14 +256,23 @@ class DrainReplayWindowOperator(BaseOperator):
             log_wake_up(event)
             return self._drain(self._prepare(), context)
 
+    def execute_interval(self, context: Context, event: dict[str, Any], after: str, give_up_at: str) -> dict[str, Any]:
+        """Go on when the triggerer's wait for the end of the stream has ended: with that, or by draining what came."""
+        with airflow_errors():
+            log_wake_up(event)
+            give_up = datetime.fromisoformat(give_up_at)
+            return self._drain_interval(context, seen=end_seen(event, after), give_up_at=give_up)
+
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Go on after a deferral; after the longest wait there is, by draining what is there."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
-            if not self._waited_long_enough():
+            if self.mode == "incremental" and not waited_long_enough(self):
                 raise
         with airflow_errors():
+            if self.mode == "interval":
+                return self._drain_interval(context, give_up_at=datetime.now(UTC))
             return self._drain(self._prepare(), context)
 
     def _has_made_its_window(self, drain: Prepared, context: Context) -> bool:
@@ -263,59 +281,17 @@ class DrainReplayWindowOperator(BaseOperator):
 
         return recorded_window(drain.stream, run_identity(context), drain.store) is not None
 
-    def _prepare(self, interval: Span | None = None) -> Prepared:
-        """Check everything that a drain, of ``interval`` or of what is new, needs. Nothing is read or moved yet."""
+    def _prepare(self) -> Prepared:
+        """Check everything that a drain of what is new needs. Nothing is read or moved yet."""
         self._check_policies(rendered=True)
-        return prepare(self, self._limits(interval), may_be_landed=interval is not None)
+        return prepare(self, self._limits())
 
-    def _prepare_rerun(self) -> Prepared:
-        """Check what it takes to find out, and to give, what this run made before. Nothing is drained with that."""
+    def _prepare_landed(self, *, writes: bool) -> Prepared:
+        """Check what it takes to give what may be in the landing already: an interval, or what this run made before."""
         from airflow_provider_sfstream.drain.limits import DrainLimits
 
         self._check_policies(rendered=True)
-        return prepare(self, DrainLimits(), may_be_landed=True, writes=False)
-
-    def _wait(self, drain: Prepared, conditions: WakeUpConditions, context: Context) -> None:
-        """Return once the conditions hold, here or (by deferring) on the triggerer; at once if a wait has no sense."""
-        from airflow_provider_sfstream.drain.source import StartFrom
-        from airflow_provider_sfstream.watch.payload import payload
-        from airflow_provider_sfstream.windows.incremental import already_drained
-
-        stream, position = drain.stream, drain.store.read(drain.stream)
-        start = drain.start_from if position.replay_id is None else position.replay_id
-        run = run_identity(context)
-        if already_drained(stream, run, position, store=drain.store, catalog=drain.catalog):
-            self.log.info("%s: not waiting for events, because %s already has its window.", stream, run)
-            return
-        if is_to_be_confirmed(position, stream.topic, datetime.now(UTC)):
-            self.log.info(
-                "%s: not waiting for events, because the position was last recorded at %s and could age "
-                "out; draining records how far the stream was seen.",
-                stream,
-                position.updated_at,
-            )
-            return
-        if start is StartFrom.LATEST or (position.replay_id is None and self.managed_subscription is not None):
-            self.log.info("%s: not waiting for events, because the first drain finds out where it begins.", stream)
-            return
-        drain.store.close()  # a wait may be long
-        self.log.info("%s: waiting for %s.", stream, awaited(conditions, start))
-        longest = min(LONGEST_WAIT, self.execution_timeout or LONGEST_WAIT)
-        if self.deferrable:
-            defer_until(self, conditions, start, longest)
-        wake_up = wait_in_worker(drain.hook, stream.topic, start, conditions, longest)
-        if wake_up is not None:
-            log_wake_up(payload(stream, wake_up))
-        elif not self._waited_long_enough():
-            # Airflow's own alarm, but an event loop may have swallowed it.
-            raise AirflowTaskTimeout(f"{stream}: too few events came within {longest}; nothing was read or moved.")
-
-    def _waited_long_enough(self) -> bool:
-        """Return whether a wait that timed out was the longest there is, and not ended by the execution timeout."""
-        if self.execution_timeout is not None and self.execution_timeout <= LONGEST_WAIT:
-            return False
-        self.log.info("%s: too few events came within %s; draining what is there.", self.topic, LONGEST_WAIT)
-        return True
+        return prepare(self, DrainLimits(), may_be_landed=True, writes=writes)
 
     def _drain(self, drain: Prepared, context: Context) -> dict[str, Any]:
         from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window
@@ -340,52 +316,45 @@ class DrainReplayWindowOperator(BaseOperator):
             )
         return self._report(outcome, drain.catalog.landing.url, context)
 
-    def _drain_interval(self, drain: Prepared, interval: Span, context: Context) -> dict[str, Any]:
-        from airflow_provider_sfstream.windows.interval import IntervalRequest, drain_interval
+    def _drain_interval(
+        self, context: Context, *, seen: SeenEnd | None = None, give_up_at: datetime | None = None
+    ) -> dict[str, Any]:
+        """Give the run's interval, once Salesforce has confirmed it or ``give_up_at`` is over where that is waited for.
 
-        backfill = is_backfill(context)
-        if not backfill:
-            warn_of_other_writers(drain.store)
-        elif left_out := limits_left_out(self):
-            self.log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(left_out))
-        outcome = drain_interval(
-            IntervalRequest(
-                stream=drain.stream,
-                run=run_identity(context),
-                interval=interval,
-                grace=drain.limits.grace,
-                backfill=backfill,
-                limits=drain.limits,
-                start_from=drain.start_from,
-                on_invalid_replay=self.on_invalid_replay,
-                on_expired=self.on_expired,
-            ),
-            open_source=drain.hook.get_conn,
-            store=drain.store,
-            catalog=drain.catalog,
-        )
-        log_interval(outcome, drain.stream)
+        A drain that waits on the triggerer comes back with the end of the stream that was ``seen`` there.
+        """
+        interval = self._interval(context)
+        drain = self._prepare_landed(writes=True)
+        waits, defers = self.wait_for_confirmation, False
+        if waits and self.deferrable and not is_backfill(context) and str(self.reuse) == "True":
+            # There is nothing to wait after where the stream has no position yet.
+            defers = drain.store.read(drain.stream).replay_id is not None
+            waits = not defers
+        outcome = give_interval(self, drain, interval, context, wait_for_confirmation=waits, end_seen=seen)
+        if defers and outcome.confirmed_at is None:
+            defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
         result = interval_summary(outcome, drain.stream, drain.catalog.landing.url)
         self._assets.tell(result, context)
         if self.skip_if_empty and not result["event_count"] and not result["missing"]:
             raise AirflowSkipException(f"There are no events on {self.topic} in {outcome.interval}.")
         return result
 
-    def _limits(self, interval: Span | None) -> DrainLimits:
+    def _interval(self, context: Context) -> Span:
+        return interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
+
+    def _limits(self) -> DrainLimits:
         from airflow_provider_sfstream.drain.limits import DrainLimits
 
-        if interval is not None:
-            grace = DEFAULT_GRACE if self.grace is None else self.grace
-            return DrainLimits(idle_timeout=self.idle_timeout, until=interval.end, grace=grace)
         until = time_from_text("until", self.until)
         limits = DrainLimits(
             max_events=self.max_events,
             max_bytes=self.max_bytes,
             max_seconds=self.max_seconds,
             idle_timeout=self.idle_timeout,
+            confirm_timeout=CONFIRM_TIMEOUT if self.wait_for_confirmation else 0.0,
+            wait_for_confirmation=self.wait_for_confirmation,
             until=until,
-            # Given without until, it is meant for the intervals of backfills.
-            grace=timedelta(0) if self.grace is None or until is None else self.grace,
+            grace=self.grace or timedelta(0),
         )
         return limits if self.managed_subscription is None else bounded(limits)
 

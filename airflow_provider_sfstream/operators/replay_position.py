@@ -29,7 +29,8 @@ class CommitReplayPositionOperator(BaseOperator):
     """Record the window of a drain with ``advance="manual"`` and move the position over it.
 
     Safe to retry and to clear: a window that is already recorded is left alone. Fails, moving nothing, when another
-    run moved the position since the drain. In a backfill run it does nothing and succeeds.
+    run moved the position since the drain, or the replay store came back from a backup: clear the drain then. In a
+    backfill run it does nothing and succeeds.
 
     :param window: the drain's result (its XCom, ``drain.output``). (templated)
     :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)

@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators._landed import Landed
+from airflow_provider_sfstream.operators._missing_schemas import fetch_missing_schemas
 from airflow_provider_sfstream.operators._parts import airflow_errors
 from airflow_provider_sfstream.operators._spark_job import SparkJobOperator
 
@@ -45,6 +46,13 @@ class SparkSubmitReplayWindowsOperator(SparkJobOperator):
     :param decoder: ``"auto"`` or ``"fastavro"``.
     :param writer: who writes the tables' files: ``"auto"``, ``"spark"``, or ``"arrow"`` for executors that share a file
         system (see docs/event-log.md).
+    :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
+    :param replay_quarantine: take back what is in the quarantine for want of a schema: fetch those that the windows
+        landed without from Salesforce into the landing, then run the job on the windows, as always. Salesforce is
+        called only if one is missing; one that it still refuses is logged, and its events stay in the quarantine.
+    :param salesforce_conn_id: Airflow connection of the org, for ``replay_quarantine``. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as given to the drain, for ``replay_quarantine``.
+        (templated)
     :param conn_id: Airflow connection that names the Spark master.
     :param durable: ``False`` here: with ``True``, Airflow remembers a finished driver, and a cleared or backfilled
         task returns without submitting anything.
@@ -55,6 +63,8 @@ class SparkSubmitReplayWindowsOperator(SparkJobOperator):
         "windows",
         "event_time_from",
         "event_time_to",
+        "salesforce_conn_id",
+        "landing_conn_id",
     )
 
     def __init__(
@@ -67,6 +77,10 @@ class SparkSubmitReplayWindowsOperator(SparkJobOperator):
         event_time_to: str | None = None,
         decoder: str = "auto",
         writer: str = "auto",
+        verify_files: bool = True,
+        replay_quarantine: bool = False,
+        salesforce_conn_id: str = "salesforce_default",
+        landing_conn_id: str | None = None,
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -79,6 +93,10 @@ class SparkSubmitReplayWindowsOperator(SparkJobOperator):
         self.event_time_to = event_time_to
         self.decoder = decoder
         self.writer = writer
+        self.verify_files = verify_files
+        self.replay_quarantine = replay_quarantine
+        self.salesforce_conn_id = salesforce_conn_id
+        self.landing_conn_id = landing_conn_id
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
@@ -87,11 +105,19 @@ class SparkSubmitReplayWindowsOperator(SparkJobOperator):
             self.check_output()
         if not landed.manifests:
             raise AirflowSkipException("There are no windows with events to process.")
+        if self.replay_quarantine:
+            with airflow_errors():
+                fetched = fetch_missing_schemas(
+                    landed.manifests, salesforce_conn_id=self.salesforce_conn_id, landing_conn_id=self.landing_conn_id
+                )
+            self.log.info("Schemas fetched into the landing: %s", ", ".join(fetched) or "none")
         return self.submit(context, self._arguments(landed))
 
     def _arguments(self, landed: Landed) -> list[str]:
         arguments = [part for url in landed.manifests for part in ("--manifest", url)]
         arguments += ["--decoder", self.decoder, "--writer", self.writer]
+        arguments += [] if self.verify_files else ["--trust-files"]
         if landed.event_time_from and landed.event_time_to:
             arguments += ["--event-time-from", landed.event_time_from, "--event-time-to", landed.event_time_to]
+            arguments += [argument for window_id in landed.whole_windows for argument in ("--whole-window", window_id)]
         return arguments

@@ -43,6 +43,7 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
     :param buckets: into how many parts new tables are divided by record id. A run rewrites only the parts that have
         a changed record.
     :param keep_snapshots: how many snapshots, and so how many runs back, readers may still be reading.
+    :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param output_conn_id: Airflow connection with which the worker reads the replica's state and the metrics file,
         where it needs one. The job itself uses Spark's credentials. (templated)
     :param conn_id: Airflow connection that names the Spark master.
@@ -61,6 +62,7 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         history: bool = False,
         buckets: int = 16,
         keep_snapshots: int = 10,
+        verify_files: bool = True,
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -75,6 +77,7 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         self.history = history
         self.buckets = buckets
         self.keep_snapshots = keep_snapshots
+        self.verify_files = verify_files
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
@@ -88,6 +91,8 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         arguments += ["--buckets", str(self.buckets), "--keep-snapshots", str(self.keep_snapshots)]
         if self.table_prefix:
             arguments += ["--table-prefix", self.table_prefix]
+        if not self.verify_files:
+            arguments.append("--trust-files")
         if self.history:
             arguments.append("--history")
         return self.submit(context, arguments)

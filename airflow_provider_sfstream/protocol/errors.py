@@ -15,6 +15,7 @@ from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     AuthenticationError,
     ConfigurationError,
+    ContactError,
     QuotaExceededError,
     ReplayIdLostError,
     RequestRejectedError,
@@ -26,6 +27,7 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
     TopicNotFoundError,
 )
+from airflow_provider_sfstream.redaction import quoted
 
 CODE_PREFIX = "sfdc.platform.eventbus.grpc."
 """What every ``error-code`` trailer begins with."""
@@ -180,6 +182,9 @@ _WRONG_SERVICE = Rule(
     ConfigurationError, "the endpoint does not speak the Pub/Sub API", "Check pubsub_endpoint of the connection."
 )
 _TRANSPORT = Rule(ServiceUnavailableError, "the connection failed", _RESUME)
+_NO_ANSWER = Rule(
+    ContactError, "the endpoint does not answer", f"{_RESUME} Check pubsub_endpoint, the network and its proxy."
+)
 _BY_STATUS: dict[str, Rule] = {
     "OK": Rule(ServiceUnavailableError, "the service ended the stream", _RESUME),
     "INVALID_ARGUMENT": _REJECTED,
@@ -191,6 +196,7 @@ _BY_STATUS: dict[str, Rule] = {
     "PERMISSION_DENIED": _DENIED,
     "UNAUTHENTICATED": _SESSION,
     "RESOURCE_EXHAUSTED": _THROTTLED,
+    "DEADLINE_EXCEEDED": _NO_ANSWER,
     "UNAVAILABLE": Rule(
         ServiceUnavailableError,
         "the endpoint cannot be reached or dropped the connection",
@@ -211,6 +217,10 @@ _BY_DETAILS: tuple[tuple[str, str, Rule], ...] = (
     ("UNAVAILABLE", "is not in peer certificate", _TLS),
     ("UNAVAILABLE", "hostname verification", _TLS),
     ("UNAVAILABLE", "http1.x server", _WRONG_SERVICE),
+    ("UNAVAILABLE", "failed to connect to all addresses", _NO_ANSWER),
+    ("UNAVAILABLE", "dns resolution failed", _NO_ANSWER),
+    ("UNAVAILABLE", "ping timeout", _NO_ANSWER),
+    ("UNAVAILABLE", "keepalive watchdog timeout", _NO_ANSWER),
     ("RESOURCE_EXHAUSTED", "larger than max", _TOO_LARGE),
     ("INVALID_ARGUMENT", "replay id", _REPLAY_LOST),
     ("DEADLINE_EXCEEDED", "commitreplayrequest", _UNCOMMITTED_MANAGED),
@@ -225,7 +235,7 @@ def error_from(
 
     :param code: the ``error-code`` trailer, with or without its prefix; ``None`` where there was none.
     :param status: the gRPC status, by name or number; ``None`` where there was none.
-    :param details: the status text. The caller has taken credentials out of it.
+    :param details: the status text.
     :param topic: what the call was about: a topic, or another name for the message.
     :param rpc_id: the ``rpc-id`` trailer, which Salesforce support asks for.
     """
@@ -234,7 +244,7 @@ def error_from(
     rule = _rule(suffix, name, details or "")
     reported = [text for text in (suffix or None, name) if text]
     if details:
-        reported.append(repr(details.strip()[:500]))
+        reported.append(quoted(details))
     if rpc_id and rpc_id not in (details or ""):
         reported.append(f"rpc id {rpc_id}")
     return rule.error(f"{topic}: {rule.happened} ({', '.join(reported)}). {rule.remedy}")

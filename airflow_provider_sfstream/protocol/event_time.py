@@ -18,6 +18,7 @@ import fastavro
 import pyarrow as pa
 import pyruhvro
 
+from airflow_provider_sfstream.exceptions import SchemaError
 from airflow_provider_sfstream.protocol.schemas import parse
 
 log = logging.getLogger(__name__)
@@ -30,18 +31,22 @@ class EventTimeReader:
     """Reads the time of the events of one schema.
 
     :param schema_json: the Avro schema that the payloads were written with.
-    :raises SchemaError: if that is not the schema of a record.
+    :raises SchemaError: if that is not the schema of a record, or its fields up to the time are none.
     """
 
     def __init__(self, schema_json: str) -> None:
         self._path: tuple[str, ...] = ()
         self._prefix_json: str | None = None
         self._vectorised = True
-        cut = _cut(parse(schema_json))
-        if cut is not None:
-            prefix, self._path = cut
-            self._prefix_json = json.dumps(prefix)
-            self._prefix = fastavro.parse_schema(prefix)
+        schema = parse(schema_json)
+        try:
+            cut = _cut(schema)
+            if cut is not None:
+                prefix, self._path = cut
+                self._prefix_json = json.dumps(prefix)
+                self._prefix = fastavro.parse_schema(prefix)
+        except Exception as error:  # whatever reading fields that are none stumbles over
+            raise SchemaError(f"The text of a record is no Avro schema ({type(error).__name__}).") from error
 
     def field_prefix_schema(self) -> str | None:
         """Return the schema JSON cut off after the time field; ``None`` where events of this schema tell no time."""

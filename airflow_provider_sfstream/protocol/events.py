@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
 PayloadEncoding = Literal["avro", "json"]
 """What payloads are: schemaless Avro on the Pub/Sub API, JSON on the Streaming API."""
+
+
+CONFIRM_TIMEOUT = 300.0
+"""Seconds within which Salesforce confirms something by itself: the end of a quiet stream, or a commit. It sends
+a response within 270 (Pub/Sub API proto, ``FetchResponse``), and answers a poll of the Streaming API within 110."""
 
 
 class StartFrom(Enum):
@@ -28,7 +34,8 @@ class EventBatch:
 
     ``latest_replay_id`` is the replay ID that the server named with the batch; on an empty batch with
     ``pending > 0`` it is a confirmed position. ``pending`` is how many events the server still owes. The Streaming API
-    has neither: there the last event's replay ID, or none, and 0.
+    has neither: there the last event's replay ID, or none; and 1 for an empty answer to a poll that Salesforce could
+    hold as long as it likes, else 0.
     ``received_at`` is nanoseconds since the epoch.
     """
 
@@ -42,3 +49,9 @@ class EventBatch:
 
     def __len__(self) -> int:
         return len(self.replay_ids)
+
+
+Responses = Generator[EventBatch | None, None, None]
+"""What a subscription yields; ``None`` is a silence. Closing it ends the subscription: use ``contextlib.closing``."""
+AsyncResponses = AsyncGenerator[EventBatch, None]
+"""The same in an event loop: use ``contextlib.aclosing``."""

@@ -59,7 +59,7 @@ class JsonEventTimeReader:
             if data.event is not None and data.event.created_date is not None:
                 return _milliseconds(data.event.created_date)
             body = self._payload.decode(data.payload)
-        except (msgspec.DecodeError, UnicodeDecodeError):  # a damaged payload, or a generic event's plain text
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # damaged, or a generic event's plain text
             return None
         if body is None:
             return None

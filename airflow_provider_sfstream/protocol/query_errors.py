@@ -19,9 +19,9 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
 )
 from airflow_provider_sfstream.protocol.errors import Rule
+from airflow_provider_sfstream.redaction import quoted
 
 _AGAIN = "Run the task again: it begins anew, and the replica is as it was."
-_LONGEST_QUOTE = 500
 
 _SESSION = Rule(SessionExpiredError, "the session is no longer valid, also after a new login", _AGAIN)
 _DENIED = Rule(
@@ -108,7 +108,7 @@ def query_error(status: int | None, code: str | None, message: str | None, *, wh
 
     :param status: HTTP status; ``None`` where no answer came, or not all of it.
     :param code: the first ``errorCode`` of the answer, where it has one.
-    :param message: the ``message`` beside it, or what the network said. The caller has taken credentials out of it.
+    :param message: the ``message`` beside it, or what the network said.
     :param what: the object, what was fetched of it, and how far, which the error begins with.
     """
     return error_of(_rule(status, code or "", message or ""), status, code, message, what=what)
@@ -131,7 +131,7 @@ def error_of(
     if code:
         reported.append(code)
     if message and message.strip():
-        reported.append(repr(message.strip()[:_LONGEST_QUOTE]))
+        reported.append(quoted(message))
     return rule.error(f"{what}: {rule.happened} ({', '.join(reported) or 'no answer'}). {rule.remedy}")
 
 

@@ -12,19 +12,25 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import SchemaError
+from airflow_provider_sfstream.protocol.avro import LARGEST_SCHEMA, check
 
 
 def parse(schema_json: str) -> dict[str, Any]:
-    """Return the record schema written in ``schema_json``.
+    """Return the record schema written in ``schema_json``. By what it returns, payloads can be read: see
+    :func:`~airflow_provider_sfstream.protocol.avro.check`.
 
-    :raises SchemaError: if it is not JSON, or not the schema of a record.
+    :raises SchemaError: if it is not JSON, or not the schema of a record, or none to read payloads by.
     """
+    if len(schema_json) > LARGEST_SCHEMA:
+        raise SchemaError(f"An Avro schema of {len(schema_json)} characters is none of an event.")
     try:
         schema = json.loads(schema_json)
-    except ValueError as error:
+        json.dumps(schema, ensure_ascii=False).encode()  # half of a surrogate pair is no character
+    except (ValueError, RecursionError) as error:
         raise SchemaError(f"An Avro schema is not readable as JSON: {error}.") from error
-    if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
+    if not isinstance(schema, dict) or schema.get("type") != "record":
         raise SchemaError(f"An event's Avro schema must be a record, not {str(schema)[:80]!r}.")
+    check(schema)
     return schema
 
 

@@ -25,6 +25,7 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.protocol.errors import Rule
+from airflow_provider_sfstream.redaction import quoted
 
 _RESUME = "Nothing that was received is lost: resume from the last replay ID."
 _PERMISSION = "Give the user access in Salesforce (permission set), then run again. Nothing was read or moved."
@@ -148,13 +149,12 @@ _TLS = Rule(
 _TLS_FAULT = re.compile(r"certificate verify failed|CertificateError|SSLError|wrong version number", re.IGNORECASE)
 
 _ERROR = re.compile(r"(\d{3}):[^:]*:(.*)", re.DOTALL)
-_LONGEST_QUOTE = 500
 
 
 def error_from_reply(error: str | None, failure_reason: str | None = None, *, topic: str) -> SalesforceStreamError:
     """Return the error for a Bayeux message that was answered ``"successful": false``, ready to raise.
 
-    :param error: the answer's ``error``. The caller has taken credentials out of it, and out of the next.
+    :param error: the answer's ``error``.
     :param failure_reason: its ``ext.sfdc.failureReason``, which says more where there is one.
     :param topic: what was subscribed to, or another name for the message.
     """
@@ -163,19 +163,19 @@ def error_from_reply(error: str | None, failure_reason: str | None = None, *, to
     if rule is None:
         code = next((int(match[1]) for match in map(_ERROR.fullmatch, reported) if match), 0)
         rule = _BY_CODE.get(code, _REJECTED if 400 <= code < 500 else _UNAVAILABLE)
-    return _error(rule, topic, [repr(text[:_LONGEST_QUOTE]) for text in reported] or ["no reason given"])
+    return _error(rule, topic, [quoted(text) for text in reported] or ["no reason given"])
 
 
 def error_from_status(status: int | None, text: str | None = None, *, topic: str) -> SalesforceStreamError:
     """Return the error for an HTTP request without a usable answer, ready to raise.
 
     :param status: of the answer; ``None`` where none came, or not all of it.
-    :param text: what the network or the answer said. The caller has taken credentials out of it.
+    :param text: what the network or the answer said.
     :param topic: what the request was about.
     """
     reported = [] if status is None else [f"HTTP {status}"]
     if text and text.strip():
-        reported.append(repr(text.strip()[:_LONGEST_QUOTE]))
+        reported.append(quoted(text))
     rule = _TLS if status is None and _TLS_FAULT.search(text or "") else _TRANSPORT
     if status is not None and status >= 400:
         rule = _BY_STATUS.get(status, _REJECTED if status < 500 else _UNAVAILABLE)

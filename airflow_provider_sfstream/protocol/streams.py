@@ -90,9 +90,15 @@ class ReplayWindow:
     smallest and largest of the window's events, ``None`` for an empty window. ``manifest_url`` is where the
     manifest can be read.
 
-    ``[covered_from, covered_until)`` is the stretch of time that the window answers for: every event of the stream that
-    happened in it is in this window, or in one beside it if it came out of event-time order. ``None`` where that is
-    not known; an empty window has a stretch too if the drain saw that there was nothing.
+    All other times are the bus's, told by the worker's clock, for event times are what a publisher says.
+    ``[covered_from, covered_until)`` is the stretch of time that the window answers for: every event that was published
+    in it is in this window, or in one before it in the chain that has the same ``covered_from``. It ends where the
+    server said that the window's end was the end of the stream, and begins where that was known of its start; ``None``
+    where it is not known, and no stretch at all where the end is not after the beginning.
+
+    ``contact_at`` is when the server last answered the drain: no event of the window came later. An event *counts* at
+    its event time, but not before ``covered_from``, where that is known, and not after it was received: so each counts
+    at one time, in one interval.
     """
 
     window_id: str
@@ -108,6 +114,7 @@ class ReplayWindow:
     gap: Gap | None = None
     covered_from: datetime | None = None
     covered_until: datetime | None = None
+    contact_at: datetime | None = None
 
 
 @dataclass(frozen=True, order=True)

@@ -24,6 +24,7 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.protocol.errors import Rule
+from airflow_provider_sfstream.redaction import quoted
 
 _AGAIN = "It is safe to repeat: nothing is done twice."
 _REPORT = "The request is refused as it is; check the arguments, and report it if they are right. Nothing was changed."
@@ -124,7 +125,6 @@ _NOT_SALESFORCE = Rule(
     "something else than Salesforce's API answered",
     "Check the connection's instance or login host, and any proxy on the way.",
 )
-_LONGEST_QUOTE = 500
 
 
 def error_from_response(
@@ -134,7 +134,7 @@ def error_from_response(
 
     :param status: HTTP status; ``None`` where no answer came, or not all of it.
     :param code: the first ``errorCode`` of the answer, where it has one.
-    :param message: the ``message`` beside it, or what the network said. The caller has taken credentials out of it.
+    :param message: the ``message`` beside it, or what the network said.
     :param what: what the request was about, which the error begins with.
     :param names_record: whether the address names a record, so that "not found" is about that record.
     """
@@ -142,7 +142,7 @@ def error_from_response(
     if code:
         reported.append(code)
     if message and message.strip():
-        reported.append(repr(message.strip()[:_LONGEST_QUOTE]))
+        reported.append(quoted(message))
     rule = _rule(status, code or "", message or "", names_record)
     return rule.error(f"{what}: {rule.happened} ({', '.join(reported) or 'no answer'}). {rule.remedy}")
 

@@ -72,6 +72,10 @@ def retention(topic: str) -> timedelta:
     return timedelta(hours=24 if topic.startswith(("/topic/", "/u/")) else 72)
 
 
+SCHEMA_REFERENCE = re.compile(r"(?:\.\./){5}schemas/[A-Za-z0-9_~.-]{1,140}\.avsc")
+"""What a manifest may name as the file of a schema: one of its own stream, relative to the folder of the manifest."""
+
+
 def slug(text: str) -> str:
     """Return ``text`` as one safe path segment: no separator, never ``.`` or ``..``, distinct for distinct texts.
 
@@ -83,4 +87,4 @@ def slug(text: str) -> str:
     if re.fullmatch(r"/[a-z]+/[A-Za-z0-9_-]{1,110}", text):
         return text[1:].replace("/", ".")
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:100]
-    return f"{safe}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{safe}~{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"

@@ -18,6 +18,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.compute
 
+from airflow_provider_sfstream.protocol.schemas import parse
 from airflow_provider_sfstream.spark.arrow_columns import convert_member, member_from_python
 from airflow_provider_sfstream.spark.avro_columns import Member, members_of, needs_fastavro
 from airflow_provider_sfstream.spark.decoded_events import (
@@ -39,11 +40,11 @@ class AvroDecoder:
 
     :param schema_json: the Avro schema that the payloads were written with.
     :param choice: ``"auto"``: pyruhvro, if it is installed and agrees with fastavro about the first payloads.
-    :raises ValueError: if that is not an Avro record schema.
+    :raises SchemaError: if that is no schema to read payloads by.
     """
 
     def __init__(self, schema_json: str, choice: DecoderChoice = "auto") -> None:
-        schema = json.loads(schema_json)
+        schema = parse(schema_json)
         self.members: tuple[Member, ...] = members_of(schema)
         self._schema = fastavro.parse_schema(_without_ornament(schema))
         framed = [{"name": "event", "type": _without_ornament(schema)}, {"name": "end", "type": "double"}]

@@ -45,7 +45,9 @@ from airflow_provider_sfstream.spark.replica_rows import CHANGE_ENVELOPE
 __all__ = ["ChangePlan", "ChangeSchema", "change_rows", "transaction_schema", "transactions", "undecodable_rows"]
 
 _LARGEST_BATCH = 1 << 14
-"""Rows handed on at once, beside one for each event: an event can stand for very many records."""
+_LARGEST_PIECE = 64 << 20
+"""Rows, and bytes of text in them, handed on at once, beside one for each event: an event can stand for very many
+records, and a column of a batch holds 2 GiB of text at most."""
 _TRANSACTION: dict[str, ColumnType] = {"_sequence": "long", "_transaction_key": "string"}
 
 
@@ -172,7 +174,7 @@ def _exploded(plan: ChangePlan, changes: Changes, counted: Counter[Any]) -> Batc
     by_event = _by_event(plan, changes, sequences)
     # Most events are of one record: all first records in one piece, as copying wide rows is what costs.
     first = np.diff(events[kept], prepend=-1) > 0
-    for chosen in (kept[first], *_pieces(kept[~first])):
+    for chosen in (kept[first], *_pieces(kept[~first], events, by_event)):
         own = events[chosen]
         one_each = len(own) == len(by_event) and bool((np.diff(own) > 0).all())
         rows = by_event if one_each else by_event.take(pa.array(own))
@@ -180,8 +182,25 @@ def _exploded(plan: ChangePlan, changes: Changes, counted: Counter[Any]) -> Batc
             yield rows.set_column(0, rows.schema.field(0), ids.take(pa.array(chosen)))
 
 
-def _pieces(rows: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    return np.array_split(rows, -(-len(rows) // _LARGEST_BATCH)) if len(rows) else []
+def _pieces(
+    rows: npt.NDArray[np.int64], events: npt.NDArray[np.int64], by_event: pa.RecordBatch
+) -> list[npt.NDArray[np.int64]]:
+    """Split rows, which are places in ``events``, so that no piece has too many, or too much text."""
+    if not len(rows):
+        return []
+    ends = np.cumsum(_text_bytes(by_event)[events[rows]])
+    piece = np.arange(len(rows)) // _LARGEST_BATCH + ends // _LARGEST_PIECE
+    return np.split(rows, np.flatnonzero(np.diff(piece)) + 1)
+
+
+def _text_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return how many bytes of text and binary each row has, those inside of lists and structs aside."""
+    total = np.zeros(len(rows), np.int64)
+    for column in rows.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            lengths_ = pa.compute.fill_null(pa.compute.binary_length(column), 0)
+            total += lengths_.to_numpy(zero_copy_only=False)
+    return total
 
 
 def _by_event(plan: ChangePlan, changes: Changes, sequences: pa.Array) -> pa.RecordBatch:

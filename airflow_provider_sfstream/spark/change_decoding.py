@@ -27,6 +27,7 @@ OVERFLOW = "GAP_OVERFLOW"
 _OPERATION_OF: dict[str, Operation] = {"CREATE": "full", "UNDELETE": "full", "UPDATE": "patch", "DELETE": "delete"}
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 _REASONS = ("gap", "diff")
+_RECORD_ID = r"^[A-Za-z0-9]{3}(?:\*|[A-Za-z0-9]{12}(?:[A-Z0-5]{3})?)$"
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,9 @@ class ChangeDecoder:
         unreadable = {int(patches[row]): reason for row, reason in found.unreadable.items()}
         nameless = np.flatnonzero((lengths(record_ids) == 0) & ~equal(types, OVERFLOW))
         unreadable |= {int(row): "the event names no record" for row in nameless}
+        unreadable |= {
+            row: f"{wrong[:40]!r} is not the id of a record" for row, wrong in _wrong_ids(record_ids).items()
+        }
         everything = self._bitmaps.everything()
         bits = np.zeros((len(landed), len(everything)), np.int64)
         bits[operations == _OPERATIONS.index("full")] = everything
@@ -155,6 +159,14 @@ def lengths(lists: pa.ListArray) -> npt.NDArray[Any]:
 def equal(texts: pa.Array, text: str) -> npt.NDArray[np.bool_]:
     found: npt.NDArray[np.bool_] = pa.compute.equal(texts, text).to_numpy(zero_copy_only=False)
     return found
+
+
+def _wrong_ids(record_ids: pa.ListArray) -> dict[int, str]:
+    """Return a text that is no record id, nor stands for many (``001*``), for each event that has one."""
+    ids = record_ids.flatten()
+    wrong = np.flatnonzero(~pa.compute.match_substring_regex(ids, _RECORD_ID).fill_null(False).to_numpy(False))
+    events = np.repeat(np.arange(len(record_ids)), lengths(record_ids))
+    return {int(events[at]): str(ids[int(at)].as_py()) for at in wrong}
 
 
 def _header(decoded: DecodedEvents) -> dict[str, pa.Array]:

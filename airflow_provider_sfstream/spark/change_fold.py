@@ -64,10 +64,13 @@ def compose(rows: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
         return rows
     groups = _Groups(rows)
     values: dict[str, pa.Array] = {"Id": rows.column("Id").take(pa.array(groups.starts))}
-    for name in ("_sequence", "_seen_commit_time"):
-        values[name] = rows.column(name).take(pa.array(groups.ends))
-    for name in ("_dirty_since", "_dirty_reason", "_replay_id", "_commit_time", "_transaction_key"):
+    values["_sequence"] = rows.column("_sequence").take(pa.array(groups.ends))
+    for name in ("_dirty_since", "_dirty_reason"):
         values[name] = rows.column(name).take(pa.array(groups.last_applied))
+    is_new = is_valid(rows.column("_commit_time"))
+    for name in ("_replay_id", "_transaction_key"):
+        values[name] = groups.last_values(rows.column(name), is_new)
+    values["_commit_time"] = groups.latest(rows.column("_commit_time"))
     full = rows.column("_full").to_numpy(zero_copy_only=False) & groups.applied
     values["_full"] = pa.array(np.logical_or.reduceat(full, groups.starts))
     values["_deleted"] = groups.last_values(rows.column("_deleted"), is_valid(rows.column("_deleted")))
@@ -92,6 +95,13 @@ class _Groups:
         self.last_applied = np.minimum(np.minimum.reduceat(gaps, self.starts), self.ends)
         self.applied = self._places <= np.repeat(self.last_applied, self.ends - self.starts + 1)
 
+    def latest(self, times: pa.Array) -> pa.Array:
+        """Return, for each record, the latest time in its applied rows; null if there is none."""
+        never = np.iinfo(np.int64).min
+        numbers = pa.compute.fill_null(times.cast(pa.int64()), never).to_numpy(zero_copy_only=False)
+        latest = np.maximum.reduceat(np.where(self.applied, numbers, never), self.starts)
+        return pa.array(latest, pa.int64(), mask=latest == never).cast(times.type)
+
     def last_values(self, column: pa.Array, chosen: _Numbers) -> pa.Array:
         """Return, for each record, the value of its last applied row that is ``chosen``; null if there is none."""
         chosen = chosen & self.applied
@@ -104,13 +114,17 @@ class _Groups:
 def _as_folded(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
     """Return each change row as the folded row of itself alone."""
     operations = changes.column("_operation")
-    gap, full, delete = (pa.compute.equal(operations, name) for name in ("gap", "full", "delete"))
+    gap, full, delete, seen = (pa.compute.equal(operations, name) for name in ("gap", "full", "delete", "seen"))
     nothing = pa.nulls(len(changes))
     words = set_words(changes.column("_set"), len(columns))
-    words[gap.to_numpy(zero_copy_only=False)] = 0
+    words[pa.compute.or_(gap, seen).to_numpy(zero_copy_only=False)] = 0
     reason = pa.compute.coalesce(changes.column("_dirty_reason"), pa.scalar("gap"))
+    origin = {
+        name: pa.compute.if_else(seen, pa.scalar(None, changes.column(name).type), changes.column(name))
+        for name in ("_replay_id", "_commit_time", "_transaction_key")
+    }
     values = {name: changes.column(name) for name in changes.schema.names} | {
-        "_seen_commit_time": changes.column("_commit_time"),
+        **origin,
         "_full": full,
         "_deleted": pa.compute.if_else(pa.compute.or_(full, delete), delete, nothing.cast(pa.bool_())),
         "_dirty_since": pa.compute.if_else(gap, changes.column("_commit_time"), nothing),

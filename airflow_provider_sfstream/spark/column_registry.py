@@ -33,7 +33,7 @@ class ColumnRegistry:
             document = json.loads(text)
             if document["format"] == FORMAT and document["version"] == VERSION:
                 return cls({column["name"]: column["type"] for column in document["columns"]})
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise ValueError(
             f"{where} is not a column registry of version {VERSION}. Restore it, or remove it to have it made anew "

@@ -53,11 +53,16 @@ Rows = Callable[[Batches], Batches]
 
 @dataclass(frozen=True)
 class WindowReference:
-    """The ``window`` number of landed rows stands for this: the partition that they go to, and their stream."""
+    """The ``window`` number of landed rows stands for this: the partition that they go to, and their stream.
+
+    In an interval no event of it counts before ``counts_from`` (microseconds since the epoch), or it is taken whole.
+    """
 
     partition: str
     org_id: str
     topic: str
+    counts_from: int | None = None
+    is_whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -174,7 +179,7 @@ def by_value(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.Recor
     """Split a batch by the values of a column."""
     values = batch.column(column)
     for value in pa.compute.unique(values).to_pylist():
-        chosen = values.is_null() if value is None else pa.compute.equal(values, value)
+        chosen = values.is_null() if value is None else pa.compute.fill_null(pa.compute.equal(values, value), False)
         yield value, batch if pa.compute.all(chosen).as_py() else batch.filter(chosen)
 
 
@@ -201,7 +206,7 @@ def _assemble(
         for field in schema
     ]
     rows, windows = pa.RecordBatch.from_arrays(arrays, schema=schema), group.column("window")
-    inside = _inside(times.cast(pa.int64()), plan)
+    inside = _inside(times.cast(pa.int64()), received.cast(pa.int64()), windows, plan)
     if inside is not None:
         outside = windows.filter(pa.compute.invert(inside)).to_pylist()
         counted.update(("outside_interval", window) for window in outside)
@@ -212,10 +217,17 @@ def _assemble(
     return rows
 
 
-def _inside(times: pa.Array, plan: TablePlan) -> pa.Array | None:
+def _inside(times: pa.Array, received: pa.Array, windows: pa.Array, plan: TablePlan) -> pa.Array | None:
+    """Return which events count in the plan's interval, all times in microseconds; ``None`` without one.
+
+    A publisher can get event times wrong. What was landed counts in one interval all the same.
+    """
     if plan.time_from is None or plan.time_to is None:
         return None
-    return pa.compute.and_(pa.compute.greater_equal(times, plan.time_from), pa.compute.less(times, plan.time_to))
+    begins = pa.array([window.counts_from for window in plan.windows], pa.int64()).take(windows)
+    times = pa.compute.max_element_wise(pa.compute.min_element_wise(times, received), begins)  # nulls are passed over
+    inside = pa.compute.and_(pa.compute.greater_equal(times, plan.time_from), pa.compute.less(times, plan.time_to))
+    return pa.compute.or_(inside, pa.array([window.is_whole for window in plan.windows], pa.bool_()).take(windows))
 
 
 def _envelope(windows: tuple[WindowReference, ...], group: pa.RecordBatch) -> dict[str, pa.Array]:

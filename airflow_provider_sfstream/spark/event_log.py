@@ -35,8 +35,11 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
     parser.add_argument("--decoder", choices=("auto", "fastavro"), default="auto")
     parser.add_argument("--event-time-from", type=_moment, metavar="ISO", help="leave out earlier events")
     parser.add_argument("--event-time-to", type=_moment, metavar="ISO", help="leave out events at or after this")
+    whole = "a window of which all events are written, whatever the bounds"
+    parser.add_argument("--whole-window", action="append", default=[], metavar="ID", help=whole)
     parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
     parser.add_argument("--writer", choices=("auto", "arrow", "spark"), default="auto", help="who writes the files")
+    parser.add_argument("--trust-files", action="store_true", help="do not compare landed files with their SHA-256")
     given = parser.parse_args(arguments)
     if not given.manifest:
         parser.error("give at least one --manifest")
@@ -50,7 +53,9 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
         writer=given.writer,
         event_time_from=first,
         event_time_to=end,
+        whole_windows=tuple(given.whole_window),
         metrics_file=given.metrics_file,
+        verify_files=not given.trust_files,
     )
 
 

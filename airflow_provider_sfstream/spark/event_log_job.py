@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.application import configure
 from airflow_provider_sfstream.spark.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.counting import CounterParam
-from airflow_provider_sfstream.spark.deduplication import Duplicates, find_duplicates
+from airflow_provider_sfstream.spark.deduplication import Duplicates, find_duplicates, places_of
 from airflow_provider_sfstream.spark.event_batches import (
     TablePlan,
     WindowReference,
@@ -25,6 +26,7 @@ from airflow_provider_sfstream.spark.event_batches import (
 )
 from airflow_provider_sfstream.spark.event_tables import QUARANTINE_TABLE, Dates, EventTables, Partition
 from airflow_provider_sfstream.spark.field_survey import FoundFields, survey_fields
+from airflow_provider_sfstream.spark.frames import union
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.landed_windows import LandedWindow, read_rows, read_windows
 from airflow_provider_sfstream.spark.payload_formats import WITH_SCHEMA, Format, table_of_topic
@@ -34,11 +36,8 @@ from airflow_provider_sfstream.spark.table_writers import WriterChoice, choose_w
 log = logging.getLogger(__name__)
 
 _SETTINGS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Few partitions are open at a time; sorting wide rows to have only one open costs more than writing them.
     "spark.sql.maxConcurrentOutputFileWriters": "64",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
 }
 
 
@@ -46,10 +45,13 @@ _SETTINGS = {
 class EventLogOptions:
     """What the job is asked to do.
 
-    With bounds, only events of ``[event_time_from, event_time_to)`` are written. ``writer`` is who writes the files:
-    ``"arrow"`` the executors' Python, much faster, onto a file system that all of them share with the driver;
-    ``"spark"`` Spark, wherever it can; ``"auto"`` the former where driver and executors are one process and the
-    output is a local folder.
+    With bounds, only events that count in ``[event_time_from, event_time_to)`` are written: an event counts at its
+    event time, but not before its window's ``covered_from``, and not after it was received. Of ``whole_windows``, which
+    the run of that interval landed itself, all events are written: some may have come late for theirs.
+
+    ``writer`` is who writes the files: ``"arrow"`` the executors' Python, much faster, onto a file system that all of
+    them share with the driver; ``"spark"`` Spark, wherever it can; ``"auto"`` the former where driver and executors are
+    one process and the output is a local folder. ``verify_files`` compares landed files with their SHA-256 first.
     """
 
     manifests: tuple[str, ...]
@@ -58,11 +60,13 @@ class EventLogOptions:
     writer: WriterChoice = "auto"
     event_time_from: datetime | None = None
     event_time_to: datetime | None = None
+    whole_windows: tuple[str, ...] = ()
     metrics_file: str | None = None
+    verify_files: bool = True
 
     def partition_of(self, window: LandedWindow) -> str:
         """Return the window's partition. A part of a window has its own, so that it never replaces the whole."""
-        if self.event_time_from is None or self.event_time_to is None:
+        if self.event_time_from is None or self.event_time_to is None or window.window_id in self.whole_windows:
             return window.window_id
         return f"{window.window_id}.{self.event_time_from:%Y%m%dT%H%M%S.%fZ}-{self.event_time_to:%Y%m%dT%H%M%S.%fZ}"
 
@@ -129,12 +133,20 @@ class _Job:
     ) -> None:
         self._spark, self._options, self._metrics = spark, options, metrics
         self._windows = windows
-        self._references = tuple(WindowReference(options.partition_of(w), w.org_id, w.topic) for w in windows)
+        self._references = tuple(
+            WindowReference(
+                options.partition_of(w),
+                w.org_id,
+                w.topic,
+                _microseconds(w.covered_from),
+                w.window_id in options.whole_windows,
+            )
+            for w in windows
+        )
         self._own = {reference.partition for reference in self._references}
         self._tables = EventTables(spark, files, files.url(options.output))
         self._schemas = read_schemas(files, windows)
-        self._rows = read_rows(spark, windows)
-        self._outcasts: list[Any] = []
+        self._rows = read_rows(spark, windows, verify=options.verify_files)
         self._write = choose_writer(options.writer, spark.sparkContext.master, self._tables)
 
     def run(self) -> None:
@@ -148,15 +160,26 @@ class _Job:
         for table in self._tables.names():
             self._tables.remove_leftovers(table)
         before = {table: self._tables.partitions(table, dates) for table in self._tables.names()}
-        duplicates = self._find_duplicates({table: before.get(table, []) for table in sources})
-        self._metrics.rows_in, self._metrics.duplicates = duplicates.rows, duplicates.count
+        plans = {table: self._plan(table, source) for table, source in sources.items()}
+        unusable = {id_ for format_, id_, _ in present if format_ in WITH_SCHEMA}.difference(self._schemas.usable())
+
+        def of_table(table: str, rows: Any) -> Any:
+            return sources[table].choose(rows) if len(sources) > 1 or unusable else rows
+
+        def unreadable(rows: Any) -> list[Any]:
+            found = [self._undecodable(of_table(table, rows), plan) for table, plan in plans.items()]
+            return [*found, *self._refused(rows, unusable)]
+
+        duplicates = self._find_duplicates({table: before.get(table, []) for table in sources}, unreadable)
+        self._metrics.rows_in = sum(window.event_count for window in self._windows)
+        self._metrics.duplicates = duplicates.count
         rows = duplicates.remove_from(self._rows)
         written: dict[str, set[Partition]] = {}
-        unusable = {id_ for format_, id_, _ in present if format_ in WITH_SCHEMA}.difference(self._schemas.usable())
-        for table, source in sources.items():
-            known = source.choose(rows) if len(sources) > 1 or unusable else rows
-            written[table] = self._write_table(table, source, known)
-        self._write_quarantine(rows, unusable)
+        outcasts = self._refused(rows, unusable)
+        for table, plan in plans.items():
+            written[table], undecodable = self._write_table(table, plan, of_table(table, rows))
+            outcasts += undecodable
+        self._write_quarantine(outcasts)
         for table, partitions in before.items():
             stale = {p for p in partitions if p[1] in self._own} - written.get(table, set())
             self._tables.remove(table, sorted(stale))
@@ -184,24 +207,38 @@ class _Job:
             return None
         return min(first for first, _ in known), max(last for _, last in known)
 
-    def _find_duplicates(self, before: dict[str, list[Partition]]) -> Duplicates:
+    def _find_duplicates(
+        self, before: dict[str, list[Partition]], unreadable: Callable[[Any], list[Any]]
+    ) -> Duplicates:
+        """Find the rows that must not be written, so that of each event one stays that can be read, if any can.
+
+        :param unreadable: returns those of some landed rows that cannot be, as rows of the quarantine.
+        """
         # Of one window by itself, its own partitions cannot change the answer; they are about to be replaced.
         skipped = self._own if len(self._own) == 1 else set()
         read = {
             table: [partition for partition in partitions if partition[1] not in skipped]
             for table, partitions in before.items()
         }
-        return find_duplicates(self._rows, self._tables.keys(read), self._references)
+        keys = self._tables.keys(read)
+        known: Any | None = None
+        while True:
+            duplicates = find_duplicates(self._rows, keys, self._references, known)
+            chosen = duplicates.chosen(self._rows)
+            if chosen is None:
+                return duplicates
+            found = union(places_of(rows, self._references) for rows in unreadable(chosen))
+            found = (found if known is None else found.join(known, "place", "left_anti")).persist()
+            if found.isEmpty():
+                return duplicates
+            known = found if known is None else known.unionByName(found)
 
-    def _write_table(self, table: str, sources: TableSources, rows: Any) -> set[Partition]:
-        """Write the events of one table; return the partitions that it wrote."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
+    def _plan(self, table: str, sources: TableSources) -> TablePlan:
         registry = self._tables.read_registry(table)
         columns, schemas, fields = place_columns(table, sources, registry)
         # First the registry: no data file ever has a column that it lacks.
         self._tables.write_registry(table, registry)
-        plan = TablePlan(
+        return TablePlan(
             columns,
             schemas,
             fields,
@@ -210,13 +247,15 @@ class _Job:
             _microseconds(self._options.event_time_from),
             _microseconds(self._options.event_time_to),
         )
+
+    def _write_table(self, table: str, plan: TablePlan, rows: Any) -> tuple[set[Partition], list[Any]]:
+        """Write the events of one table; return the partitions that it wrote, and the rows that are no events."""
         counted = self._spark.sparkContext.accumulator(Counter(), CounterParam())
         written = self._write(self._tables, table, rows, table_rows(plan, counted.add), plan)
         self._count(table, counted.value, written)
-        if any(key[0] == "undecodable" for key in counted.value):
-            self._outcasts.append(rows.mapInArrow(quarantine_rows(plan), from_arrow_schema(quarantine_schema())))
+        outcasts = [self._undecodable(rows, plan)] if any(key[0] == "undecodable" for key in counted.value) else []
         keys = [key for key in counted.value if key[0] == "written"]
-        return {(day, self._references[window].partition) for _, window, day in keys}
+        return {(day, self._references[window].partition) for _, window, day in keys}, outcasts
 
     def _count(self, table: str, counted: Counter[Any], written: int) -> None:
         metrics = self._metrics
@@ -227,25 +266,32 @@ class _Job:
             if key[0] == "decoder":
                 metrics.decoders[key[1]] = metrics.decoders.get(key[1], 0) + count
 
-    def _write_quarantine(self, rows: Any, unusable: set[str | None]) -> None:
-        """Write what could not be decoded; windows that had such rows before and have none now lose them there."""
+    def _undecodable(self, rows: Any, plan: TablePlan) -> Any:
+        """Return those of a table's landed rows that cannot be decoded, as rows of the quarantine."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        if unusable:
-            without = rows.schema_id.isNull() | ~rows.schema_id.isin(sorted(self._schemas.usable()))
-            refused = rows.where(rows.format.isin(list(WITH_SCHEMA)) & without)
-            refuse = refused_rows(self._schemas.refused, self._references)
-            self._outcasts.append(refused.mapInArrow(refuse, from_arrow_schema(quarantine_schema())))
+        return rows.mapInArrow(quarantine_rows(plan), from_arrow_schema(quarantine_schema()))
+
+    def _refused(self, rows: Any, unusable: set[str | None]) -> list[Any]:
+        """Return the landed rows whose schema cannot be used, as rows of the quarantine; none if no schema is so."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        if not unusable:
+            return []
+        without = rows.schema_id.isNull() | ~rows.schema_id.isin(sorted(self._schemas.usable()))
+        refused = rows.where(rows.format.isin(list(WITH_SCHEMA)) & without)
+        refuse = refused_rows(self._schemas.refused, self._references)
+        return [refused.mapInArrow(refuse, from_arrow_schema(quarantine_schema()))]
+
+    def _write_quarantine(self, outcasts: list[Any]) -> None:
+        """Write what could not be decoded; windows that had such rows before and have none now lose them there."""
         self._tables.remove_leftovers(QUARANTINE_TABLE)
         kept: set[str] = set()
-        if self._outcasts:
-            outcasts = self._outcasts[0]
-            for more in self._outcasts[1:]:
-                outcasts = outcasts.unionByName(more)
-            outcasts = outcasts.persist()
-            counts = {row["window_id"]: row["count"] for row in outcasts.groupBy("window_id").count().collect()}
+        if outcasts:
+            rows = union(outcasts).persist()
+            counts = {row["window_id"]: row["count"] for row in rows.groupBy("window_id").count().collect()}
             self._metrics.quarantined = sum(counts.values())
-            self._tables.replace(QUARANTINE_TABLE, outcasts.coalesce(1), ("window_id",))
+            self._tables.replace(QUARANTINE_TABLE, rows.coalesce(1), ("window_id",))
             kept = set(counts)
             log.warning("%d rows could not be decoded; they are in %s.", self._metrics.quarantined, QUARANTINE_TABLE)
         self._tables.remove_quarantine(sorted(self._own - kept))

@@ -11,12 +11,12 @@ import re
 import uuid
 from collections.abc import Iterable
 from datetime import date
-from functools import reduce
 from typing import Any
 from urllib.parse import unquote
 
 from airflow_provider_sfstream.spark.column_registry import ColumnRegistry, type_of_spark
 from airflow_provider_sfstream.spark.event_batches import ENVELOPE, PARTITIONS
+from airflow_provider_sfstream.spark.frames import union
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class EventTables:
             for table, chosen in partitions.items()
             if chosen
         ]
-        return reduce(lambda one, other: one.unionByName(other), parts) if parts else None
+        return union(parts) if parts else None
 
     def read_registry(self, table: str) -> ColumnRegistry:
         """Return the column registry of a table; made from the table's files where it was lost.

@@ -10,8 +10,17 @@ PACKAGE = "airflow_provider_sfstream"
 FILE_NAME = "sfstream_spark.zip"
 _SPARK = Path(__file__).parent
 _ROOT = _SPARK.parent
-_BESIDE = ("__init__.py", "exceptions.py", "protocol/__init__.py", "protocol/bitmaps.py")
-"""What the executors' modules import from the rest of the package."""
+_BESIDE = (
+    "__init__.py",
+    "exceptions.py",
+    "redaction.py",
+    "protocol/__init__.py",
+    "protocol/avro.py",
+    "protocol/bitmaps.py",
+    "protocol/schemas.py",
+    "protocol/topics.py",
+)
+"""What the modules of executors, and of a driver that has nothing else, import from the rest of the package."""
 
 
 def is_shipped(spark: Any) -> bool:

@@ -108,6 +108,7 @@ def states_after(steps: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
             pa.array(base), steps.column("_dirty_reason"), pa.compute.if_else(pa.array(gap), reason, unknown)
         ),
         "_set": set_array(np.full_like(words, -1)),
+        "_commit_time": states.latest(steps.column("_commit_time")),
         "_refreshed_at": states.carry(steps.column("_refreshed_at"), base),
     }
     for number, name in enumerate(columns):
@@ -118,7 +119,7 @@ def states_after(steps: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
 
 
 def _applies(steps: pa.RecordBatch) -> _Numbers:
-    """Tell which steps count: bases, and the changes that their row has not seen, up to the first gap."""
+    """Tell which steps count: bases, and the changes that their row does not have already, up to the first gap."""
     count, starts = len(steps), _starts(steps)
     lengths = np.diff(np.append(starts, count))
     base, places = _is(steps, "base"), np.arange(count)
@@ -130,9 +131,7 @@ def _applies(steps: pa.RecordBatch) -> _Numbers:
         return np.repeat(numbers[starts], lengths)
 
     stopped, gap = np.repeat(_true(steps.column("_stopped"))[starts], lengths), _is(steps, "gap")
-    # What a record fetched later has in it already. A gap counts even so: the table's row is dirty after it.
-    fetched = (_numbers(steps.column("_commit_time")) < of_base("_refreshed_at")) & ~gap
-    unseen = ~base & (_numbers(steps.column("_sequence")) > of_base("_sequence")) & ~stopped & ~fetched
+    unseen = ~base & (_numbers(steps.column("_sequence")) > of_base("_sequence")) & ~stopped & ~_is(steps, "seen")
     gaps = np.where(unseen & gap, places, count)
     first_gap = np.repeat(np.minimum.reduceat(gaps, starts), lengths)
     applies: _Numbers = base | (unseen & (places <= first_gap))
@@ -144,8 +143,10 @@ class _Carried:
 
     def __init__(self, steps: pa.RecordBatch) -> None:
         starts, count = _starts(steps), len(steps)
+        lengths = np.diff(np.append(starts, count))
         self._places = np.arange(count)
-        self._starts = np.repeat(starts, np.diff(np.append(starts, count)))
+        self._starts = np.repeat(starts, lengths)
+        self._records = np.repeat(np.arange(len(starts)), lengths)
 
     def last(self, chosen: _Numbers) -> _Numbers:
         """Return the place of the last ``chosen`` step of the same record so far, -1 if there is none."""
@@ -156,6 +157,17 @@ class _Carried:
         """Return the value of the last ``chosen`` step so far; null if there is none."""
         places = self.last(chosen)
         return column.take(pa.array(places, mask=places < 0))
+
+    def latest(self, times: pa.Array) -> pa.Array:
+        """Return the latest of the times so far."""
+        never, count = np.iinfo(np.int64).min, len(times)
+        numbers = pa.compute.fill_null(times.cast(pa.int64()), never).to_numpy(zero_copy_only=False)
+        order = np.argsort(numbers, kind="stable")
+        ranks = np.empty(count, np.int64)
+        ranks[order] = self._places
+        # Ranks of later records are all higher, so that none looks back into the record before.
+        latest = numbers[order[np.maximum.accumulate(ranks + self._records * count) - self._records * count]]
+        return pa.array(latest, pa.int64(), mask=latest == never).cast(times.type)
 
 
 def _closed(states: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
@@ -168,7 +180,6 @@ def _closed(states: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.Re
     dirty = states.column("_dirty_reason").is_valid()
     fetched = pa.compute.coalesce(pa.compute.less(commit, refreshed), pa.compute.is_null(commit))
     begins = pa.compute.if_else(fetched, refreshed, commit)
-    ended &= ~np.append(_true(fetched)[1:], False)  # such a change was over when the version began
     began = pa.compute.case_when(
         pa.StructArray.from_arrays([dirty, states.column("_deleted"), fetched], ["unknown", "delete", "refresh"]),
         *(pa.scalar(name) for name in ("unknown", "delete", "refresh", "upsert")),

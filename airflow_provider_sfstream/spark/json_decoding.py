@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from airflow_provider_sfstream.protocol.schemas import parse
 from airflow_provider_sfstream.spark.arrow_columns import arrow_type
 from airflow_provider_sfstream.spark.avro_columns import members_of, tells_time
 from airflow_provider_sfstream.spark.decoded_events import DecodedEvents, Undecodable, event_times, joined
@@ -29,13 +29,13 @@ _KEYS = frozenset(("schema", "payload", "event"))
 class JsonDecoder:
     """Decodes platform and change events by their Avro schema, to the columns that events in Avro have.
 
-    :raises ValueError: if ``schema_json`` is not an Avro record schema.
+    :raises SchemaError: if ``schema_json`` is no schema to read payloads by.
     """
 
     decoder = "json"
 
     def __init__(self, schema_json: str) -> None:
-        schema = json.loads(schema_json)
+        schema = parse(schema_json)
         self._members = members_of(schema)
         self._tells_time = tells_time(schema)
         self._reader = RecordReader(self._members)

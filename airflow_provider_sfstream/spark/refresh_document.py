@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.avro_columns import ColumnType
 
 FORMAT, VERSION = "sfstream-refresh", 1
 FOLDER = "_sfstream/replica/refresh"
@@ -23,15 +24,18 @@ IMAGE_ENVELOPE = ("Id", "_found", "_sequence", "_deleted", "_refreshed_at")
 ``_sequence`` of the row when it was listed, for records that were asked for by id; ``_deleted`` is ``IsDeleted``, and
 ``_refreshed_at`` is ``SystemModstamp``."""
 
-Mode = Literal["records", "full"]
+Mode = Literal["records", "full", "columns", "computed", "compare"]
 
 
 @dataclass(frozen=True)
 class TableRefresh:
     """What was fetched for one table.
 
-    :param mode: ``"records"``: the rows that were listed as dirty; ``"full"``: all records that the org has.
-    :param columns: the columns of the table that were fetched; others stay as they are.
+    :param mode: ``"records"``: the rows that were listed as dirty, or as changed; ``"full"``: all records that the org
+        has; ``"columns"``: some columns of all records; ``"computed"``: the columns of all records that no event
+        carries; ``"compare"``: all records, to be compared and not merged.
+    :param columns: the columns of the table that were fetched, and those that the org has no field for any longer,
+        which become null; others stay as they are.
     :param files: relative to the document's folder.
     :param fetched: how many lines they have.
     :param stream: key of the stream that the table is made from.
@@ -39,6 +43,11 @@ class TableRefresh:
         changes that the record as fetched lacks.
     :param next_sequence: of the first event that had not landed when the fetch began.
     :param last_window: id of the last window taken in when the fetch began.
+    :param began_at: when the fetch began (ISO 8601, UTC).
+    :param computed: those of ``columns`` that no event carries, with their types: all that the table is to have, if
+        the values of all records were fetched; ``None`` if nobody asked for them.
+    :param hidden: columns that a flag ``schema`` names and that could not be fetched, since the user does not see them.
+    :param on_change: whether rows that an event changes are to be listed for them from now on.
     """
 
     mode: Mode
@@ -49,6 +58,10 @@ class TableRefresh:
     applied_sequence: int
     next_sequence: int
     last_window: str
+    began_at: str
+    computed: Mapping[str, ColumnType] | None = None
+    on_change: bool = False
+    hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,7 @@ class RefreshDocument:
                 raise ValueError(f"it is {document['format']!r} of version {document['version']!r}")
             tables = {name: _table(each) for name, each in document["tables"].items()}
             return cls(document["refresh_id"], document["snapshot"], tables)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigurationError(
                 f"{where} is not a refresh that this version of the package can read ({error}). Run "
                 "RefreshDirtyRecordsOperator and the job with one version of it. Nothing was written."
@@ -87,8 +100,8 @@ class RefreshDocument:
 
 
 def _table(document: dict[str, Any]) -> TableRefresh:
-    listed = {name: tuple(document[name]) for name in ("columns", "files")}
+    listed = {name: tuple(document[name]) for name in ("columns", "files", "hidden")}
     table = TableRefresh(**{**document, **listed})
-    if table.mode not in ("records", "full"):
+    if table.mode not in get_args(Mode):
         raise ValueError(f"there is no mode {table.mode!r}")
     return table

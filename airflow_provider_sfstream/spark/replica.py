@@ -24,6 +24,7 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
     parser = argparse.ArgumentParser(prog="replica.py", description=__doc__)
     parser.add_argument("--manifest", action="append", default=[], metavar="URL", help="manifest.json of a window")
     parser.add_argument("--refresh", metavar="URL", help="refresh.json of records that were fetched")
+    parser.add_argument("--max-deleted-fraction", type=float, default=0.2, help="of a table, that a refresh may delete")
     parser.add_argument("--output", required=True, metavar="URL", help="folder of the tables")
     parser.add_argument("--table-format", choices=("parquet", "delta", "iceberg"), default="parquet")
     parser.add_argument("--table-prefix", metavar="CATALOG.NAMESPACE", help="where new Iceberg tables are")
@@ -33,15 +34,19 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
     parser.add_argument("--keep-snapshots", type=int, default=10)
     parser.add_argument("--decoder", choices=("auto", "fastavro"), default="auto")
     parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
+    parser.add_argument("--trust-files", action="store_true", help="do not compare landed files with their SHA-256")
     given = parser.parse_args(arguments)
     if bool(given.manifest) == bool(given.refresh):
         parser.error("give at least one --manifest, or --refresh")
     if given.buckets < 1 or given.keep_snapshots < 1:
         parser.error("--buckets and --keep-snapshots must be above zero")
+    if not 0 <= given.max_deleted_fraction <= 1:
+        parser.error("--max-deleted-fraction must be from 0 to 1")
     return ReplicaOptions(
         output=given.output,
         manifests=tuple(given.manifest),
         refresh=given.refresh,
+        max_deleted_fraction=given.max_deleted_fraction,
         table_format=given.table_format,
         table_prefix=given.table_prefix,
         deletes=given.deletes,
@@ -50,6 +55,7 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
         keep_snapshots=given.keep_snapshots,
         decoder=given.decoder,
         metrics_file=given.metrics_file,
+        verify_files=not given.trust_files,
     )
 
 

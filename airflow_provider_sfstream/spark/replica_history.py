@@ -7,7 +7,11 @@ History is kept in Parquet, for tables in Parquet.
 
 from __future__ import annotations
 
+import logging
+import re
+import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -17,10 +21,17 @@ from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.history_batches import STEP_ENVELOPE, VERSION_ENVELOPE, closed_rows, version_schema
 from airflow_provider_sfstream.spark.replica_merge import DROPPED, Deletes, joined
 from airflow_provider_sfstream.spark.replica_reader import read_replica, table_of
-from airflow_provider_sfstream.spark.replica_snapshots import SnapshotStore
+from airflow_provider_sfstream.spark.replica_snapshots import SnapshotStore, TableState
+
+log = logging.getLogger(__name__)
 
 HISTORY = "{}__history"
 """Name of the folder of a table's ended versions."""
+
+_FOLDERS = 16
+"""So many folders of one tier become one of the next: how many there are grows with the logarithm of the runs."""
+_FOLDER = re.compile(r"/_files/(?:t(\d+)-)?([^/]+)/")
+_VERSIONS_PER_FILE = 2_000_000
 
 
 def closed_versions(
@@ -83,6 +94,37 @@ def replaced_versions(
     return ended.select("base.*", ends.alias("_valid_to")).select(*_version(columns, f.col("_valid_to")))
 
 
+def compacted(spark: Any, output_url: str, table: str, state: TableState) -> TableState:
+    """Return the table with its ended versions in fewer files, where they are in many; the rows are the same.
+
+    Files that are there stay as they are: other snapshots name them.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    files, tier = tuple(state.history or ()), 0
+    while True:
+        folders: dict[str, list[str]] = {}
+        for name in files:
+            if _tier(name) == tier:
+                folders.setdefault(name.rpartition("/")[0], []).append(name)
+        if len(folders) < _FOLDERS:
+            return replace(state, history=files)
+        merged = {name for names in folders.values() for name in names}
+        base = HadoopFiles(spark).url(output_url)
+        schema = from_arrow_schema(version_schema(state.columns.columns))
+        versions = spark.read.schema(schema).parquet(*(f"{base}/{name}" for name in sorted(merged)))
+        tier += 1
+        versions = versions.coalesce(-(-versions.count() // _VERSIONS_PER_FILE) or 1)
+        written = write_versions(spark, output_url, table, versions, f"t{tier}-{uuid.uuid4().hex}")
+        log.info("%s: %d files of its history became %d.", table, len(merged), len(written))
+        files = (*(name for name in files if name not in merged), *written)
+
+
+def _tier(file: str) -> int:
+    folder = _FOLDER.search(file)
+    return int(folder[1] or 0) if folder else 0
+
+
 def write_versions(spark: Any, output_url: str, table: str, versions: Any, folder: str) -> list[str]:
     """Write ended versions into a folder of their own; return the files, relative to the output folder.
 
@@ -93,6 +135,7 @@ def write_versions(spark: Any, output_url: str, table: str, versions: Any, folde
     files = HadoopFiles(spark)
     place = f"{HISTORY.format(table)}/_files/{folder}"
     writer = versions.write.option("compression", "zstd").option("parquet.compression.codec.zstd.level", "1")
+    writer = writer.option("maxRecordsPerFile", _VERSIONS_PER_FILE)
     # Version 2, which some clusters have for speed, publishes the files of tasks that did not finish.
     url = f"{files.url(output_url)}/{place}"
     writer.option("mapreduce.fileoutputcommitter.algorithm.version", "1").parquet(url)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from airflow_provider_sfstream.spark.application import configure
@@ -18,19 +19,18 @@ from airflow_provider_sfstream.spark.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.landed_windows import LandedWindow, read_window, read_windows
 from airflow_provider_sfstream.spark.replica_merge import SETTINGS, Deletes
+from airflow_provider_sfstream.spark.replica_quarantine import ReplicaQuarantine
 from airflow_provider_sfstream.spark.replica_refresh_run import RefreshRun
-from airflow_provider_sfstream.spark.replica_snapshots import Snapshot, SnapshotStore, TableFormat
+from airflow_provider_sfstream.spark.replica_snapshots import Snapshot, SnapshotStore, StreamState, TableFormat
 from airflow_provider_sfstream.spark.replica_stream import StreamRun
 from airflow_provider_sfstream.spark.replica_tables import ReplicaTables
-from airflow_provider_sfstream.spark.replica_windows import check_windows
+from airflow_provider_sfstream.spark.replica_windows import check_windows, new_windows
 
 log = logging.getLogger(__name__)
 
-_SETTINGS = {
-    **SETTINGS,
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-}
+WINDOWS_AT_ONCE = 500
+"""For each state that is published: a replica that catches up with more is brought there in steps, each of which counts
+for good. Not more than fit on a page of window ids."""
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,21 @@ class ReplicaOptions:
     :param output: folder of the replica.
     :param manifests: URLs of manifests, in any order.
     :param refresh: URL of what ``RefreshDirtyRecordsOperator`` fetched.
+    :param max_deleted_fraction: the share of a table's rows (0 to 1) that a refresh may find gone from
+        the org. Up to ten rows always may.
     :param table_format: of new tables.
     :param table_prefix: catalog and namespace of new Iceberg tables: ``lake.salesforce``.
     :param deletes: ``"hard"`` removes deleted records, ``"soft"`` marks them.
     :param history: keep ended versions from now on. Once kept, they are kept on.
     :param buckets: of new tables.
     :param keep_snapshots: how many snapshots stay readable.
+    :param verify_files: compare landed files with their SHA-256 first.
     """
 
     output: str
     manifests: tuple[str, ...] = ()
     refresh: str | None = None
+    max_deleted_fraction: float = 0.2
     table_format: TableFormat = "parquet"
     table_prefix: str | None = None
     deletes: Deletes = "soft"
@@ -59,17 +63,22 @@ class ReplicaOptions:
     keep_snapshots: int = 10
     decoder: DecoderChoice = "auto"
     metrics_file: str | None = None
+    verify_files: bool = True
 
 
 @dataclass
 class TableMetrics:
     """What became of one table: rows written anew (those of touched buckets), how many of them are deleted records,
-    rows of the whole table that have to be fetched, and why the whole table has to be, if it has."""
+    rows of the whole table that have to be fetched, why the whole table has to be, if it has, how many rows had other
+    values in the columns that no event carries, if those of all records were fetched, and what a comparison of the
+    table with the org gave."""
 
     rows: int = 0
     deleted: int = 0
     dirty: int = 0
     flag: str | None = None
+    differed: int = 0
+    reconciliation: dict[str, Any] | None = None
 
 
 @dataclass
@@ -100,20 +109,30 @@ def run(spark: Any, options: ReplicaOptions) -> ReplicaMetrics:
     :raises PositionConflictError: if another job wrote meanwhile; nothing of this one counts.
     """
     started = time.monotonic()
-    configure(spark, _SETTINGS)
+    configure(spark, SETTINGS)
     files = HadoopFiles(spark)
     base = files.url(options.output)
     store = SnapshotStore(files, base)
     snapshot = store.current()
     metrics = ReplicaMetrics(snapshot=snapshot.number)
-    tables = ReplicaTables(spark, files, base, options.deletes)
+    read = partial(read_window, files)
+    tables, quarantine = ReplicaTables(spark, files, base, options.deletes), ReplicaQuarantine(spark, files, base)
     windows = read_windows(files, options.manifests)
     check_windows(windows)
     for of_one_stream in _by_stream(windows):
-        step = StreamRun(spark, files, tables, snapshot, of_one_stream, lambda url: read_window(files, url), options)
-        snapshot = _publish(store, snapshot, step.run(metrics), metrics)
+        stream = of_one_stream[0].stream
+        state = snapshot.streams.get(stream)
+        new = new_windows(of_one_stream, state, read, partial(_older_windows, store, stream, state))
+        for done in range(0, len(new), WINDOWS_AT_ONCE):
+            some = new[done : done + WINDOWS_AT_ONCE]
+            step = StreamRun(spark, files, tables, quarantine, snapshot, some, read, options)
+            snapshot = _publish(store, step.run(metrics), metrics)
+            log.info("%s: %d of %d windows are taken in.", some[0].window.topic, done + len(some), len(new))
+        if new:
+            metrics.held += snapshot.streams[stream].held_events
     if options.refresh is not None:
-        snapshot = _publish(store, snapshot, RefreshRun(files, tables, snapshot, options.refresh).run(metrics), metrics)
+        refresh = RefreshRun(files, tables, snapshot, options.refresh, options.max_deleted_fraction)
+        snapshot = _publish(store, refresh.run(metrics), metrics)
     tables.tidy(store.forget(options.keep_snapshots))
     metrics.seconds = round(time.monotonic() - started, 2)
     if options.metrics_file:
@@ -121,10 +140,12 @@ def run(spark: Any, options: ReplicaOptions) -> ReplicaMetrics:
     return metrics
 
 
-def _publish(store: SnapshotStore, before: Snapshot, after: Snapshot | None, metrics: ReplicaMetrics) -> Snapshot:
-    if after is None:
-        return before
-    store.publish(after)
+def _older_windows(store: SnapshotStore, stream: str, state: StreamState | None) -> Iterable[Sequence[str]]:
+    return store.older_windows(stream, state.pages) if state else ()
+
+
+def _publish(store: SnapshotStore, after: Snapshot, metrics: ReplicaMetrics) -> Snapshot:
+    after = store.publish(after)
     metrics.snapshot = after.number
     for name, table in after.tables.items():
         of_table = metrics.of_table(name)

@@ -37,6 +37,22 @@ def with_bucket(rows: Any, buckets: int) -> Any:
     return rows.withColumn(BUCKET, f.pmod(f.xxhash64("Id"), f.lit(buckets)).cast("int"))
 
 
+def with_seen(changes: Any, fetched: Any) -> Any:
+    """Return change rows with those marked as ``seen`` that were committed before their record was fetched.
+
+    Each is judged by itself, whatever the order of commit times is: the record as fetched has it.
+
+    :param changes: change rows, in any order.
+    :param fetched: ``Id`` and ``_refreshed_at`` of records that were, each once.
+    """
+    from pyspark.sql import functions as f
+
+    both = changes.join(fetched.hint("shuffle_hash"), "Id", "left")
+    seen = f.col("_commit_time") < f.col("_refreshed_at")
+    operation = f.when(seen, "seen").otherwise(f.col("_operation"))
+    return both.withColumn("_operation", operation).select(*changes.columns)
+
+
 def folded_changes(changes: Any, columns: dict[str, ColumnType], partitions: int, buckets: int) -> Any:
     """Return one folded row with its bucket for each record that has change rows.
 
@@ -72,7 +88,8 @@ def merged_columns(columns: dict[str, ColumnType], *, deletes: Deletes) -> list[
     """Return the columns of the table's new row over ``base`` and ``change``, and :data:`DROPPED`.
 
     1. A change that the row has seen already changes nothing: running a window twice is harmless.
-    2. A dirty row, and one fetched after all of these changes, notes that it has seen them, and no more.
+    2. A dirty row, and one fetched after all of these changes (:func:`with_seen`), notes that it has seen them, and no
+       more.
     3. Else the columns that the change sets are the change's. The row is dirty after a gap, and if it is new and none
        of its changes has the whole record.
     4. With hard deletes, a row whose record is deleted is dropped, unless a gap came after.
@@ -83,8 +100,7 @@ def merged_columns(columns: dict[str, ColumnType], *, deletes: Deletes) -> list[
     false = f.lit(False)
     exists = base["Id"].isNotNull()
     unseen = change["Id"].isNotNull() & ~f.coalesce(base["_sequence"] >= change["_sequence"], false)
-    ignores = base["_dirty"] | (change["_seen_commit_time"] < base["_refreshed_at"])
-    applies = unseen & ~f.coalesce(ignores, false)
+    applies = unseen & ~f.coalesce(base["_dirty"], false) & change["_commit_time"].isNotNull()
     gap = change["_dirty_reason"].isNotNull()
     unknown = ~exists & ~change["_full"]
 
@@ -104,8 +120,9 @@ def merged_columns(columns: dict[str, ColumnType], *, deletes: Deletes) -> list[
         "_sequence": f.when(unseen, change["_sequence"]).otherwise(base["_sequence"]).alias("_sequence"),
         "_refreshed_at": base["_refreshed_at"].alias("_refreshed_at"),
     }
-    for name in ("_replay_id", "_commit_time", "_transaction_key"):
+    for name in ("_replay_id", "_transaction_key"):
         envelope[name] = changed(change[name], name)
+    envelope["_commit_time"] = changed(f.greatest(change["_commit_time"], base["_commit_time"]), "_commit_time")
     own = [
         f.when(applies & _is_set(change["_set"], number), change[name]).otherwise(base[name]).alias(name)
         for number, name in enumerate(columns)

@@ -22,29 +22,40 @@ class RefreshRun:
 
     :param snapshot: the replica as it is now, which may be later than the one that the refresh began with.
     :param url: of the refresh's document.
+    :param max_deleted_fraction: the share of a table's rows that may be gone from the org.
     """
 
-    def __init__(self, files: HadoopFiles, tables: ReplicaTables, snapshot: Snapshot, url: str) -> None:
+    def __init__(
+        self, files: HadoopFiles, tables: ReplicaTables, snapshot: Snapshot, url: str, max_deleted_fraction: float
+    ) -> None:
         self._files, self._tables, self._snapshot = files, tables, snapshot
-        self._url = files.url(url)
+        self._url, self._max_deleted_fraction = files.url(url), max_deleted_fraction
 
     def run(self, metrics: ReplicaMetrics) -> Snapshot:
         """Return the snapshot that follows.
 
-        :raises ConfigurationError: if the refresh is not of this replica, or cannot be found or read; nothing was
-            published.
+        :raises ConfigurationError: if the refresh is not of this replica, or cannot be found or read, or too many
+            records are gone; nothing was published.
         """
         document = self._document()
         changed: dict[str, TableState] = {}
         for name, refresh in sorted(document.tables.items()):
             table, stream = self._table(name, refresh)
-            moved_on = stream.applied_sequence > refresh.applied_sequence
             folder = self._url.rpartition("/")[0]
-            applied = self._tables.refresh(name, table, refresh, folder, moved_on=moved_on)
+            if refresh.mode == "compare":
+                changed[name], metrics.of_table(name).reconciliation = self._tables.reconcile(
+                    name, table, refresh, folder, document.refresh_id
+                )
+                continue
+            moved_on = stream.applied_sequence > refresh.applied_sequence
+            applied = self._tables.refresh(
+                name, table, refresh, folder, moved_on=moved_on, max_deleted_fraction=self._max_deleted_fraction
+            )
             changed[name] = replace(applied.table, flag=flag_after(table.flag, refresh, stream))
             of_table = metrics.of_table(name)
             of_table.rows += applied.rows
             of_table.deleted += applied.deleted
+            of_table.differed += applied.differed
         return self._snapshot.next({}, changed, datetime.now(UTC))
 
     def _document(self) -> RefreshDocument:

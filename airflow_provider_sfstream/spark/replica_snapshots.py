@@ -7,6 +7,7 @@ never changes once it is there, and neither does a file that it names.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -19,7 +20,10 @@ from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.replica_rows import FlagReason
 
 FORMAT, VERSION = "sfstream-replica", 1
-REMEMBERED_WINDOWS = 1_000
+PAGE = 1_000
+"""Window ids of a page. A snapshot names those of the last one to two pages; older ones never change again."""
+_UNKNOWN_MOMENT = datetime.max.replace(tzinfo=UTC).isoformat()
+"""In place of what a document of an earlier version of the package does not tell."""
 _FILE_NAME = re.compile(r"(\d{12})\.json")
 
 TableFormat = Literal["parquet", "delta", "iceberg"]
@@ -37,6 +41,8 @@ class WritableFiles(ReadableFiles, Protocol):
     """Where snapshots are kept."""
 
     def create_text(self, url: str, text: str) -> None: ...
+
+    def replace_text(self, url: str, text: str) -> None: ...
 
     def delete(self, url: str) -> None: ...
 
@@ -62,6 +68,7 @@ class StreamState:
     :param applied_replay_id: the replay ID of that event as hex; ``None`` before the first.
     :param held: windows with events that are not applied yet, oldest first.
     :param recent: ids of the last windows taken in, oldest first.
+    :param pages: how many pages of :data:`PAGE` ids each there are of those before them.
     """
 
     org_id: str
@@ -74,20 +81,48 @@ class StreamState:
     applied_replay_id: str | None = None
     held: tuple[AppliedWindow, ...] = ()
     recent: tuple[str, ...] = ()
+    pages: int = 0
 
     @property
     def next_sequence(self) -> int:
         """The sequence that the first event of the next window gets."""
         return self.last.first_sequence + self.last.event_count
 
+    @property
+    def held_events(self) -> int:
+        """How many events are not applied yet."""
+        return self.next_sequence - 1 - self.applied_sequence
+
 
 @dataclass(frozen=True)
 class Flag:
-    """Why a whole table has to be fetched, since when (ISO 8601, UTC), and the sequence of the event that says so."""
+    """Why a whole table has to be fetched, since when (ISO 8601, UTC), and the sequence of the event that says so.
+
+    :param columns: those that came, changed or went with a new schema: all that has to be fetched for that reason.
+    """
 
     reason: FlagReason
     since: str
     sequence: int
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The columns of a table that no event carries: formulas, roll-up summaries, and whatever else describe names and
+    the schema of the change events lacks.
+
+    :param columns: their names.
+    :param compared_at: when the last fetch of all their values began (ISO 8601, UTC); they are as fresh as that, those
+        of records fetched since are fresher.
+    :param on_change: whether rows that an event changed are listed, for a refresh to fetch them.
+    :param changed: how many are listed now, beside the dirty ones.
+    """
+
+    columns: tuple[str, ...] = ()
+    compared_at: str | None = None
+    on_change: bool = False
+    changed: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,7 +135,12 @@ class TableState:
     :param files: for Parquet, the table's files by bucket, relative to the output folder.
     :param history: files of closed versions, relative to the output folder; ``None`` where no history is kept.
     :param dirty: how many rows have to be fetched.
-    :param dirty_list: the folder, relative to the output folder, of JSON lines that list them (``Id``, ``sequence``).
+    :param dirty_list: the folder, relative to the output folder, of JSON lines that list them (``Id``, ``sequence``),
+        and the rows whose computed columns are to be fetched because an event changed them.
+    :param fields: the columns that records have by the schema of the last event applied, each with what the schema says
+        of its field, which is another text for a field that was deleted and made again; ``None`` where not known.
+    :param computed: the columns that no event carries.
+    :param refreshed_through: the latest ``_refreshed_at`` of its rows (ISO 8601, UTC), ``None`` if none was fetched.
     """
 
     stream: str
@@ -113,11 +153,20 @@ class TableState:
     dirty: int = 0
     dirty_list: str | None = None
     flag: Flag | None = None
+    refreshed_through: str | None = None
+    fields: dict[str, str] | None = None
+    computed: Computed = field(default_factory=Computed)
 
     def flagged(self, flag: Flag) -> TableState:
-        """Return the table with a flag. One that is there keeps its reason, and gets the later sequence."""
+        """Return the table with a flag.
+
+        One that is there keeps its reason, unless that is for some columns only; it gets the later sequence, and the
+        columns of both.
+        """
         if self.flag is not None:
-            flag = replace(self.flag, sequence=max(self.flag.sequence, flag.sequence))
+            first = flag if self.flag.reason == "schema" else self.flag
+            columns = tuple(sorted({*self.flag.columns, *flag.columns}))
+            flag = replace(first, sequence=max(self.flag.sequence, flag.sequence), columns=columns)
         return replace(self, flag=flag)
 
     def paths(self) -> Iterator[str]:
@@ -170,7 +219,7 @@ class Snapshot:
                 {key: _stream_of_document(each) for key, each in document["streams"].items()},
                 {name: _table_of_document(each) for name, each in document["tables"].items()},
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigurationError(
                 f"{where} is not a replica snapshot that this version of the package can read ({error}). Upgrade "
                 "airflow-provider-sfstream where the job runs, or give another output folder. Nothing was written."
@@ -187,6 +236,7 @@ class SnapshotReader:
     def __init__(self, files: ReadableFiles, base: str) -> None:
         self._reads = files
         self._folder = f"{base}/_sfstream/replica/snapshots"
+        self._windows = f"{base}/_sfstream/replica/windows"
 
     def current(self) -> Snapshot:
         """Return the replica as it is now; its number is 0 where there is none.
@@ -204,6 +254,19 @@ class SnapshotReader:
         url = self._url(number)
         return Snapshot.from_json(self._reads.read_text(url), url)
 
+    def older_windows(self, stream: str, pages: int) -> Iterator[list[str]]:
+        """Yield the ids of the windows of each page of a stream, the newest page first.
+
+        :param stream: its key.
+        :param pages: how many there are, as its state says.
+        """
+        for number in reversed(range(pages)):
+            yield json.loads(self._reads.read_text(self._page_url(stream, number)))
+
+    def _page_url(self, stream: str, number: int) -> str:
+        name = hashlib.sha256(stream.encode()).hexdigest()[:16]
+        return f"{self._windows}/{name}/{number:09d}.json"
+
     def _numbers(self) -> list[int]:
         names = map(_FILE_NAME.fullmatch, self._reads.file_names(self._folder))
         return sorted(int(match[1]) for match in names if match)
@@ -219,12 +282,14 @@ class SnapshotStore(SnapshotReader):
         super().__init__(files, base)
         self._files = files
 
-    def publish(self, snapshot: Snapshot) -> None:
-        """Make ``snapshot`` the replica.
+    def publish(self, snapshot: Snapshot) -> Snapshot:
+        """Make ``snapshot`` the replica; return it as it was published.
 
         :raises PositionConflictError: if another job published one of this number; it stands, this one's files are
             never read.
         """
+        streams = {key: self._with_pages(key, state) for key, state in snapshot.streams.items()}
+        snapshot = replace(snapshot, streams=streams)
         try:
             self._files.create_text(self._url(snapshot.number), snapshot.to_json())
         except FileExistsError as error:
@@ -233,6 +298,7 @@ class SnapshotStore(SnapshotReader):
                 "Nothing of this one counts; run it again. Let one job at a time write to an output folder "
                 "(max_active_runs=1, or a pool of one slot)."
             ) from error
+        return snapshot
 
     def forget(self, keep: int) -> list[Snapshot]:
         """Remove all but the last ``keep`` snapshots; return those that are left, oldest first."""
@@ -240,6 +306,16 @@ class SnapshotStore(SnapshotReader):
         for number in numbers[:-keep]:
             self._files.delete(self._url(number))
         return [self.read(number) for number in numbers[-keep:]]
+
+    def _with_pages(self, stream: str, state: StreamState) -> StreamState:
+        """Return the state with no more recent windows than two pages have; those before are on pages of their own.
+
+        A run that is repeated writes the same page again: its windows were all published before.
+        """
+        while len(state.recent) > 2 * PAGE:
+            self._files.replace_text(self._page_url(stream, state.pages), json.dumps(state.recent[:PAGE]))
+            state = replace(state, recent=state.recent[PAGE:], pages=state.pages + 1)
+        return state
 
 
 def _stream_to_document(state: StreamState) -> dict[str, Any]:
@@ -257,16 +333,21 @@ def _stream_of_document(document: dict[str, Any]) -> StreamState:
 
 def _table_to_document(table: TableState) -> dict[str, Any]:
     columns = [{"name": name, "type": type_} for name, type_ in table.columns.columns.items()]
-    flag = None if table.flag is None else vars(table.flag)
+    flag = None if table.flag is None else vars(table.flag) | {"columns": list(table.flag.columns)}
     files = {str(bucket): list(names) for bucket, names in sorted(table.files.items())}
     history = None if table.history is None else list(table.history)
-    return vars(table) | {"columns": columns, "flag": flag, "files": files, "history": history}
+    computed = vars(table.computed) | {"columns": list(table.computed.columns)}
+    changed = {"columns": columns, "flag": flag, "files": files, "history": history, "computed": computed}
+    return vars(table) | changed
 
 
 def _table_of_document(document: dict[str, Any]) -> TableState:
-    values = dict(document)
+    values = {"refreshed_through": _UNKNOWN_MOMENT, **document}
     values["columns"] = ColumnRegistry({column["name"]: column["type"] for column in document["columns"]})
-    values["flag"] = None if document["flag"] is None else Flag(**document["flag"])
+    flag = document["flag"]
+    values["flag"] = None if flag is None else Flag(**{**flag, "columns": tuple(flag.get("columns", ()))})
     values["files"] = {int(bucket): tuple(names) for bucket, names in document["files"].items()}
     values["history"] = None if document["history"] is None else tuple(document["history"])
+    computed = document.get("computed", {"columns": ()})
+    values["computed"] = Computed(**{**computed, "columns": tuple(computed["columns"])})
     return TableState(**values)

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.landed_changes import Changes
 from airflow_provider_sfstream.spark.landed_windows import LandedWindow, read_rows
-from airflow_provider_sfstream.spark.replica_columns import entity_of
+from airflow_provider_sfstream.spark.replica_columns import entity_of, replica_columns
+from airflow_provider_sfstream.spark.replica_quarantine import ReplicaQuarantine, without_schema
 from airflow_provider_sfstream.spark.replica_snapshots import (
-    REMEMBERED_WINDOWS,
     AppliedWindow,
     Flag,
     Snapshot,
     StreamState,
     TableState,
 )
-from airflow_provider_sfstream.spark.replica_tables import Applied, Changes, ReplicaTables
+from airflow_provider_sfstream.spark.replica_tables import Applied, ReplicaTables
 from airflow_provider_sfstream.spark.replica_transactions import last_whole_sequence
-from airflow_provider_sfstream.spark.replica_windows import CAUGHT_UP, NewWindow, ReadManifest, new_windows, numbered
+from airflow_provider_sfstream.spark.replica_windows import AT_THE_END, NewWindow, ReadManifest, numbered
 from airflow_provider_sfstream.spark.table_plans import Schemas, read_schemas
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ class _Landed:
 
 @dataclass(frozen=True)
 class _Survey:
-    """What is in the landed rows: schema ids, the last event's sequence and replay ID (hex), and the sequence up to
-    which events come again that were applied before."""
+    """What is in the landed rows: by schema id the sequences of the first and the last event that has it, the last
+    event's sequence and replay ID (hex), and the sequence up to which events come again that were applied before."""
 
-    schema_ids: frozenset[str | None]
+    seen: dict[str | None, tuple[int, int]]
     last: tuple[int, str]
     repeated_through: int | None
 
@@ -71,7 +72,9 @@ class _EventSchemas:
         refused = dict(schemas.refused)
         for schema_id, text in sorted(pair for ids in schemas.tables.values() for pair in ids.items()):
             try:
-                tables.setdefault(entity_of(json.loads(text)), {})[schema_id] = text
+                schema = json.loads(text)
+                replica_columns(schema)
+                tables.setdefault(entity_of(schema), {})[schema_id] = text
             except ValueError as error:
                 refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
         return cls(tables, refused)
@@ -84,7 +87,7 @@ class _EventSchemas:
 class StreamRun:
     """Takes in windows of one stream.
 
-    :param given: windows of that stream.
+    :param new: the windows, in the order of the stream: those that follow what ``snapshot`` has.
     :param read: reads the manifest of another one.
     """
 
@@ -93,21 +96,20 @@ class StreamRun:
         spark: Any,
         files: HadoopFiles,
         tables: ReplicaTables,
+        quarantine: ReplicaQuarantine,
         snapshot: Snapshot,
-        given: Sequence[LandedWindow],
+        new: Sequence[NewWindow],
         read: ReadManifest,
         options: ReplicaOptions,
     ) -> None:
-        self._spark, self._files, self._tables = spark, files, tables
-        self._snapshot, self._given, self._read, self._options = snapshot, given, read, options
-        self._key = given[0].stream
+        self._spark, self._files, self._tables, self._quarantine = spark, files, tables, quarantine
+        self._snapshot, self._new, self._read, self._options = snapshot, new, read, options
+        self._key = new[0].window.stream
         self._state = snapshot.streams.get(self._key)
 
-    def run(self, metrics: ReplicaMetrics) -> Snapshot | None:
-        """Return the snapshot that follows; ``None`` if the replica has all of it already."""
-        new = new_windows(self._given, self._state, self._read)
-        if not new:
-            return None
+    def run(self, metrics: ReplicaMetrics) -> Snapshot:
+        """Return the snapshot that follows."""
+        new = self._new
         places = numbered([each.window for each in new], self._state.next_sequence if self._state else 1)
         landed = [*self._held(), *(_Landed(one.window, place) for one, place in zip(new, places, strict=True))]
         with_rows = [each for each in landed if each.window.files]
@@ -117,24 +119,28 @@ class StreamRun:
         start = end = self._state.applied_sequence if self._state else 0
         applied_id = self._state.applied_replay_id if self._state else None
         if with_rows:
-            rows = read_rows(self._spark, [each.window for each in with_rows])
-            rows = rows.withColumn("_sequence", _sequence(with_rows))
+            rows = self._rows(with_rows)
             survey = self._survey(rows, with_rows)
             start = max(start, survey.repeated_through or 0)
             schemas = _EventSchemas.of(read_schemas(self._files, [each.window for each in with_rows]))
-            end = self._end(rows, with_rows, schemas, start, new[-1].window)
+            end = self._end(with_rows, schemas, start, new[-1].window)
             changed = self._apply(rows, with_rows, survey, schemas, (start, end), metrics)
             if end > (self._state.applied_sequence if self._state else 0):
                 applied_id = survey.last[1] if end == survey.last[0] else _replay_id(rows, end)
         changed = self._flag_breaks(changed, new, places, start)
         state = self._state_after(landed, places, new[-1].window, end, applied_id)
-        metrics.held += state.next_sequence - 1 - state.applied_sequence
         return self._snapshot.next({self._key: state}, changed, datetime.now(UTC))
 
     def _held(self) -> list[_Landed]:
         """Return the windows whose last transaction was held back."""
         held = self._state.held if self._state else ()
         return [_Landed(self._read(place.manifest_url), place) for place in held]
+
+    def _rows(self, landed: Sequence[_Landed]) -> Any:
+        """Return the landed rows with the number of their window and their ``_sequence``."""
+        windows = [each.window for each in landed]
+        rows = read_rows(self._spark, windows, verify=self._options.verify_files)
+        return rows.withColumn("_sequence", _sequence(landed))
 
     def _survey(self, rows: Any, landed: Sequence[_Landed]) -> _Survey:
         """Look through the narrow columns once, comparing the numbers of rows with the manifests."""
@@ -143,12 +149,13 @@ class StreamRun:
         applied = bytes.fromhex((self._state and self._state.applied_replay_id) or "")
         again = f.when(f.col("replay_id") == f.lit(bytearray(applied)), f.col("_sequence"))
         counted: Counter[int] = Counter()
-        ids: set[str | None] = set()
+        seen: dict[str | None, tuple[int, int]] = {}
         repeated: list[int] = []
         last: list[tuple[int, str]] = []
         aggregates = {
             "rows": f.count(f.lit(1)),
             "again": f.max(again),
+            "first": f.min("_sequence"),
             "last": f.max("_sequence"),
             "last_id": f.max_by("replay_id", "_sequence"),
         }
@@ -156,7 +163,8 @@ class StreamRun:
         for row in rows.groupBy("schema_id", "window").agg(*named).collect():
             last.append((row["last"], bytes(row["last_id"]).hex()))
             counted[row["window"]] += row["rows"]
-            ids.add(row["schema_id"])
+            first, last_seen = seen.get(row["schema_id"], (row["first"], row["last"]))
+            seen[row["schema_id"]] = min(first, row["first"]), max(last_seen, row["last"])
             if applied and row["again"] is not None:
                 repeated.append(row["again"])
         for number, each in enumerate(landed):
@@ -165,20 +173,20 @@ class StreamRun:
                     f"Window {each.window.window_id} has {counted[number]} rows in its files, its manifest counts "
                     f"{each.place.event_count}. Its files were changed after landing. Nothing was published."
                 )
-        return _Survey(frozenset(ids), max(last), max(repeated, default=None))
+        return _Survey(seen, max(last), max(repeated, default=None))
 
-    def _end(
-        self, rows: Any, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow
-    ) -> int:
-        """Return the sequence of the last event to apply: all, if the drain had caught up with the stream."""
+    def _end(self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow) -> int:
+        """Return the sequence of the last event to apply: all, if no limit ended the drain."""
         from pyspark.sql import functions as f
 
-        if newest.stop_reason == CAUGHT_UP:
+        if newest.stop_reason in AT_THE_END:
             return max(each.last_sequence for each in landed)
-        numbers = [number for number, each in enumerate(landed) if each.last_sequence > start]
-        firsts = tuple(each.place.first_sequence for each in landed)
-        unapplied = rows.where(f.col("_sequence") > start)
-        found = last_whole_sequence(unapplied, schemas.usable(), firsts, numbers[::-1], self._options.decoder)
+        unapplied = (
+            (self._rows([each]).where(f.col("_sequence") > start), each.place.first_sequence)
+            for each in reversed(landed)
+            if each.last_sequence > start
+        )
+        found = last_whole_sequence(unapplied, schemas.usable(), self._options.decoder)
         return start if found is None else found
 
     def _apply(
@@ -197,13 +205,14 @@ class StreamRun:
             return {}
         changes = Changes(
             rows=rows.where(f.col("_sequence").between(span[0] + 1, span[1])),
-            landed=rows,
+            span=span,
+            seen=survey.seen,
             first_sequences=tuple(each.place.first_sequence for each in landed),
             windows=tuple(each.window for each in landed),
             refused=schemas.refused,
             decoder=self._options.decoder,
         )
-        tables = self._tables_of(schemas, survey.schema_ids, landed, span[0])
+        tables = self._tables_of(schemas, survey.seen, landed, span[0])
 
         def apply(name: str) -> Applied:
             table, ids = tables[name]
@@ -217,11 +226,11 @@ class StreamRun:
             of_table.rows, of_table.deleted = of_table.rows + one.rows, of_table.deleted + one.deleted
         changed = {name: one.table for name, one in applied.items()}
         outcasts = [one.outcasts for one in applied.values() if one.outcasts is not None]
-        nameless = self._tables.without_schema(changes, survey.schema_ids - schemas.usable().keys())
+        nameless = without_schema(changes, survey.seen.keys() - schemas.usable().keys())
         if nameless is not None:  # of which table these events are is not known
             outcasts.append(nameless)
             changed = self._flag_all(changed, "undecodable", changes.since(), span[1])
-        metrics.quarantined += self._tables.quarantine(outcasts)
+        metrics.quarantined += self._quarantine.set_aside(changes, outcasts)
         return changed
 
     def _tables_of(
@@ -307,7 +316,8 @@ class StreamRun:
             applied_sequence=end,
             applied_replay_id=applied_id,
             held=tuple(each.place for each in landed if each.window.files and each.last_sequence > end),
-            recent=recent[-REMEMBERED_WINDOWS:],
+            recent=recent,
+            pages=before.pages if before else 0,
         )
 
 

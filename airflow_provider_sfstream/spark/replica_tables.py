@@ -1,4 +1,4 @@
-"""What a run does to the tables of a replica: changes applied, unreadable events set aside, old files removed."""
+"""What a run does to the tables of a replica: changes applied, records as fetched merged, old files removed."""
 
 from __future__ import annotations
 
@@ -6,73 +6,72 @@ import json
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from functools import reduce
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
 from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.counting import CounterParam
-from airflow_provider_sfstream.spark.event_batches import WindowReference, quarantine_schema, refused_rows
-from airflow_provider_sfstream.spark.event_tables import QUARANTINE_TABLE, EventTables
+from airflow_provider_sfstream.spark.dirty_lists import DirtyLists
+from airflow_provider_sfstream.spark.event_batches import quarantine_schema
 from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
-from airflow_provider_sfstream.spark.landed_windows import LandedWindow
+from airflow_provider_sfstream.spark.landed_changes import Changes
 from airflow_provider_sfstream.spark.refresh_document import TableRefresh
 from airflow_provider_sfstream.spark.replica_columns import replica_columns
 from airflow_provider_sfstream.spark.replica_files import ReplicaFiles
-from airflow_provider_sfstream.spark.replica_history import HISTORY, closed_versions, replaced_versions, write_versions
-from airflow_provider_sfstream.spark.replica_merge import DROPPED, Deletes, folded_changes, merged_columns, with_bucket
-from airflow_provider_sfstream.spark.replica_refresh import images, refreshed_columns
+from airflow_provider_sfstream.spark.replica_history import (
+    HISTORY,
+    closed_versions,
+    compacted,
+    replaced_versions,
+    write_versions,
+)
+from airflow_provider_sfstream.spark.replica_merge import (
+    DROPPED,
+    Deletes,
+    folded_changes,
+    merged_columns,
+    with_bucket,
+    with_seen,
+)
+from airflow_provider_sfstream.spark.replica_reconciliation import (
+    marked_columns,
+    moment,
+    ranges,
+    totals,
+    verdicts,
+    wrong,
+)
+from airflow_provider_sfstream.spark.replica_refresh import differing, images, refreshed_columns
 from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.replica_sinks import MergeSink, ParquetSink, ReplicaSink
 from airflow_provider_sfstream.spark.replica_snapshots import Flag, Snapshot, TableState
+from airflow_provider_sfstream.spark.table_fields import fields_of, with_computed, with_fields
 
 log = logging.getLogger(__name__)
 
-_DIRTY_LISTS = "_sfstream/replica/dirty"
-
-
-@dataclass(frozen=True)
-class Changes:
-    """Landed events to apply.
-
-    :param rows: those of the span to apply, with the number of their window.
-    :param landed: all rows of these windows.
-    :param first_sequences: for each window the sequence of its first event.
-    :param refused: why schemas cannot be used, by id.
-    """
-
-    rows: Any
-    landed: Any
-    windows: tuple[LandedWindow, ...]
-    first_sequences: tuple[int, ...]
-    refused: Mapping[str, str]
-    decoder: DecoderChoice
-
-    @property
-    def references(self) -> tuple[WindowReference, ...]:
-        """The windows as the quarantine names them."""
-        return tuple(WindowReference(window.window_id, window.org_id, window.topic) for window in self.windows)
-
-    def since(self) -> str:
-        """Return the time of the first event (ISO 8601, UTC)."""
-        times = [window.first_event_time for window in self.windows if window.first_event_time is not None]
-        return min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
+_FEW_ROWS = 10
+"""So many rows may be gone whatever share of a small table they are."""
+_FETCHED = ("Id", "_refreshed_at")
+RECONCILIATIONS = "_sfstream/replica/reconciliations"
+"""Where the reports of comparisons are, below the output folder. They are kept."""
+_RANGES_TOLD = 10
+"""So many of the ranges that differ are in the metrics; all are in the report."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """A table after its changes: how many rows were written anew, how many of them are deleted records, and the events
-    that could not be read, as rows of the quarantine."""
+    """A table after its changes: how many rows were written anew, how many of them are deleted records, the events that
+    could not be read, as rows of the quarantine, and how many rows had other values in their computed columns."""
 
     table: TableState
     rows: int
     deleted: int
     outcasts: Any | None
+    differed: int = 0
 
 
 class ReplicaTables:
@@ -85,6 +84,7 @@ class ReplicaTables:
     def __init__(self, spark: Any, files: HadoopFiles, base: str, deletes: Deletes) -> None:
         self._spark, self._files, self._base, self._deletes = spark, files, base, deletes
         self._parquet = ReplicaFiles(spark, files, base)
+        self._lists = DirtyLists(spark, files, base)
         self._sinks: dict[bool, ReplicaSink] = {True: ParquetSink(self._parquet), False: MergeSink(spark, base)}
 
     def check(self, name: str, table: TableState) -> None:
@@ -116,6 +116,11 @@ class ReplicaTables:
             change_rows(plan, counted.add), from_arrow_schema(plan.arrow_schema())
         )
         after = replace(table, columns=ColumnRegistry(plan.columns))
+        told = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
+        after = with_fields(after, table, told, changes.since(), max(changes.first_sequences))
+        fetched = self._fetched(name, table, changes)
+        if fetched is not None:
+            decoded = with_seen(decoded, fetched)
         if table.history is not None:
             decoded = decoded.persist()
         folded = folded_changes(decoded, plan.columns, self._partitions, table.buckets).persist()
@@ -126,28 +131,50 @@ class ReplicaTables:
                 base = self._former_rows(name, table, after)
                 closed = closed_versions(base, decoded, plan.columns, self._partitions, deletes=self._deletes)
                 after = self._with_versions(name, after, closed)
+            listed = self._lists.listed(table)
+            if listed is not None:
+                listed = listed.union(folded.select("Id", "_sequence"))
+            after = self._with_list(name, after, table.dirty + rewritten.dirty, listed)
         finally:
             folded.unpersist()
             decoded.unpersist()
         outcasts = None
         if any(key[0] == "undecodable" for key in counted.value):
-            outcasts = changes.landed.where(mine).mapInArrow(
+            outcasts = changes.rows.where(mine).mapInArrow(
                 undecodable_rows(plan, changes.references), from_arrow_schema(quarantine_schema())
             )
             after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
-        after = self._with_dirty_list(name, _flagged(after, counted.value), table.dirty + rewritten.dirty)
-        return Applied(after, rewritten.rows, rewritten.deleted, outcasts)
+        return Applied(_flagged(after, counted.value), rewritten.rows, rewritten.deleted, outcasts)
 
-    def refresh(self, name: str, table: TableState, refresh: TableRefresh, folder: str, *, moved_on: bool) -> Applied:
+    def refresh(
+        self,
+        name: str,
+        table: TableState,
+        refresh: TableRefresh,
+        folder: str,
+        *,
+        moved_on: bool,
+        max_deleted_fraction: float,
+    ) -> Applied:
         """Merge records as they were fetched; nothing that readers see has changed until the new state is published.
 
         :param folder: of the refresh, as Hadoop names it.
         :param moved_on: whether the stream has had events applied since the fetch began.
+        :param max_deleted_fraction: the share of a table's rows that may be gone from the org.
+        :raises ConfigurationError: if more are, or a column that no event carries is of another type by now.
         """
+        computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
+        table = with_computed(name, table, refresh)
         columns, is_full = table.columns.columns, refresh.mode == "full"
-        rows = with_bucket(images(self._spark, folder, refresh, columns), table.buckets).persist()
-        merge = refreshed_columns(columns, refresh, deletes=self._deletes, moved_on=moved_on)
+        fetched = rows = with_bucket(images(self._spark, folder, refresh, columns), table.buckets).persist()
+        merge = refreshed_columns(columns, refresh, computed, deletes=self._deletes, moved_on=moved_on)
+        table, differed = _refreshed_through(table, rows), 0
         try:
+            if refresh.mode == "computed":
+                rows = differing(self._sink(table).read(name, table), fetched, refresh.columns).persist()
+                differed = int(rows.count())
+            if refresh.mode in ("full", "records"):
+                self._check_gone(name, table, rows, refresh, max_deleted_fraction)
             # A full refresh has no line for a record that the org no longer has, so it looks at every row.
             after, rewritten = self._sink(table).merge(name, table, rows, merge, everything=is_full)
             if table.history is not None:
@@ -157,34 +184,49 @@ class ReplicaTables:
                 after = self._with_versions(name, after, ended)
         finally:
             rows.unpersist()
-        after = self._with_dirty_list(name, after, rewritten.dirty + (0 if is_full else table.dirty))
-        return Applied(after, rewritten.rows, rewritten.deleted, None)
+            fetched.unpersist()
+        listed = self._lists.listed(table)
+        if listed is not None and refresh.computed is not None:
+            listed = listed.where(f"sequence > {refresh.applied_sequence}")
+        after = self._with_list(name, after, rewritten.dirty + (0 if is_full else table.dirty), listed)
+        return Applied(after, rewritten.rows, rewritten.deleted, None, differed)
 
-    def without_schema(self, changes: Changes, unusable: Iterable[str | None]) -> Any | None:
-        """Return the events of schemas that cannot be used, as rows of the quarantine; ``None`` if there are none."""
+    def reconcile(
+        self, name: str, table: TableState, refresh: TableRefresh, folder: str, refresh_id: str
+    ) -> tuple[TableState, dict[str, Any]]:
+        """Compare a table with the records of the org; return it with wrong rows dirty, and what was found.
+
+        All ranges of ids are in a file of their own, ``{output}/_sfstream/replica/reconciliations/{refresh_id}/``.
+
+        :param folder: of the refresh, as Hadoop names it.
+        """
         from pyspark.sql import functions as f
-        from pyspark.sql.pandas.types import from_arrow_schema
 
-        ids = set(unusable)
-        if not ids:
-            return None
-        without = f.col("schema_id").isNull() | f.col("schema_id").isin(sorted(id_ for id_ in ids if id_ is not None))
-        refuse = refused_rows(dict(changes.refused), changes.references)
-        return changes.landed.where(without).mapInArrow(refuse, from_arrow_schema(quarantine_schema()))
-
-    def quarantine(self, outcasts: Sequence[Any]) -> int:
-        """Set aside the events that cannot be read, all of the run at once; return how many they are."""
-        if not outcasts:
-            return 0
-        rows = reduce(lambda one, other: one.unionByName(other), outcasts).persist()
+        columns, rows = table.columns.columns, self._sink(table).read(name, table)
+        fetched = images(self._spark, folder, refresh, columns)
+        judged = verdicts(rows, fetched, refresh.columns, refresh.applied_sequence, deletes=self._deletes).persist()
         try:
-            count = int(rows.count())
-            log.warning("%d events could not be read; they are in %s.", count, QUARANTINE_TABLE)
-            tables = EventTables(self._spark, self._files, self._base)
-            tables.replace(QUARANTINE_TABLE, rows.coalesce(1), ("window_id",))
+            found = ranges(judged)
+            bad = with_bucket(wrong(judged), table.buckets).persist()
+            merge = marked_columns(columns, refresh.applied_sequence, f.current_timestamp())
+            after, rewritten = self._sink(table).merge(name, table, bad, merge, everything=False)
+            bad.unpersist()
         finally:
-            rows.unpersist()
-        return count
+            judged.unpersist()
+        through = moment(rows)
+        report = {
+            "table": name,
+            "as_of": None if through is None else through.astimezone(UTC).isoformat(),
+            "columns": list(refresh.columns),
+            "records": totals(found),
+            "ranges": found,
+        }
+        place = f"{RECONCILIATIONS}/{refresh_id}/{name}.json"
+        self._files.replace_text(f"{self._base}/{place}", json.dumps(report, indent=1))
+        after = self._with_list(name, after, rewritten.dirty + table.dirty, self._lists.listed(table))
+        said = {key: report[key] for key in ("as_of", "records")}
+        differing = [each for each in found if each["org_checksum"] != each["replica_checksum"]]
+        return after, {**said, "ranges": len(found), "differing_ranges": differing[:_RANGES_TOLD], "report": place}
 
     def tidy(self, kept: Sequence[Snapshot]) -> None:
         """Remove the files that no kept snapshot names: those of older ones, and what killed runs left."""
@@ -192,9 +234,7 @@ class ReplicaTables:
         for name in {name for snapshot in kept for name in snapshot.tables}:
             for folder in (name, HISTORY.format(name)):
                 self._parquet.remove_unreferenced(folder, live)
-            for folder in self._files.folders(f"{self._base}/{_DIRTY_LISTS}/{name}"):
-                if f"{_DIRTY_LISTS}/{name}/{folder}" not in live:
-                    self._files.delete(f"{self._base}/{_DIRTY_LISTS}/{name}/{folder}")
+            self._lists.tidy(name, live)
 
     @property
     def _partitions(self) -> int:
@@ -203,6 +243,47 @@ class ReplicaTables:
     def _sink(self, table: TableState) -> ReplicaSink:
         return self._sinks[table.table_format == "parquet"]
 
+    def _with_list(self, name: str, table: TableState, at_most: int, changed: Any | None) -> TableState:
+        rows = self._sink(table).read(name, table) if at_most or changed is not None else None
+        return self._lists.written(name, table, rows, at_most, changed)
+
+    def _check_gone(
+        self, name: str, table: TableState, images: Any, refresh: TableRefresh, max_deleted_fraction: float
+    ) -> None:
+        """Make sure that not too many rows are about to be deleted because the org did not give their records."""
+        from pyspark.sql import functions as f
+
+        rows = self._sink(table).read(name, table).where(~f.col("_deleted"))
+        if refresh.mode == "full":
+            rows, given, kind = rows.where(f.col("_sequence") <= refresh.applied_sequence), images, "left_anti"
+        else:
+            given, kind = images.where("NOT _found"), "left_semi"
+            if given.count() <= _FEW_ROWS:
+                return
+        rows = rows.select("Id").persist()
+        try:
+            gone = int(rows.join(given.select("Id"), "Id", kind).count())
+            live = int(rows.count()) if gone else 0
+        finally:
+            rows.unpersist()
+        if gone > max(_FEW_ROWS, max_deleted_fraction * live):
+            raise ConfigurationError(
+                f"{name}: of {live} rows that are not deleted, the org gave no record for {gone}, not even in its "
+                f"recycle bin. That is more than max_deleted_fraction={max_deleted_fraction}: the user of the "
+                "connection may not see them. Nothing was published. If they were deleted for good, run it again with "
+                "max_deleted_fraction=1."
+            )
+
+    def _fetched(self, name: str, table: TableState, changes: Changes) -> Any | None:
+        """Return the ids and times of the rows that may have been fetched after some of these changes were committed;
+        ``None`` if there are none."""
+        from pyspark.sql import functions as f
+
+        first = changes.earliest()
+        if table.refreshed_through is None or datetime.fromisoformat(table.refreshed_through) < first:
+            return None
+        return self._sink(table).read(name, table).where(f.col("_refreshed_at") >= f.lit(first)).select(*_FETCHED)
+
     def _former_rows(self, name: str, before: TableState, after: TableState) -> Any:
         """Return the rows, as they were before, of the buckets that a merge rewrote."""
         rewritten = {bucket: names for bucket, names in before.files.items() if after.files.get(bucket) != names}
@@ -210,23 +291,7 @@ class ReplicaTables:
 
     def _with_versions(self, name: str, table: TableState, versions: Any) -> TableState:
         written = write_versions(self._spark, self._base, name, versions, uuid.uuid4().hex)
-        return replace(table, history=(*(table.history or ()), *written))
-
-    def _with_dirty_list(self, name: str, table: TableState, at_most: int) -> TableState:
-        """Return the table with the list of its dirty rows."""
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
-        if not at_most:
-            return replace(table, dirty=0, dirty_list=None)
-        rows = self._sink(table).read(name, table).where("_dirty")
-        counts, place = Observation(), f"{_DIRTY_LISTS}/{name}/{uuid.uuid4().hex}"
-        listed = rows.select("Id", f.col("_sequence").alias("sequence")).observe(
-            counts, f.count(f.lit(1)).alias("rows")
-        )
-        listed.coalesce(1).write.json(f"{self._base}/{place}")
-        count = int(counts.get["rows"])
-        return replace(table, dirty=count, dirty_list=place if count else None)
+        return compacted(self._spark, self._base, name, replace(table, history=(*(table.history or ()), *written)))
 
 
 def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: Changes) -> ChangePlan:
@@ -241,6 +306,16 @@ def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: Cha
                 log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
         placed[schema_id] = ChangeSchema(text, columns)
     return ChangePlan(name, registry.columns, placed, changes.first_sequences, changes.decoder)
+
+
+def _refreshed_through(table: TableState, images: Any) -> TableState:
+    from pyspark.sql import functions as f
+
+    latest = images.agg(f.unix_micros(f.max("_refreshed_at"))).first()[0]
+    if latest is None:
+        return table
+    moment = (datetime.fromtimestamp(0, UTC) + timedelta(microseconds=latest)).isoformat(timespec="microseconds")
+    return replace(table, refreshed_through=max(moment, table.refreshed_through or moment))
 
 
 def _flagged(table: TableState, counted: Counter[Any]) -> TableState:

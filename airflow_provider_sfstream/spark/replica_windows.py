@@ -8,7 +8,7 @@ are found. Backfill windows are left out too: what they hold comes, or has come,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
@@ -18,7 +18,9 @@ from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Str
 log = logging.getLogger(__name__)
 
 ReadManifest = Callable[[str], LandedWindow]
-CAUGHT_UP = "caught_up"
+OlderWindows = Callable[[], Iterable[Sequence[str]]]
+AT_THE_END = ("caught_up", "idle")
+"""Why a drain ended that did not cut a transaction: the server said that this is the end, or was silent for a while."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +49,24 @@ def check_windows(windows: Iterable[LandedWindow]) -> None:
             )
 
 
-def new_windows(given: Iterable[LandedWindow], state: StreamState | None, read: ReadManifest) -> list[NewWindow]:
+def new_windows(
+    given: Iterable[LandedWindow],
+    state: StreamState | None,
+    read: ReadManifest,
+    older: OlderWindows = tuple,
+) -> list[NewWindow]:
     """Return what has to be taken in, in the order of the stream, so that the replica has all of ``given``.
 
     :param given: windows of one stream.
     :param state: how far the replica is; ``None`` if it has nothing of the stream yet. It then begins with the first
         window given.
     :param read: reads a manifest.
+    :param older: reads the ids of windows that were taken in before those that the state names, in lists, the list of
+        the newest ones first. Asked for a window that does not follow the last one only.
     :raises ManifestError: if a window between cannot be read, or two windows follow the same one.
     """
     live = {window.window_id: window for window in given if window.kind == "live"}
-    chain = _Chain(state, live, read)
+    chain = _Chain(state, live, read, older)
     for window_id in sorted(live):
         chain.reach(live[window_id])
     return chain.added
@@ -66,8 +75,11 @@ def new_windows(given: Iterable[LandedWindow], state: StreamState | None, read: 
 class _Chain:
     """What a replica has, and what is to be added to it."""
 
-    def __init__(self, state: StreamState | None, given: dict[str, LandedWindow], read: ReadManifest) -> None:
+    def __init__(
+        self, state: StreamState | None, given: dict[str, LandedWindow], read: ReadManifest, older: OlderWindows
+    ) -> None:
         self.added: list[NewWindow] = []
+        self._older_windows = older
         self._state = state
         self._given = given
         self._read = read
@@ -76,14 +88,19 @@ class _Chain:
 
     def reach(self, window: LandedWindow) -> None:
         """Add what is missing up to ``window``."""
-        if window.window_id in self._known or self._is_behind(window):
+        if window.window_id in self._known or (self._seems_old(window) and self._is_behind(window)):
             log.info("Window %s is applied already.", window.window_id)
             return
-        path = [window]
+        path, ids = [window], {window.window_id}
         while (before := self._before(path[-1])) is not None:
-            if before.window_id in {each.window_id for each in path}:
+            if before.window_id in ids:
                 raise ManifestError(f"The windows before {window.window_id} are in a circle. Nothing was written.")
             path.append(before)
+            ids.add(before.window_id)
+        follows = self._last is not None and path[-1].previous_window_id == self._last
+        if not follows and not self._seems_old(window) and self._is_behind(window):
+            log.info("Window %s is applied already.", window.window_id)
+            return
         for each in reversed(path):
             self.added.append(NewWindow(each, self._breaks(each)))
             self._known.add(each.window_id)
@@ -112,12 +129,22 @@ class _Chain:
         through = self.added[-1].window.through if self.added else self._state and self._state.through
         return through is None or window.after != through
 
+    def _seems_old(self, window: LandedWindow) -> bool:
+        """Tell whether the window's id, which begins with a time, is before those that the state names: a hint for
+        where to look first, since a clock may have been wrong."""
+        return self._state is not None and window.window_id < self._state.recent[0]
+
     def _is_behind(self, window: LandedWindow) -> bool:
-        """Tell whether the window comes before those that the state still remembers."""
+        """Tell whether the window comes before those that the state names."""
         if self._state is None:
             return False
-        last = self._state.last
-        oldest = self._read(last.manifest_url).manifest_url_of(self._state.recent[0])
+        oldest_id = self._state.recent[0]
+        for page in self._older_windows():
+            if window.window_id in page:
+                return True
+            oldest_id = page[0]
+        # Before the first one that the replica has taken in.
+        oldest = self._read(self._state.last.manifest_url).manifest_url_of(oldest_id)
         seen: set[str] = set()
         try:
             before = self._read(oldest)

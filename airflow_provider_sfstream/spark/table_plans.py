@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_provider_sfstream.exceptions import SchemaError
+from airflow_provider_sfstream.protocol.schemas import parse
 from airflow_provider_sfstream.spark.avro_columns import members_of, tells_time
 from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.event_batches import ENVELOPE, PARTITIONS, FieldsPlan, SchemaPlan
@@ -37,18 +39,27 @@ class Schemas:
 
 
 def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
-    """Read the schema files of all windows. What cannot be read or understood is refused, never an error."""
+    """Read the schema files of all windows, also those that were missing when a window landed and are there now. What
+    cannot be read or understood is refused, never an error."""
     found = Schemas()
-    for schema_id, url in sorted({pair for window in windows for pair in window.schemas.items()}):
+    urls: set[tuple[str, str]] = set()
+    missing: dict[str, str] = {}
+    for window in windows:
+        urls.update(window.schemas.items())
+        for schema_id, each in window.missing_schemas.items():
+            urls.update(() if each.url is None else [(schema_id, each.url)])
+            reason = f"schema {schema_id!r} could not be had when the window landed: {each.reason}"
+            found.refused[schema_id] = missing[schema_id] = reason
+    for schema_id, url in sorted(urls):
         try:
             text = files.read_text(url)
-            schema = json.loads(text)
+            schema = parse(text)
             members_of(schema)
             table = check_table_name(str(schema["name"]).rpartition(".")[2])
         except FileNotFoundError:
-            found.refused.setdefault(schema_id, f"the file of schema {schema_id} is missing")
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            found.refused.setdefault(schema_id, f"schema {schema_id} cannot be used: {error}")
+            found.refused[schema_id] = missing.get(schema_id, f"the file of schema {schema_id} is missing")
+        except (SchemaError, ValueError) as error:
+            found.refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
         else:
             found.tables.setdefault(table, {})[schema_id] = text
     for schemas in found.tables.values():

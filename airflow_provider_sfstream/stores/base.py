@@ -19,6 +19,10 @@ class Position:
     ``replay_id`` is ``None`` before anything was recorded. ``fence`` grows with every change of the position, also one
     that leaves ``replay_id`` equal: together they are what compare-and-set compares. ``window_id`` is the live window
     that ended here (``None`` at the start and after a reset). ``updated_by`` names who wrote it, for messages.
+
+    ``updated_at`` says that somebody wrote, and nothing of Salesforce. What was shown is in ``contact_at``, when the
+    server last answered a drain, and ``confirmed_at``, a moment at which it said that the position was the end of the
+    stream, or an earlier one if it has not said so since. Both ``None`` where nothing is known.
     """
 
     replay_id: bytes | None = None
@@ -26,10 +30,25 @@ class Position:
     window_id: str | None = None
     updated_at: datetime | None = None
     updated_by: str | None = None
+    contact_at: datetime | None = None
+    confirmed_at: datetime | None = None
 
     def __str__(self) -> str:
         where = "nothing recorded" if self.replay_id is None else self.replay_id.hex()
         return f"{where}, fence {self.fence}"
+
+
+def advanced(position: Position, window: ReplayWindow, updated_at: datetime) -> Position:
+    """Return the position after a live ``window`` that began at ``position``."""
+    return Position(
+        replay_id=position.replay_id if window.through is None else window.through,
+        fence=position.fence + 1,
+        window_id=window.window_id,
+        updated_at=updated_at,
+        updated_by=str(window.run),
+        contact_at=window.contact_at or position.contact_at,
+        confirmed_at=window.covered_until,
+    )
 
 
 @dataclass(frozen=True)
@@ -83,10 +102,9 @@ class ReplayStore(Protocol):
         ...
 
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return the recorded windows, empty ones too, that have to do with ``[start, end)``: those that answer for a
-        part of it (their covered stretch intersects it), and those that may hold an event of it by their event times.
-
-        A window of unknown stretch, or with one that has no length, is found by its event times alone.
+        """Return the recorded windows that have to do with ``[start, end)``: those that answer for a part of it, empty
+        ones too (their covered stretch intersects it), and those with an event that may count in it, because
+        ``[covered_from, contact_at]`` meets it. Where ``contact_at`` is not known, their event times tell.
         """
         ...
 
@@ -94,7 +112,7 @@ class ReplayStore(Protocol):
         """Return the recorded window with a ``through`` that ends last before ``time``, ``None`` if there is none.
 
         This is the index from time to replay ID: what happened at ``time`` or later comes after its ``through``, or is
-        in a window that :meth:`windows_overlapping` finds for that time. A window ends at ``covered_until``, which may
+        in a window that :meth:`windows_overlapping` finds for that time. A window ends at ``contact_at``, which may
         be ``time`` itself; one of which that is not known after its last event, which has to be earlier. Of windows
         with one end it is a live one, and of several live ones, or several backfill ones, the last in the lists' order.
         """

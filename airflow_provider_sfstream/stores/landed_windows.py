@@ -136,20 +136,24 @@ class LandedWindows:
 
 
 def overlaps(window: ReplayWindow, start: datetime, end: datetime) -> bool:
-    """Return whether the window's stretch intersects ``[start, end)``, or its event times do by their bounds."""
+    """Return whether the window answers for a part of ``[start, end)``, or holds an event that may count in it."""
     covered_from, covered_until = window.covered_from, window.covered_until
     if covered_from is not None and covered_until is not None and max(covered_from, start) < min(covered_until, end):
         return True
+    if window.event_count == 0:
+        return False
+    if window.contact_at is not None:
+        return window.contact_at >= start and (window.covered_from is None or window.covered_from < end)
     first, last = window.first_event_time, window.last_event_time
-    return window.event_count > 0 and first is not None and last is not None and first < end and last >= start
+    return first is not None and last is not None and first < end and last >= start
 
 
 def _ending_before(window: ReplayWindow, time: datetime) -> _Ending | None:
     """Return where the window ends, ``None`` if it does not end before ``time`` or has no replay ID to go on from."""
     if window.through is None:
         return None
-    if window.covered_until is not None:
-        return _Ending(window.covered_until, window) if window.covered_until <= time else None
+    if window.contact_at is not None:
+        return _Ending(window.contact_at, window) if window.contact_at <= time else None
     last = window.last_event_time
     return _Ending(last, window) if last is not None and last < time else None
 

@@ -48,6 +48,8 @@ class PositionDocument:
             "run": None if self.run is None else {**asdict(self.run), "run_after": self.run.run_after.isoformat()},
             "updated_at": _iso(position.updated_at),
             "updated_by": position.updated_by,
+            "contact_at": _iso(position.contact_at),
+            "confirmed_at": _iso(position.confirmed_at),
             "gaps": [_gap_to_document(gap) for gap in self.gaps],
             "resets": [_reset_to_document(recorded) for recorded in self.resets],
         }
@@ -75,6 +77,9 @@ class PositionDocument:
                     window_id=window_id,
                     updated_at=_time(document["updated_at"]),
                     updated_by=str(document["updated_by"]),
+                    # Absent in documents written before they were kept: not known.
+                    contact_at=_known_time(document.get("contact_at")),
+                    confirmed_at=_known_time(document.get("confirmed_at")),
                 ),
                 run=_run_from_document(document["run"]),
                 gaps=tuple(_gap_from_document(gap) for gap in document["gaps"]),
@@ -133,7 +138,7 @@ def _gap_from_document(document: dict[str, Any]) -> Gap:
     return Gap(
         after=_bytes(document["after"]),
         resumed_at=_bytes(document["resumed_at"]),
-        since=None if document["since"] is None else _time(document["since"]),
+        since=_known_time(document["since"]),
         detected_at=_time(document["detected_at"]),
         reason=str(document["reason"]),
     )
@@ -181,6 +186,10 @@ def _bytes(text: str | None) -> bytes | None:
 
 def _iso(value: datetime | None) -> str | None:
     return None if value is None else value.isoformat()
+
+
+def _known_time(text: str | None) -> datetime | None:
+    return None if text is None else _time(text)
 
 
 def _time(text: str) -> datetime:

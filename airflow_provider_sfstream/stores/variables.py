@@ -21,6 +21,7 @@ from airflow_provider_sfstream.stores.airflow_variables import AirflowVariables,
 from airflow_provider_sfstream.stores.base import (
     Position,
     PositionReset,
+    advanced,
     conflict_message,
     mark_conflict_message,
     require_kind,
@@ -129,13 +130,7 @@ class VariableReplayStore:
                 f"the position stands on {current.window_id}. It was not recorded and the position was not moved: "
                 "drain again from the stored position."
             )
-        moved = Position(
-            replay_id=current.replay_id if window.through is None else window.through,
-            fence=current.fence + 1,
-            window_id=window.window_id,
-            updated_at=self._clock(),
-            updated_by=str(window.run),
-        )
+        moved = advanced(current, window, self._clock())
         gaps = document.gaps
         if window.gap is not None and window.gap not in gaps:
             gaps = self._bounded((*gaps, window.gap), GAPS_KEPT, "gap", self.key(stream))

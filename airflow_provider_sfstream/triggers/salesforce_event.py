@@ -31,7 +31,9 @@ class SalesforceEventTrigger(BaseEventTrigger):
     **Deferred** by a task it fires once, with a dict: ``reason``, ``stream`` (``org_id``, ``api``, ``topic``,
     ``subscription``), ``first_replay_id``, ``through`` (hex text or ``None``) and ``event_count``. It survives dropped
     streams, restarts and expired sessions by itself; what no waiting can mend fires as ``reason: error`` with the
-    ``error`` (its class) and ``message``. It asks Salesforce for ``min_events`` events and no more.
+    ``error`` (its class) and ``message``. It asks Salesforce for ``min_events`` events and no more. With
+    ``until_confirmed`` it also fires when Salesforce says that nothing has come: ``reason: quiet``, and
+    ``confirmed_at``, a moment (ISO 8601) for which that is so.
 
     **In an** ``AssetWatcher`` it fires again and again. Watchers of one topic with equal arguments share one
     subscription, and the watch position, kept in the asset's state, advances only over what Airflow has
@@ -60,6 +62,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
     :param start_from: where neither gives a replay ID: ``"latest"`` or ``"earliest"``.
     :param min_events: fire once this many events are there.
     :param max_wait: fire with fewer once the oldest is this old, in seconds or as a timedelta.
+    :param until_confirmed: of a deferred task: fire also when Salesforce says that this is the end of the stream.
     :param min_interval: seconds from one firing of a watcher to the next at least: a burst of events collapses.
     """
 
@@ -80,6 +83,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         min_events: int = 1,
         max_wait: float | timedelta | None = None,
         min_interval: float | timedelta = 5.0,
+        until_confirmed: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.topic = topic
@@ -94,6 +98,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         self.min_events = min_events
         self.max_wait = max_wait.total_seconds() if isinstance(max_wait, timedelta) else max_wait
         self.min_interval = min_interval.total_seconds() if isinstance(min_interval, timedelta) else min_interval
+        self.until_confirmed = until_confirmed
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the class path and the arguments. None of them is a secret: the connection is named, not copied.
@@ -114,6 +119,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
             "min_events": self.min_events,
             "max_wait": self.max_wait,
             "min_interval": self.min_interval,
+            "until_confirmed": self.until_confirmed,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -164,7 +170,12 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
         :raises ConfigurationError: if the arguments cannot be used.
         """
-        return WakeUpConditions(min_events=self.min_events, max_wait=self.max_wait, min_interval=self.min_interval)
+        return WakeUpConditions(
+            min_events=self.min_events,
+            max_wait=self.max_wait,
+            min_interval=self.min_interval,
+            until_confirmed=self.until_confirmed,
+        )
 
     def hook(self) -> EventHook:
         """Return the hook of the connection. Nothing is contacted yet."""

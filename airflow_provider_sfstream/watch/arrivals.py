@@ -8,13 +8,13 @@ subscription breaks. A ``LATEST`` start is pinned by the first replay ID seen; a
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
-from airflow_provider_sfstream.drain.cut import without_first
+from airflow_provider_sfstream.drain.cursor import Cursor
 from airflow_provider_sfstream.drain.recovery import Retries
 from airflow_provider_sfstream.exceptions import SalesforceStreamError, ServiceUnavailableError
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.protocol.events import AsyncResponses, EventBatch, StartFrom
 from airflow_provider_sfstream.watch.source import AsyncEventSource
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ that ends then ends for a reason of its own."""
 async def arrivals(
     source: AsyncEventSource,
     topic: str,
-    start: bytes | StartFrom,
+    cursor: Cursor,
     *,
     limit: int | None,
     unpinned: StartFrom = StartFrom.LATEST,
@@ -38,9 +38,9 @@ async def arrivals(
     clock: Callable[[], float],
     sleep: Callable[[float], Awaitable[None]],
     random: Callable[[], float],
-) -> AsyncGenerator[EventBatch, None]:
-    """Yield what comes after ``start``: events, and empty responses that confirm a position. Where the source confirms
-    none, all empty responses.
+) -> AsyncResponses:
+    """Yield what comes after the cursor's position: events, and empty responses that confirm a position. Where the
+    source confirms none, all empty responses. The cursor has moved over what is yielded.
 
     Never gives up on a fault that may pass: it resumes from the last replay ID seen, after a jittered, doubling pause
     of at most 30 seconds, or at once after a refused session, which it has renewed.
@@ -51,57 +51,49 @@ async def arrivals(
     :raises SessionExpiredError: a session was refused within 30 seconds of its renewal, before any response.
     :raises SalesforceStreamError: any other fault that a repetition cannot heal.
     """
-    resume, left = start, limit
+    left = limit
     recovery = _Recovery(source, topic, clock, random)
     while left is None or left > 0:
         try:
-            async with _subscription(source, topic, resume, left, silence_timeout) as responses:
+            cursor.opened()
+            subscription = source.subscribe(topic, cursor.position, limit=left, silence_timeout=silence_timeout)
+            async with aclosing(subscription) as responses:
                 stands = source.confirms_positions  # else the first response says that, and no more
                 async for response in responses:
-                    arrived = _without_known(response, resume, source.confirms_positions)
-                    if arrived is None:
+                    news = _news(cursor, response, source.confirms_positions)
+                    if news is None:
                         continue
-                    if stands or len(arrived):
+                    if stands or len(news):
                         recovery.progressed()
                     stands = True
-                    resume = (arrived.replay_ids[-1] if len(arrived) else arrived.latest_replay_id) or resume
-                    left = None if left is None else left - len(arrived)
-                    yield arrived
-                    del response, arrived  # nothing is kept during the wait for the next one, which may be long
+                    left = None if left is None else left - len(news)
+                    yield news
+                    del response, news  # nothing is kept during the wait for the next one, which may be long
             if left is None or left > 0:
                 raise ServiceUnavailableError(f"{topic}: the subscription ended without a status.")
         except SalesforceStreamError as error:
-            resume = unpinned if resume is StartFrom.LATEST else resume
+            if cursor.position is StartFrom.LATEST:
+                cursor.go_on_from(unpinned)
             pause = recovery.pause_after(error)
             if pause:
                 await sleep(pause)
 
 
-@asynccontextmanager
-async def _subscription(
-    source: AsyncEventSource, topic: str, start: bytes | StartFrom, limit: int | None, silence_timeout: float
-) -> AsyncIterator[AsyncIterator[EventBatch]]:
-    responses = source.subscribe(topic, start, limit=limit, silence_timeout=silence_timeout)
-    try:
-        yield responses
-    finally:
-        close = getattr(responses, "aclose", None)
-        if close is not None:
-            await close()
+def _news(cursor: Cursor, response: EventBatch, confirms_positions: bool) -> EventBatch | None:
+    """Move on over ``response``; return what is new in it, ``None`` if nothing is.
 
-
-def _without_known(response: EventBatch, resume: bytes | StartFrom, confirms_positions: bool) -> EventBatch | None:
-    """Return ``response`` without the event to resume after, if it comes again; ``None`` if it says nothing new.
-
-    An empty response confirms a position only while events are owed. Where none ever does, it says that all is quiet.
+    Where a source confirms no positions, each empty response says that all is quiet.
     """
-    if len(response) == 0 and not confirms_positions:
-        return response
+    cursor.answered()
     if len(response) == 0:
-        return response if response.pending > 0 and response.latest_replay_id else None
-    if response.replay_ids[0] == resume:
-        response = without_first(response)
-    return response if len(response) else None
+        is_end = cursor.confirms(response)
+        return response if not confirms_positions or (is_end and response.latest_replay_id) else None
+    news = cursor.without_known(response)
+    if len(news) == 0:
+        return None
+    cursor.events_came(news)
+    cursor.took(news.replay_ids[-1])
+    return news
 
 
 class _Recovery:

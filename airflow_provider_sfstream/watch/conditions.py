@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from math import isfinite
 
@@ -28,13 +29,15 @@ class WakeUp:
 
     ``event_count`` events came since the last wake-up, the first of them ``first_replay_id`` (``None`` if there is
     none). ``through`` is the replay ID up to which everything was told with this wake-up: watching again after it
-    misses nothing. ``None`` when no replay ID is known yet.
+    misses nothing. ``None`` when no replay ID is known yet. ``confirmed_at`` is a moment, by this machine's clock, for
+    which the server said that nothing comes after all that was told; ``None`` if it did not.
     """
 
     reason: WakeUpReason
     first_replay_id: bytes | None = None
     event_count: int = 0
     through: bytes | None = None
+    confirmed_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,14 @@ class WakeUpConditions:
         arrival where it tells none). ``None``: never with fewer.
     :param min_interval: seconds from one wake-up to the next at least, so that a burst of events becomes few wake-ups.
         What comes in between is told when they have passed.
+    :param until_confirmed: of a single wait: wake also when the server says that nothing has come.
     :raises ConfigurationError: naming the argument that cannot be used.
     """
 
     min_events: int = 1
     max_wait: float | None = None
     min_interval: float = 0.0
+    until_confirmed: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.min_events, int) or isinstance(self.min_events, bool) or self.min_events < 1:

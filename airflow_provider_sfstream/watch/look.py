@@ -1,6 +1,9 @@
 """One bounded look at a topic: is enough there already? For a sensor that looks, leaves and comes back.
 
 Nothing is kept between two looks: each counts what is there anew, from the same start.
+
+Guarantee: a look that says how many events are there has been answered. A silence ends it only with an answer of the
+server after it, so that an unreachable topic is an error, and never one where nothing is.
 """
 
 from __future__ import annotations
@@ -8,9 +11,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from airflow_provider_sfstream.drain.cursor import Cursor
 from airflow_provider_sfstream.drain.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.drain.source import EventBatch, EventSource, StartFrom
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
@@ -20,7 +25,7 @@ from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions,
 log = logging.getLogger(__name__)
 
 IDLE_TIMEOUT = 5.0
-"""Seconds without a response after which everything that is there has come."""
+"""Seconds without an event after which everything that is there has come, if the server then answers."""
 LONGEST_LOOK = 60.0
 """Seconds after which a look ends though events still come."""
 
@@ -38,16 +43,18 @@ def look(
     """Return a wake-up if ``conditions`` hold for the events after ``start`` that are there by now, else ``None``.
 
     Asks Salesforce for no more than ``min_events``. A replay ID that can no longer be read is a wake-up too. An event
-    whose payload tells no time counts as old enough for ``max_wait``: how long it has been there is not known.
+    whose payload tells no time, or one far ahead, counts as old enough for ``max_wait``: how long it has been there is
+    not known.
 
     :param start: a replay ID, or ``EARLIEST``. A look at ``LATEST`` sees nothing.
-    :param idle_timeout: seconds without a response after which a look ends.
+    :param idle_timeout: seconds without an event after which a look ends, once the server has answered after them.
     :param clock: monotonic seconds. ``now`` is the time of day.
+    :raises ContactError: the server does not answer.
     :raises SalesforceStreamError: any other fault; the next look may succeed if it is retriable.
     """
     seen = _Seen()
     try:
-        _read(source, topic, start, conditions.min_events, seen, idle_timeout, clock)
+        _read(source, topic, Cursor(start, clock, now), conditions.min_events, seen, idle_timeout, clock)
     except ReplayIdLostError as error:
         if not isinstance(start, bytes):
             raise
@@ -77,7 +84,8 @@ class _Seen:
         event_times = StreamEventTimes(TimeReaders(source.payload_encoding, source.schema))
         times = event_times(self.first.schema_ids[:1], self.first.payloads[:1])
         time_of_first = to_datetime(times[0])
-        return time_of_first is None or (now() - time_of_first).total_seconds() >= seconds
+        # A time further ahead than that is none that can be waited for: publishers date events as they like.
+        return time_of_first is None or abs((now() - time_of_first).total_seconds()) >= seconds
 
     def wake_up(self, reason: WakeUpReason) -> WakeUp:
         return WakeUp(reason, self.first.replay_ids[0] if self.first else None, self.event_count, self.through)
@@ -86,7 +94,7 @@ class _Seen:
 def _read(
     source: EventSource,
     topic: str,
-    start: bytes | StartFrom,
+    cursor: Cursor,
     limit: int,
     seen: _Seen,
     idle_timeout: float,
@@ -94,13 +102,23 @@ def _read(
 ) -> None:
     """Read until ``limit`` events have come, no more are there, or the look has taken long enough."""
     deadline = clock() + LONGEST_LOOK
-    responses = source.subscribe(topic, start, limit=limit, idle_timeout=idle_timeout)
-    try:
+    responses = source.subscribe(
+        topic, cursor.position, limit=limit, idle_timeout=idle_timeout / 4, answer_within=idle_timeout / 2
+    )
+    with closing(responses):
         for response in responses:
-            if response is None or (len(response) == 0 and response.pending > 0):
+            if response is not None:
+                cursor.answered()
+                if len(response):
+                    cursor.events_came(response)
+                    seen.add(response)
+                elif cursor.confirms(response):
+                    return
+            if cursor.is_idle(idle_timeout):
                 return
-            if len(response):
-                seen.add(response)
+            if cursor.wants_proof(idle_timeout):
+                source.prove_contact(topic)  # and then look once more for what came before the answer
+                cursor.answered()
             if clock() >= deadline:
                 log.warning(
                     "%s: %d of %d events came in %.0f s and more are coming; the next look begins anew. Lower "
@@ -111,7 +129,3 @@ def _read(
                     LONGEST_LOOK,
                 )
                 return
-    finally:
-        close = getattr(responses, "close", None)
-        if close is not None:
-            close()

@@ -16,14 +16,16 @@ _ERROR = "error"
 
 def payload(stream: Stream, wake_up: WakeUp) -> dict[str, Any]:
     """Return ``wake_up`` as ``reason``, ``stream`` (``org_id``, ``api``, ``topic``, ``subscription``),
-    ``first_replay_id``, ``through`` (hex text or ``None``) and ``event_count``."""
-    return {
+    ``first_replay_id``, ``through`` (hex text or ``None``) and ``event_count``; a confirmed end of the stream also as
+    ``confirmed_at`` (ISO 8601)."""
+    told = {
         "reason": wake_up.reason.value,
         "stream": asdict(stream),
         "first_replay_id": _text(wake_up.first_replay_id),
         "through": _text(wake_up.through),
         "event_count": wake_up.event_count,
     }
+    return told if wake_up.confirmed_at is None else {**told, "confirmed_at": wake_up.confirmed_at.isoformat()}
 
 
 def error_payload(error: SalesforceStreamError) -> dict[str, Any]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Self
 
-from airflow_provider_sfstream.protocol.events import EventBatch
+from airflow_provider_sfstream.protocol.events import AsyncResponses, EventBatch
 
 
 class ReadAhead:
@@ -17,7 +16,7 @@ class ReadAhead:
     a context manager: entering begins to read, leaving ends the task, then closes ``responses``.
     """
 
-    def __init__(self, responses: AsyncGenerator[EventBatch, None]) -> None:
+    def __init__(self, responses: AsyncResponses) -> None:
         self._responses = responses
         self._task: asyncio.Task[EventBatch] | None = None
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Protocol
 
-from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.events import AsyncResponses, PayloadEncoding, StartFrom
 
 
 class AsyncEventSource(Protocol):
@@ -32,7 +31,7 @@ class AsyncEventSource(Protocol):
 
     def subscribe(
         self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
-    ) -> AsyncIterator[EventBatch]: ...
+    ) -> AsyncResponses: ...
 
     async def schema(self, schema_id: str) -> str | None:
         """Return the Avro schema JSON of ``schema_id``; ``None`` where JSON payloads have to speak for themselves."""

@@ -12,8 +12,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from math import inf
 
+from airflow_provider_sfstream.drain.cursor import Cursor
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT, EventBatch, StartFrom
 from airflow_provider_sfstream.watch.arrivals import arrivals
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from airflow_provider_sfstream.watch.event_times import EventTimes
@@ -21,8 +22,8 @@ from airflow_provider_sfstream.watch.policy import Untold
 from airflow_provider_sfstream.watch.read_ahead import ReadAhead
 from airflow_provider_sfstream.watch.source import AsyncEventSource
 
-SILENCE_TIMEOUT = 300.0
-"""Seconds without any response after which a subscription is taken for dead; Salesforce sends one within 270."""
+SILENCE_TIMEOUT = CONFIRM_TIMEOUT
+"""Seconds without any response after which a subscription is taken for dead."""
 
 
 def _utc_now() -> datetime:
@@ -41,7 +42,8 @@ async def first_wake_up(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     random: Callable[[], float] = random_module.random,
 ) -> WakeUp:
-    """Return once ``min_events`` came after ``start``, or fewer of which the oldest is ``max_wait`` seconds old.
+    """Return once ``min_events`` came after ``start``, or fewer of which the oldest is ``max_wait`` seconds old; with
+    ``until_confirmed`` also once the server says that nothing does.
 
     Asks Salesforce for no more than ``min_events``, since every event delivered counts against the org's allocation.
     Outlasts faults that pass, for however long; cancel it to give up. ``min_interval`` means nothing here.
@@ -49,7 +51,7 @@ async def first_wake_up(
     :param start: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``: what comes from now on.
     :param silence_timeout: seconds without any response, keepalives included, after which to subscribe anew.
     :param clock: monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
-    :returns: a wake-up for ``EVENTS``; or for ``REPLAY_LOST``, if the position can no longer be read.
+    :returns: a wake-up for ``EVENTS``; for ``REPLAY_LOST``, if the position can no longer be read; or for ``QUIET``.
     :raises AuthenticationError: the credentials were refused.
     :raises SalesforceStreamError: any other fault that a repetition cannot heal.
     """
@@ -58,7 +60,7 @@ async def first_wake_up(
         async with watch.responses(conditions.min_events) as responses:
             while True:
                 wake_up = await watch.next(responses)
-                if wake_up is not None and wake_up.reason is WakeUpReason.EVENTS:
+                if wake_up is not None and _ends_a_wait(wake_up, conditions):
                     return wake_up
     except ReplayIdLostError as error:
         return watch.lost(error)
@@ -125,6 +127,10 @@ async def wake_ups(
         yield lost
 
 
+def _ends_a_wait(wake_up: WakeUp, conditions: WakeUpConditions) -> bool:
+    return wake_up.reason is WakeUpReason.EVENTS or (conditions.until_confirmed and wake_up.confirmed_at is not None)
+
+
 class _Watch:
     """Where a watch stands: ``_unpinned`` is its start until the first response, then ``None``."""
 
@@ -142,7 +148,7 @@ class _Watch:
     ) -> None:
         self._source = source
         self._topic = topic
-        self._start = start
+        self._cursor = Cursor(start, clock, now)
         self._silence_timeout = silence_timeout
         self._clock = clock
         self._now = now
@@ -160,7 +166,7 @@ class _Watch:
             arrivals(
                 self._source,
                 self._topic,
-                self._start,
+                self._cursor,
                 limit=limit,
                 unpinned=StartFrom.EARLIEST if sees_all else StartFrom.LATEST,
                 silence_timeout=self._silence_timeout,
@@ -187,7 +193,10 @@ class _Watch:
             self._untold.confirm(response.latest_replay_id)
         if unpinned is StartFrom.LATEST:
             return self.started()
-        return None if self._untold else WakeUp(WakeUpReason.QUIET, through=response.latest_replay_id or None)
+        if self._untold:
+            return None
+        through, confirmed_at = response.latest_replay_id or None, self._cursor.confirmed_at
+        return WakeUp(WakeUpReason.QUIET, through=through, confirmed_at=confirmed_at)
 
     def started(self) -> WakeUp:
         """Return the wake-up for a start at ``LATEST``, pinned or not yet."""
@@ -200,7 +209,8 @@ class _Watch:
         """
         if self._unpinned is not None:
             raise error
-        self._start = self._unpinned = StartFrom.LATEST if self._source.confirms_positions else StartFrom.EARLIEST
+        self._unpinned = StartFrom.LATEST if self._source.confirms_positions else StartFrom.EARLIEST
+        self._cursor = Cursor(self._unpinned, self._clock, self._now)
         self._untold.forget_position()
         return self._untold.tell(WakeUpReason.REPLAY_LOST, self._clock())
 

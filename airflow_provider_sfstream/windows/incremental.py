@@ -18,19 +18,18 @@ from datetime import UTC, datetime
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.recovery import OnInvalidReplay
 from airflow_provider_sfstream.drain.source import EventSource, StartFrom
-from airflow_provider_sfstream.exceptions import LandingError, ReplayIdLostError
+from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError, ReplayIdLostError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
 from airflow_provider_sfstream.windows.landing import NewWindow, land_window
+from airflow_provider_sfstream.windows.lost_stores import known_position
 from airflow_provider_sfstream.windows.silence import aged_out_in_silence
 
 log = logging.getLogger(__name__)
-
-CONFIRM_TIMEOUT = 300.0
-"""Seconds that the first drain of a day gives a quiet stream to confirm its position; Salesforce does within 270. A
-position that is neither moved nor confirmed can no longer be read after 72 hours, though nothing was published."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,8 @@ class WindowRequest:
     """What one run is to drain.
 
     ``start_from`` is where a stream without a recorded position begins. With ``advance=False`` the window is
-    landed and the position left to :func:`commit_window`.
+    landed and the position left to :func:`commit_window`. ``again`` is for a
+    run that has recorded a window already and drains on.
     """
 
     stream: Stream
@@ -47,6 +47,7 @@ class WindowRequest:
     start_from: StartFrom | bytes = StartFrom.EARLIEST
     on_invalid_replay: OnInvalidReplay = "fail"
     advance: bool = True
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,16 +71,17 @@ def drain_window(
     """Return the window of this run, draining it unless an earlier try did.
 
     :raises PositionConflictError: another run moved the position meanwhile; this run's files are never read.
+    :raises ReplayStoreLostError: the store knows nothing of the stream, whose windows are in the landing.
     :raises ReplayIdLostError: the position can no longer be read and ``on_invalid_replay`` is ``"fail"``.
     :raises SalesforceStreamError: anything else of the tree; the position was not moved.
     """
     stream, run = request.stream, request.run
-    recorded = recorded_window(stream, run, store)
+    recorded = None if request.again else recorded_window(stream, run, store)
     if recorded is not None:
         log.info("Run %s already recorded window %s; returning it.", run.run_id, recorded.window_id)
         return WindowOutcome(catalog.read_manifest_url(recorded.manifest_url), drained=False, committed=True)
 
-    position = store.read(stream)
+    position = known_position(stream, run, store=store, catalog=catalog)
     window_id, manifest = _finished(stream, run, position, catalog)
     drained = manifest is None
     if manifest is None:
@@ -115,7 +117,7 @@ def already_drained(
 def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCatalog) -> Position:
     """Move the position over a window that was drained with ``advance=False``. Doing it again changes nothing.
 
-    :raises PositionConflictError: the position is no longer where the window began.
+    :raises PositionConflictError: the position is not, or no longer, the one that the window was drained from.
     :raises LandingError: a file of the window is missing; the position was not moved.
     """
     stream, window = manifest.stream, manifest.window
@@ -123,9 +125,25 @@ def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCat
     if any(recorded.window_id == window.window_id for recorded in store.windows_of_run(stream, window.run)):
         log.info("Window %s is already recorded; the position of %s stays.", window.window_id, stream)
         return current
+    # The id says which replay ID and fence the window was drained from. Neither would do alone: a position can be set
+    # back, and fences come again in a store that came back from a backup.
+    if window_id_for(window.run, "live", current.replay_id, current.fence) != window.window_id:
+        raise PositionConflictError(_not_its_position(manifest, current))
     catalog.verify(manifest)
-    # The fence alone says whether this is still the position that the drain began from: it grows with every change.
-    return store.advance(stream, replace(current, fence=manifest.fence), window)
+    return store.advance(stream, current, window)
+
+
+def _not_its_position(manifest: Manifest, current: Position) -> str:
+    window = manifest.window
+    since = "" if current.updated_at is None else f", since {current.updated_at.isoformat()}"
+    by = "" if current.updated_by is None else f", by {current.updated_by}"
+    return (
+        f"{manifest.stream}: window {window.window_id} of {window.run} was drained from another position, with fence "
+        f"{manifest.fence}, than the one that is recorded ({current}{since}{by}): somebody moved it meanwhile, or the "
+        "replay store came back from a backup. The window was not recorded and the position was not moved, because "
+        "events between the two could be skipped; none is lost. After a backup was restored, run "
+        "RestoreReplayPositionOperator. Clear the drain of that run, so that it drains from the position as it is then."
+    )
 
 
 def recorded_window(stream: Stream, run: RunIdentity, store: ReplayStore) -> ReplayWindow | None:
@@ -170,10 +188,12 @@ def _land(
     manifest = land_window(new, source=source, catalog=catalog, now=now)
     if limits.confirm_timeout and manifest.window.through == position.replay_id and not manifest.window.event_count:
         log.warning(
-            "%s: nothing came, and Salesforce named no newer replay ID before the drain ended (%s). The position can "
-            "be read for 72 hours only. Give the first drain of a day max_seconds of at least %.0f.",
+            "%s: nothing came, and Salesforce did not say before the drain ended (%s) that this is the end of the "
+            "stream. The position can be read for %.0f hours only. Give the first drain of a day max_seconds of at "
+            "least %.0f.",
             stream,
             manifest.stop_reason,
+            retention(stream.topic).total_seconds() / 3600,
             limits.confirm_timeout,
         )
     return manifest
@@ -197,13 +217,16 @@ def _land_after_silence(
 
 
 def _confirming(request: WindowRequest, position: Position, now: datetime) -> DrainLimits:
-    """Return limits that let a quiet stream confirm its position, if this is the first drain of a day (UTC).
+    """Return limits that let a quiet stream confirm its position, if that is due: a third of the retention after it
+    was confirmed last, or with the first drain of a day (UTC) where it never was.
 
-    The Streaming API confirms nothing: there, a silence names no replay ID.
+    A position that is neither moved nor confirmed can no longer be read after 72 hours, though nothing was published.
     """
     recorded, limits = position.updated_at, request.limits
-    if request.stream.api == "streaming" or position.replay_id is None or recorded is None:
+    if position.replay_id is None or recorded is None:
         return limits
-    if recorded.astimezone(UTC).date() >= now.astimezone(UTC).date():
-        return limits
-    return replace(limits, confirm_timeout=CONFIRM_TIMEOUT)
+    if position.confirmed_at is None:
+        is_due = recorded.astimezone(UTC).date() < now.astimezone(UTC).date()
+    else:
+        is_due = now - position.confirmed_at >= retention(request.stream.topic) / 3
+    return replace(limits, confirm_timeout=max(CONFIRM_TIMEOUT, limits.confirm_timeout)) if is_due else limits

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.drain.drain import drain
+from airflow_provider_sfstream.drain.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.recovery import OnInvalidReplay
+from airflow_provider_sfstream.drain.schemas import StreamSchemas
 from airflow_provider_sfstream.drain.source import EventSource, StartFrom
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest, MissingSchema
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, WindowKind
 from airflow_provider_sfstream.windows.stretches import Drained, covered_stretch
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ def land_window(
     :raises SalesforceStreamError: of the drain or the landing. The window does not exist then.
     """
     stream, previous = new.stream, None if new.previous is None else new.previous.window
+    schemas = StreamSchemas(source)
     started_at = now()
     attempt = f"{new.run.try_number}-{secrets.token_hex(4)}"
     with ParquetWindowWriter(
@@ -56,7 +63,7 @@ def land_window(
         stream,
         new.window_id,
         attempt=attempt,
-        schema=source.schema,
+        schema=schemas.get,
         payload_encoding=source.payload_encoding,
     ) as writer:
         result = drain(
@@ -66,23 +73,15 @@ def land_window(
             new.start,
             new.limits,
             on_invalid_replay=new.on_invalid_replay,
-            position_time=None if new.previous is None else _last_known_time(new.previous),
+            position_time=None if previous is None else _known_end(previous),
+            event_times=StreamEventTimes(TimeReaders(source.payload_encoding, schemas.get)),
             now=now,
         )
+        schemas.ask_again()
         landed = writer.finish()
     finished_at = now()
-    after = result.began_after or (new.start if isinstance(new.start, bytes) else None)
-    drained = Drained(
-        stream=stream,
-        start=new.start,
-        limits=new.limits,
-        result=result,
-        first_event_time=landed.first_event_time,
-        last_event_time=landed.last_event_time,
-        started_at=started_at,
-        finished_at=finished_at,
-        begins_at=new.begins_at,
-    )
+    after = new.start if isinstance(new.start, bytes) else None
+    drained = Drained(stream, new.start, result, started_at, new.begins_at)
     covered_from, covered_until = covered_stretch(drained, previous)
     window = ReplayWindow(
         window_id=new.window_id,
@@ -98,6 +97,7 @@ def land_window(
         gap=result.gap,
         covered_from=covered_from,
         covered_until=covered_until,
+        contact_at=result.contact_at,
     )
     return catalog.write_manifest(
         Manifest(
@@ -112,9 +112,35 @@ def land_window(
             finished_at=finished_at,
             provider_version=__version__,
             payload_encoding=source.payload_encoding,
+            untimed_events=landed.untimed_events,
+            missing_schemas=_missing(window, stream, landed.without_schema, schemas),
         )
     )
 
 
-def _last_known_time(manifest: Manifest) -> datetime:
-    return manifest.window.last_event_time or manifest.finished_at
+def _known_end(window: ReplayWindow) -> datetime | None:
+    """Return a time before which everything up to the window's end had been published, as late as is known."""
+    known = [time for time in (window.last_event_time, window.contact_at) if time is not None]
+    return window.covered_until or window.covered_from or min(known, default=None)
+
+
+def _missing(
+    window: ReplayWindow, stream: Stream, without_schema: Mapping[str, int], schemas: StreamSchemas
+) -> dict[str, MissingSchema]:
+    """Return which of the landed events' schemas could not be had, and warn of them. JSON may need none."""
+    missing = {
+        schema_id: MissingSchema(Landing.schema_reference(schema_id) if schema_id else None, schemas.missing[schema_id])
+        for schema_id in sorted(without_schema)
+        if schema_id in schemas.missing
+    }
+    for schema_id, each in missing.items():
+        log.warning(
+            "%s: %d events landed without their schema %r: %s The event log quarantines them. Once the schema can be "
+            "had, run it again with replay_quarantine=True on %s.",
+            stream,
+            without_schema[schema_id],
+            schema_id,
+            each.reason if each.reason.endswith(".") else f"{each.reason}.",
+            window.manifest_url,
+        )
+    return missing

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Literal, Protocol
 
-from airflow_provider_sfstream.drain.source import EventBatch, EventSource, PayloadEncoding, StartFrom
-from airflow_provider_sfstream.exceptions import ReplayIdLostError
+from airflow_provider_sfstream.drain.source import EventSource
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
 from airflow_provider_sfstream.stores.landing_files import LandingFiles
@@ -30,13 +30,8 @@ from airflow_provider_sfstream.windows.incremental import WindowOutcome, WindowR
 
 log = logging.getLogger(__name__)
 
-COMMIT_TIMEOUT = 300.0
-"""Seconds to wait for an acknowledgement. After a lost one it takes an empty response, due within 270, to tell that
-Salesforce is past it."""
 LONGEST_DRAIN = 1500.0
 """Seconds that a drain may take: Salesforce ends a stream on which nothing was committed for 1,800."""
-CHECK_SECONDS = 3.0
-"""Seconds without a refusal after which a replay ID counts as readable."""
 
 
 class ManagedEventSource(EventSource, Protocol):
@@ -65,7 +60,7 @@ class CommittedWindows:
         try:
             document = json.loads(text or "")
             return str(document["window_id"]), bytes.fromhex(document["replay_id"])
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def record(self, window_id: str, replay_id: bytes) -> None:
@@ -89,64 +84,6 @@ class CommittedWindows:
         return {replay_id for manifest in windows for replay_id in self._catalog.replay_ids(manifest)}
 
 
-class CheckedSource:
-    """A managed source that notices when Salesforce cannot read the position any more.
-
-    Salesforce then goes on by itself where the subscription's ``errorRecoveryReplay`` says, without a word. So the
-    position is tried with an ordinary subscription first, for one event.
-
-    :param plain: subscribes to the topic without the managed subscription.
-    """
-
-    def __init__(self, managed: ManagedEventSource, plain: EventSource) -> None:
-        self._managed = managed
-        self._plain = plain
-        self._checked: bytes | None = None
-
-    @property
-    def payload_encoding(self) -> PayloadEncoding:
-        """What the payloads of its batches are."""
-        return self._managed.payload_encoding
-
-    @property
-    def confirms_positions(self) -> bool:
-        """Whether its empty responses name a replay ID."""
-        return self._managed.confirms_positions
-
-    def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None, idle_timeout: float
-    ) -> Iterator[EventBatch | None]:
-        """Yield what comes after ``start``, or from where Salesforce goes on.
-
-        :raises ReplayIdLostError: with the first ``next``, if ``start`` was the position and cannot be read.
-        """
-        if isinstance(start, bytes) and self._checked is None:
-            self._check(topic, start)
-            self._checked = start
-        managed_start = start if isinstance(start, bytes) else StartFrom.COMMITTED
-        yield from self._managed.subscribe(topic, managed_start, limit=limit, idle_timeout=idle_timeout)
-
-    def schema(self, schema_id: str) -> str | None:
-        """Return the Avro schema JSON of ``schema_id``."""
-        return self._managed.schema(schema_id)
-
-    def renew_session(self) -> None:
-        """Forget the access token, so that the next call logs in again."""
-        self._managed.renew_session()
-
-    def _check(self, topic: str, start: bytes) -> None:
-        responses = self._plain.subscribe(topic, start, limit=1, idle_timeout=CHECK_SECONDS)
-        try:
-            next(responses, None)
-        except ReplayIdLostError:
-            self._checked = start  # said once; what comes after it is read from where Salesforce goes on
-            raise
-        finally:
-            close = getattr(responses, "close", None)
-            if close is not None:
-                close()
-
-
 ErrorRecovery = Literal["earliest", "latest"]
 
 
@@ -154,7 +91,6 @@ def drain_managed_window(
     request: WindowRequest,
     *,
     source: ManagedEventSource,
-    plain: EventSource,
     store: ReplayStore,
     catalog: LandingCatalog,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -164,12 +100,11 @@ def drain_managed_window(
     ``request.on_invalid_replay`` is what the subscription's ``errorRecoveryReplay`` says: a position that can no longer
     be read is recorded as a gap. ``start_from`` has to be ``COMMITTED``.
 
-    :param plain: subscribes to the same topic without the managed subscription.
     :raises CommitError: Salesforce did not take the commit. The window is recorded, and none of its events is lost or
         will be landed again.
     :raises SalesforceStreamError: as :func:`drain_window`.
     """
-    outcome = drain_window(request, source=CheckedSource(source, plain), store=store, catalog=catalog, now=now)
+    outcome = drain_window(request, source=source, store=store, catalog=catalog, now=now)
     commit_head(request.stream, source=source, store=store, catalog=catalog)
     return outcome
 
@@ -187,7 +122,7 @@ def commit_head(
     if head.window_id is None or head.replay_id is None or last == (head.window_id, head.replay_id):
         return head.replay_id
     if last is None or last[1] != head.replay_id:  # an empty window can end where the one before it did
-        source.commit(head.replay_id, COMMIT_TIMEOUT)
+        source.commit(head.replay_id, CONFIRM_TIMEOUT)
         log.info("%s: Salesforce goes on after %s (window %s).", stream, head.replay_id.hex(), head.window_id)
     committed.record(head.window_id, head.replay_id)
     return head.replay_id

@@ -13,11 +13,11 @@ def nearest_position(
 ) -> bytes | None:
     """Return the last known replay ID before ``time`` that should still be readable, ``None`` if none is known.
 
-    It is the ``through`` of the window with the greatest ``covered_until`` up to ``time``; of several, of the one whose
-    replay ID was given last. A replay ID can be read while its event is retained, so it must have been given after
-    ``horizon``: at the window's last event, or, by an empty response, when the drain began. An empty window that only
-    repeats the replay ID before it gives no new age to it. A replay ID that a gap names was refused; neither it nor an
-    earlier one is returned.
+    It is the ``through`` of the window with the greatest ``contact_at`` up to ``time``: what was published later comes
+    after it. Of several, of the one whose replay ID was given last. A replay ID can be read while its event is
+    retained, so it must have been given after ``horizon``: at the window's last event, as far as that can be believed,
+    or when its end was confirmed. An empty window that only repeats the replay ID before it gives no new age to it. A
+    replay ID that a gap names was refused; neither it nor an earlier one is returned.
 
     Reading from the earliest event is right wherever this returns ``None``, and never reads much more.
 
@@ -27,13 +27,13 @@ def nearest_position(
     best: tuple[datetime, datetime, int] | None = None
     position: bytes | None = None
     for place, window in enumerate(ordered):
-        if window.through is None or window.covered_until is None or window.covered_until > time:
+        if window.through is None or window.contact_at is None or window.contact_at > time:
             continue
         given_at = given.get(window.through)
         if given_at is None or given_at <= horizon or any(_refused(window.through, given_at, gap) for gap in gaps):
             continue
-        if best is None or (window.covered_until, given_at, place) > best:
-            best, position = (window.covered_until, given_at, place), window.through
+        if best is None or (window.contact_at, given_at, place) > best:
+            best, position = (window.contact_at, given_at, place), window.through
     return position
 
 
@@ -43,8 +43,11 @@ def _given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
     for window in windows:
         if window.through is None:
             continue
-        confirmed = window.covered_until if window.through != window.after else None
-        time = (window.last_event_time or window.covered_until) if window.event_count else confirmed
+        if window.event_count:
+            known = [time for time in (window.last_event_time, window.contact_at) if time is not None]
+            time = min(known, default=None)
+        else:
+            time = window.covered_until if window.through != window.after else None
         if time is not None:
             given[window.through] = max(time, given.get(window.through, time))
     return given

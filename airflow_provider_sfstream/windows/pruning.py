@@ -22,6 +22,7 @@ from airflow_provider_sfstream.landing.removal import remove_windows
 from airflow_provider_sfstream.protocol.streams import Stream, WindowKind
 from airflow_provider_sfstream.stores.base import ReplayStore
 from airflow_provider_sfstream.windows.least_age import check_age
+from airflow_provider_sfstream.windows.lost_stores import newest_unknown
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +142,7 @@ def _limit(request: PruneRequest, store: ReplayStore, catalog: LandingCatalog, n
     stream = request.stream
     limit = _Limit(now - request.older_than, "they are not old enough")
     position = store.read(stream)
-    if position.fence == 0 and catalog.first_day(stream) is not None:
+    if newest_unknown(stream, position, catalog) is not None:
         raise ConfigurationError(
             f"{stream}: the replay store has nothing of this stream, but the landing {catalog.landing.url} has. Give "
             "the replay_store that the drain was given. Nothing was removed."

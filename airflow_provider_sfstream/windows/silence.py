@@ -38,11 +38,11 @@ def aged_out_in_silence(stream: Stream, previous: Manifest | None, catalog: Land
 
 
 def _last_event_time(stream: Stream, manifest: Manifest | None, catalog: LandingCatalog) -> datetime | None:
-    """Return when the last event up to the end of ``manifest`` happened, or a time before which it did."""
+    """Return a time before which the last event up to the end of ``manifest`` had come. Its own time may be wrong."""
     while manifest is not None:
         window = manifest.window
         if window.event_count:
-            return window.last_event_time
+            return window.contact_at
         if window.after is None:  # found aged out by this window already: it began at the earliest event, and saw none
             return manifest.started_at - retention(stream.topic)
         earlier = window.previous_window_id

@@ -1,4 +1,7 @@
-"""Which stretch of time a drained window answers for. Pure."""
+"""Which stretch of time a drained window answers for: no more than the server showed. Pure.
+
+Event times have no part in it: a publisher can get them wrong.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_provider_sfstream.drain.drain import DrainResult
-from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.source import StartFrom
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.protocol.topics import retention
@@ -14,58 +16,45 @@ from airflow_provider_sfstream.protocol.topics import retention
 
 @dataclass(frozen=True)
 class Drained:
-    """What is known of a drain that has ended: how it began, what it met, and when it ran.
+    """What is known of a drain that has ended: how it began, when, and what it was shown.
 
-    ``begins_at`` is the time that its start is known to lie before, if it was chosen for that.
+    ``begins_at`` is a time before which its start is known to lie, if it was chosen for that.
     """
 
     stream: Stream
     start: bytes | StartFrom
-    limits: DrainLimits
     result: DrainResult
-    first_event_time: datetime | None
-    last_event_time: datetime | None
     started_at: datetime
-    finished_at: datetime
     begins_at: datetime | None = None
 
 
 def covered_stretch(drained: Drained, previous: ReplayWindow | None) -> tuple[datetime | None, datetime | None]:
     """Return ``covered_from`` and ``covered_until`` of the window that was drained; see :class:`ReplayWindow`.
 
-    Claims no more than the drain has seen. The end is where an event past ``until`` was met; or, caught up, the time at
-    which the drain began, since everything published before it has come; or the last event. The beginning is the end
-    of the window before; or as far back as Salesforce keeps events; or, where neither holds (``LATEST``, a replay ID
-    from elsewhere, after a gap), the first event.
+    It ends at the moment for which the server said that this is the end of the stream; where it did not, where the
+    window before ended. It begins there too; from the earliest event on, as far back as Salesforce keeps events, or
+    after a gap where that was found; from the latest event on, where its replay ID was seen. Where a replay ID from
+    elsewhere lies, nobody knows.
 
     :param previous: the window that ended where this one begins, if that is known.
     """
-    begin = _begin(drained, previous)
-    end = _end(drained)
+    until = drained.result.confirmed_at
     if previous is not None and previous.covered_until is not None and drained.result.gap is None:
-        end = previous.covered_until if end is None else max(end, previous.covered_until)
-    return (begin, end) if begin is not None and end is not None and begin < end else (None, end)
+        until = previous.covered_until if until is None else max(until, previous.covered_until)
+    return _begin(drained, previous), until
 
 
 def _begin(drained: Drained, previous: ReplayWindow | None) -> datetime | None:
+    if drained.result.pinned_at is not None:
+        return drained.result.pinned_at
     if drained.result.gap is not None:
-        return drained.first_event_time
+        return drained.result.gap.detected_at
     if drained.begins_at is not None:
         return drained.begins_at
     if drained.start is StartFrom.EARLIEST:
-        return drained.started_at - retention(drained.stream.topic)
-    if previous is not None and previous.covered_until is not None:
-        return previous.covered_until
-    return drained.first_event_time
-
-
-def _end(drained: Drained) -> datetime | None:
-    if drained.result.stop_reason is StopReason.UNTIL:
-        return drained.limits.end
-    if drained.result.stop_reason is not StopReason.CAUGHT_UP:
-        return drained.last_event_time
-    if drained.start in (StartFrom.LATEST, StartFrom.COMMITTED):
-        # Pinned after the drain began; what it saw since is that nothing else came.
-        return drained.finished_at
-    seen = (drained.started_at, drained.limits.stay_until, drained.last_event_time)
-    return max(time for time in seen if time is not None)
+        # What ages out before the request arrives is not read; by the last answer it has arrived.
+        return (drained.result.contact_at or drained.started_at) - retention(drained.stream.topic)
+    if previous is None:
+        return None
+    # A start at the latest event may be later than the moment for which its end was confirmed.
+    return max((time for time in (previous.covered_from, previous.covered_until) if time is not None), default=None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.support.packages import BROWSER, need
 
@@ -21,6 +21,7 @@ def browser_page(seconds: float = 60) -> Iterator[Page]:
         try:
             page = browser.new_page(viewport={"width": 1400, "height": 1000}, timezone_id="UTC", locale="en-US")
             page.set_default_timeout(seconds * 1000)
+            expect.set_options(timeout=seconds * 1000)  # has a time of its own, of 5 s
             yield page
         finally:
             browser.close()

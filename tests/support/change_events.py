@@ -65,7 +65,7 @@ def random_event(schema: Record, shape: random.Random, change_type: str | None =
     changed, nulled = random_bitmap(schema, shape), random_bitmap(schema, shape, 0.03)
     header = {
         "entityName": "Any",
-        "recordIds": [f"001{shape.getrandbits(40):015d}" for _ in range(shape.choice((1, 1, 1, 2, 5)))],
+        "recordIds": [f"001{shape.getrandbits(39):012d}AAA" for _ in range(shape.choice((1, 1, 1, 2, 5)))],
         "changeType": change_type or shape.choice(("UPDATE", "UPDATE", *CHANGE_TYPES)),
         "changeOrigin": "",
         "transactionKey": f"{shape.getrandbits(8):02x}",

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_sfstream.localorg.entity import Entity
 from airflow_provider_sfstream.localorg.fields import Field
+from airflow_provider_sfstream.spark.refresh_document import (
+    FILE_NAME,
+    FOLDER,
+    IMAGE_ENVELOPE,
+    Mode,
+    RefreshDocument,
+    TableRefresh,
+)
 from airflow_provider_sfstream.spark.replica_job import ReplicaMetrics, ReplicaOptions, run
 from airflow_provider_sfstream.spark.replica_reader import read_replica
 from airflow_provider_sfstream.spark.replica_snapshots import Snapshot, SnapshotReader
@@ -24,9 +34,20 @@ SCHEMAS = {entity.name: entity.schema() for entity in (WIDGET, GADGET)}
 
 
 def change(
-    number: int, type_: str, ids: Sequence[str], transaction: str, *, entity: Entity = WIDGET, **values: Any
+    number: int,
+    type_: str,
+    ids: Sequence[str],
+    transaction: str,
+    *,
+    entity: Entity = WIDGET,
+    committed: int | None = None,
+    **values: Any,
 ) -> LandedEvent:
-    """Return a change event. The values given are the changed fields of an UPDATE."""
+    """Return a change event. The values given are the changed fields of an UPDATE.
+
+    :param committed: seconds after ``START``; as many as ``number`` says if not given.
+    """
+    commit = START + timedelta(seconds=number if committed is None else committed)
     header = {
         "entityName": entity.name,
         "recordIds": list(ids),
@@ -34,7 +55,7 @@ def change(
         "changeOrigin": "",
         "transactionKey": transaction,
         "sequenceNumber": 1,
-        "commitTimestamp": int((START + timedelta(seconds=number)).timestamp() * 1000),
+        "commitTimestamp": int(commit.timestamp() * 1000),
         "commitNumber": number,
         "commitUser": "005000000000001AAA",
         "nulledFields": entity.bitmap([name for name, value in values.items() if value is None]),
@@ -54,6 +75,13 @@ class ChangeLake:
         self.output = str(folder / "replica")
         self.landing = folder / "landing"
         self._windows: list[dict[str, Any]] = []
+        self._refreshes = 0
+        self.schemas = dict(SCHEMAS)
+
+    @property
+    def landed(self) -> int:
+        """How many windows were landed."""
+        return len(self._windows)
 
     def land(self, *events: LandedEvent, **window: Any) -> str:
         """Land the next window of the chain and return its manifest's URL."""
@@ -63,7 +91,7 @@ class ChangeLake:
         through = events[-1].replay_id if events else before["through"]
         link = {"previous_window_id": before["id"], "after": before["through"], "through": through, **window}
         times = (START, START + timedelta(days=1)) if events else None
-        url = land_window(self.landing, window_id, events, SCHEMAS, event_times=times, topic=TOPIC, **link)
+        url = land_window(self.landing, window_id, events, self.schemas, event_times=times, topic=TOPIC, **link)
         self._windows.append({"id": window_id, "through": through})
         return url
 
@@ -71,6 +99,47 @@ class ChangeLake:
         """Run the job."""
         given = {"output": self.output, "buckets": 2, "manifests": manifests, **options}
         return run(self.spark, ReplicaOptions(**given))
+
+    def refresh(self, *lines: dict[str, Any], mode: Mode = "full", columns: Sequence[str] = (), **options: Any) -> None:
+        """Have the job merge records as they were fetched just now; ``columns`` as in :meth:`refreshing`."""
+        with self.refreshing(*lines, mode=mode, columns=columns) as url:
+            self.run(refresh=url, **options)
+
+    @contextmanager
+    def refreshing(
+        self,
+        *lines: dict[str, Any],
+        mode: Mode,
+        columns: Sequence[str] = (),
+        computed: Mapping[str, str] | None = None,
+        table: str = "Widget__c",
+    ) -> Iterator[str]:
+        """Leave records as if they had been fetched just now, and yield the URL of the refresh.
+
+        :param lines: what :mod:`~airflow_provider_sfstream.spark.refresh_document` says, all values as text.
+        :param columns: what was fetched; that of which some line has a value if not given.
+        :param computed: the types of those that no event carries.
+        """
+        snapshot, self._refreshes = self.snapshot(), self._refreshes + 1
+        stream = snapshot.streams[snapshot.tables[table].stream]
+        refresh = TableRefresh(
+            mode=mode,
+            columns=tuple(columns or sorted({name for line in lines for name in line} - set(IMAGE_ENVELOPE))),
+            files=("part.jsonl",),
+            fetched=len(lines),
+            stream=snapshot.tables[table].stream,
+            applied_sequence=stream.applied_sequence,
+            next_sequence=stream.next_sequence,
+            last_window=stream.last.window_id,
+            began_at=START.isoformat(),
+            computed=dict(computed or {}) if mode == "computed" else None,
+        )
+        folder = Path(self.output) / FOLDER / f"refresh{self._refreshes}"
+        folder.mkdir(parents=True)
+        (folder / "part.jsonl").write_text("".join(json.dumps({"_found": "true"} | line) + "\n" for line in lines))
+        document = RefreshDocument(folder.name, snapshot.number, {table: refresh})
+        (folder / FILE_NAME).write_text(document.to_json())
+        yield str(folder / FILE_NAME)
 
     def snapshot(self) -> Snapshot:
         """Return the replica as it is."""
@@ -80,6 +149,11 @@ class ChangeLake:
         """Return the rows of a table by record id."""
         collected = read_replica(self.spark, self.output, table, **which).collect()
         return {row["Id"]: row.asDict() for row in collected}
+
+    def quarantine(self) -> list[Any]:
+        """Return the events that could not be read, in the order of the stream."""
+        rows: list[Any] = self.spark.read.parquet(f"{self.output}/_replica_quarantine").collect()
+        return sorted(rows, key=lambda row: (row["window_id"], row["ordinal"]))
 
     def values(self, column: str, table: str = "Widget__c") -> dict[str, Any]:
         """Return one column of a table by record id."""

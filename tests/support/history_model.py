@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from airflow_provider_sfstream.spark.history_batches import VERSION_ENVELOPE
-from tests.support.replica_model import Row
+from tests.support.replica_model import Row, is_in, latest
 
 _ORIGIN = ("_sequence", "_replay_id", "_commit_time", "_transaction_key")
 
@@ -23,9 +23,9 @@ def closed_versions(
         former = states.get(change["Id"])
         if former is None:
             states[change["Id"]] = _next(dict.fromkeys(columns) | {"_deleted": False, "_known": False}, change)
-        elif change["_sequence"] > former["_sequence"] and not _ends_there(former) and not _is_in(former, change):
+        elif change["_sequence"] > former["_sequence"] and not _ends_there(former) and not is_in(former, change):
             states[change["Id"]] = _next(former, change)
-            if not (hard and former["_deleted"]) and not _before(former, change):
+            if not (hard and former["_deleted"]):
                 closed.append(version_of(former, columns) | {"_valid_to": begin_of(states[change["Id"]])})
     return sorted(closed, key=lambda version: (version["Id"], version["_sequence"]))
 
@@ -48,7 +48,7 @@ def begin_of(row: Row) -> Any:
 
 def _next(former: Row, change: Row) -> Row:
     row = former | {"Id": change["Id"], "_dirty": False, "_dirty_reason": None}
-    row |= {name: change[name] for name in _ORIGIN}
+    row |= {name: change[name] for name in _ORIGIN} | {"_commit_time": latest(former, change)}
     if change["_operation"] == "gap":
         return row | {"_dirty": True, "_dirty_reason": change["_dirty_reason"], "_ends": True}
     row |= {name: change[name] for name in change["_set"]}
@@ -61,12 +61,3 @@ def _next(former: Row, change: Row) -> Row:
 def _ends_there(row: Row) -> bool:
     """Tell whether no further change of the window applies: after a gap, and to a row that was dirty before."""
     return bool(row.get("_ends") or (row["_dirty"] and row["_known"]))
-
-
-def _before(row: Row, change: Row) -> bool:
-    return row.get("_refreshed_at") is not None and bool(change["_commit_time"] < row["_refreshed_at"])
-
-
-def _is_in(row: Row, change: Row) -> bool:
-    """Tell whether a row that was fetched has the change in it already."""
-    return _before(row, change) and change["_operation"] != "gap"

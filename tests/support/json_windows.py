@@ -18,7 +18,7 @@ from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_integer
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream
 from airflow_provider_sfstream.protocol.topics import channel_of
 
-RECEIVED_AT = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
+RECEIVED_AT = datetime(2026, 1, 20, 12, 0, tzinfo=UTC)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream
 
-RECEIVED_AT = datetime(2026, 1, 10, 12, 0, tzinfo=UTC)
+RECEIVED_AT = datetime(2026, 1, 20, 12, 0, tzinfo=UTC)
 RAW = pa.schema(
     [
         ("ordinal", pa.int64()),

@@ -29,8 +29,12 @@ def recorded_window(
     kind: WindowKind = "live",
     event_count: int | None = None,
     gap: Gap | None = None,
+    contact: int | None = None,
 ) -> ReplayWindow:
-    """Return a window with a stretch and with the minutes of its first and last event, where they are given."""
+    """Return a window with a stretch and with the minutes of its first and last event, where they are given.
+
+    Its events count from the beginning of the stretch on, and came until its end, or until ``contact``.
+    """
     covered_from, covered_until = (None if minute is None else at(minute) for minute in covered)
     return ReplayWindow(
         window_id=window_id,
@@ -46,6 +50,7 @@ def recorded_window(
         gap=gap,
         covered_from=covered_from,
         covered_until=covered_until,
+        contact_at=covered_until if contact is None else at(contact),
     )
 
 

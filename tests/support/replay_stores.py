@@ -110,6 +110,7 @@ class StoreUnderTest:
             gap=gap,
             covered_from=covered_from,
             covered_until=covered_until,
+            contact_at=covered_until,
         )
         finished_at = max(time for time in (run.run_after, last, covered_until) if time) + timedelta(seconds=30)
         written = self.catalog.write_manifest(

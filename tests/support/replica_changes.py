@@ -52,13 +52,26 @@ def random_value(type_: ColumnType, shape: random.Random) -> Any:
 
 
 def random_changes(
-    shape: random.Random, records: Sequence[str], count: int, columns: dict[str, ColumnType], first_sequence: int = 1
+    shape: random.Random,
+    records: Sequence[str],
+    count: int,
+    columns: dict[str, ColumnType],
+    first_sequence: int = 1,
+    *,
+    disorder: int = 0,
 ) -> list[Row]:
-    """Return ``count`` changes of some of ``records``, one second apart, in the order of their sequences."""
-    return [
+    """Return ``count`` changes of some of ``records``, one second apart, in the order of their sequences.
+
+    :param disorder: by how many seconds some commit times are early or late.
+    """
+    changes = [
         _change(shape, shape.choice(records), number, columns)
         for number in range(first_sequence, first_sequence + count)
     ]
+    for change in changes:
+        if disorder and shape.random() < 0.3:
+            change["_commit_time"] += timedelta(seconds=shape.randint(-disorder, disorder))
+    return changes
 
 
 def _change(shape: random.Random, record_id: str, sequence: int, columns: dict[str, ColumnType]) -> Row:

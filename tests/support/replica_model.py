@@ -17,10 +17,10 @@ def fold(changes: Iterable[Row]) -> Row:
     """Return all changes of one record, in order, as one."""
     folded: Row = {"_full": False, "_deleted": None, "_dirty_since": None, "_dirty_reason": None, "_set": frozenset()}
     for change in changes:
-        folded |= {"Id": change["Id"], "_sequence": change["_sequence"], "_seen_commit_time": change["_commit_time"]}
-        if folded["_dirty_reason"] is not None:
+        folded |= {"Id": change["Id"], "_sequence": change["_sequence"]}
+        if folded["_dirty_reason"] is not None or change["_operation"] == "seen":
             continue
-        folded |= {name: change[name] for name in _ORIGIN}
+        folded |= _origin(folded, change)
         if change["_operation"] == "gap":
             folded |= {"_dirty_since": change["_commit_time"], "_dirty_reason": change["_dirty_reason"]}
             continue
@@ -54,12 +54,13 @@ def _apply(former: Row | None, changes: list[Row], columns: list[str]) -> tuple[
     if row["_sequence"] is not None and row["_sequence"] >= last["_sequence"]:
         return row, False
     row["_sequence"] = last["_sequence"]
-    refreshed = row["_refreshed_at"]
-    if row["_dirty"] or (refreshed is not None and last["_commit_time"] < refreshed):
+    if row["_dirty"]:
         return row, False
     known, deletes = former is not None, False
     for change in changes:
-        row |= {name: change[name] for name in _ORIGIN}
+        if is_in(row, change):
+            continue
+        row |= _origin(row, change)
         if change["_operation"] == "gap":
             return row | _dirty(change, change["_dirty_reason"]), False
         row |= {name: change[name] for name in change["_set"]}
@@ -67,6 +68,91 @@ def _apply(former: Row | None, changes: list[Row], columns: list[str]) -> tuple[
             row["_deleted"] = deletes = change["_operation"] == "delete"
         known = known or change["_operation"] == "full"
     return (row if known else row | _dirty(row, "unknown_record")), deletes
+
+
+def refresh_all(
+    table: dict[str, Row], images: dict[str, Row], columns: Iterable[str], applied: int, *, hard: bool, moved_on: bool
+) -> None:
+    """Merge all records of an org, as they were fetched, into ``table``.
+
+    :param images: ``_deleted``, ``_refreshed_at`` and the columns fetched, by ``Id``.
+    :param applied: sequence of the last change applied when the fetch began.
+    :param moved_on: whether others were since.
+    """
+    for record_id in table.keys() | images.keys():
+        base, image = table.get(record_id), images.get(record_id)
+        row = dict(base or _unknown_row(record_id, []) | {"_sequence": applied})
+        if base is not None and base["_sequence"] > applied:
+            table[record_id] = row | _late(row)
+            continue
+        _take(row, image, columns)
+        unsure = base is None and hard and moved_on
+        if unsure:
+            row |= {"_dirty": True, "_dirty_since": row["_refreshed_at"], "_dirty_reason": "changed_while_refreshed"}
+        if hard and row["_deleted"] and not unsure:
+            table.pop(record_id, None)
+        else:
+            table[record_id] = row
+
+
+def refresh_listed(
+    table: dict[str, Row], listed: dict[str, int], images: dict[str, Row], columns: Iterable[str], *, hard: bool
+) -> None:
+    """Merge records that were asked for by id: ``listed`` has the sequence of each row when it was listed."""
+    for record_id, sequence in listed.items():
+        row = table.get(record_id)
+        if row is None or not row["_dirty"]:
+            continue
+        if row["_sequence"] != sequence:
+            row |= _late(row)
+            continue
+        _take(row, images.get(record_id), columns)
+        if hard and row["_deleted"]:
+            del table[record_id]
+
+
+def refresh_columns(table: dict[str, Row], images: dict[str, Row], columns: Iterable[str], applied: int) -> None:
+    """Merge some columns of all records."""
+    for record_id, row in table.items():
+        image = images.get(record_id)
+        if image is not None and row["_sequence"] <= applied:
+            row |= {name: image.get(name) for name in columns}
+        elif image is not None and not row["_dirty"]:
+            row |= _late(row)
+
+
+def _take(row: Row, image: Row | None, columns: Iterable[str]) -> None:
+    row |= {"_dirty": False, "_dirty_since": None, "_dirty_reason": None, "_deleted": True}
+    if image is not None:
+        row |= {name: image.get(name) for name in columns}
+        row |= {"_deleted": image["_deleted"], "_refreshed_at": image["_refreshed_at"]}
+
+
+def _late(row: Row) -> Row:
+    since = row["_commit_time"] if row["_dirty_since"] is None else row["_dirty_since"]
+    return {"_dirty": True, "_dirty_since": since, "_dirty_reason": "changed_while_refreshed"}
+
+
+def is_in(row: Row, change: Row) -> bool:
+    """Tell whether a row has a change because it was fetched after the change was committed."""
+    return row.get("_refreshed_at") is not None and bool(change["_commit_time"] < row["_refreshed_at"])
+
+
+def with_seen(table: dict[str, Row], changes: Iterable[Row]) -> list[Row]:
+    """Return changes as the job gives them to fold and history."""
+    return [
+        change | {"_operation": "seen"} if is_in(table.get(change["Id"], {}), change) else change for change in changes
+    ]
+
+
+def latest(row: Row, change: Row) -> Any:
+    """Return the commit time of a row after a change: it does not go back."""
+    former = row.get("_commit_time")
+    return change["_commit_time"] if former is None else max(former, change["_commit_time"])
+
+
+def _origin(row: Row, change: Row) -> Row:
+    return {name: change[name] for name in _ORIGIN} | {"_commit_time": latest(row, change)}
 
 
 def _unknown_row(record_id: str, columns: list[str]) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import ceil
 from typing import ClassVar
 
 from airflow_provider_sfstream.drain.source import EventBatch, PayloadEncoding, StartFrom
@@ -77,7 +78,9 @@ class Keepalive:
 
 @dataclass(frozen=True)
 class Silence:
-    """No response for one idle timeout."""
+    """No response for so many seconds, by default the idle timeout of a drain."""
+
+    seconds: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -119,12 +122,29 @@ class ScriptedSource:
     latest_from: int | None = None
     starts: list[bytes | StartFrom] = field(default_factory=list)
     limits: list[int | None] = field(default_factory=list)
+    out_of_contact: list[SalesforceStreamError] = field(default_factory=list)
+    proofs: int = 0
     renewals: int = 0
     open_subscriptions: int = 0
 
+    def prove_contact(self, topic: str) -> None:
+        """Answer, after the faults of ``out_of_contact``."""
+        self.proofs += 1
+        if self.out_of_contact:
+            raise self.out_of_contact.pop(0)
+
     def subscribe(
-        self, topic: str, start: bytes | StartFrom, *, limit: int | None, idle_timeout: float
+        self,
+        topic: str,
+        start: bytes | StartFrom,
+        *,
+        limit: int | None,
+        idle_timeout: float,
+        answer_within: float | None = None,
     ) -> Iterator[EventBatch | None]:
+        if start is StartFrom.LATEST and limit == 1:  # what looks for the end of a busy stream: this one falls silent
+            while True:
+                yield None
         self.starts.append(start)
         self.limits.append(limit)
         self.open_subscriptions += 1
@@ -153,9 +173,10 @@ class ScriptedSource:
                     if at is None:
                         at = self.stream[-1].replay_id if self.stream else replay_id(0)
                     yield self._batch([], at, pending)
-                case Silence():
-                    self.time.seconds += idle_timeout
-                    yield None
+                case Silence(seconds):
+                    for _ in range(ceil(seconds / idle_timeout)):
+                        self.time.seconds += idle_timeout
+                        yield None
                 case End():
                     return
                 case error:

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 SLOW: dict[str, str] = {
+    "tests/integration/clients/test_event_source_contract.py::TestEvents::test_resume_is_strictly_after_a_replay_id": (
+        "behind the network, opens a subscription of dozens of round trips for each event"
+    ),
+    "tests/integration/clients/test_event_source_contract.py::TestEvents::test_small_answers_fill_the_pipe_too": (
+        "behind the network, a round trip for every few events"
+    ),
     "tests/integration/drain/test_drain_from_local_org.py::test_two_hundred_thousand_events_stay_in_bounded_memory": (
         "as many events as show whether memory grows"
     ),
@@ -23,8 +29,36 @@ SLOW: dict[str, str] = {
         "makes an Airflow database and runs a DAG twice"
     ),
     "tests/integration/operators/test_refresh_dirty_records.py::test_by_spark_submit": "spark-submit",
+    "tests/integration/spark/test_computed_fields.py::"
+    "test_they_come_with_what_is_fetched_and_are_compared_on_their_own": "six wide Spark jobs",
+    "tests/integration/spark/test_computed_fields.py::"
+    "test_records_that_an_event_changed_are_fetched_if_that_is_wanted": "ten wide Spark jobs",
+    "tests/integration/spark/test_event_log.py::test_of_copies_of_an_event_one_that_can_be_read_is_written": (
+        "many Spark jobs, for each order of the copies"
+    ),
+    "tests/integration/spark/test_refresh_dirty_records.py::test_a_checkbox_that_is_added_is_fetched_in_all_rows": (
+        "five Spark jobs over a table of 90 columns, and an org of its own"
+    ),
+    "tests/integration/spark/test_replica_hazards.py::test_a_replica_that_is_far_behind_is_brought_forward_in_steps": (
+        "five Spark jobs, and hundreds of windows"
+    ),
+    "tests/integration/spark/test_replica_hazards.py::test_fields_that_come_change_and_go_flag_their_columns": (
+        "eight Spark jobs"
+    ),
+    "tests/integration/spark/test_replica_hazards.py::test_files_of_a_history_are_merged_and_its_versions_stay": (
+        "as many Spark jobs as files of a history become one"
+    ),
+    "tests/integration/spark/test_replica_hazards.py::"
+    "test_the_quarantine_of_a_held_window_is_kept_and_its_events_are_judged_once": "eight Spark jobs",
+    "tests/integration/spark/test_replica_pruned.py::test_a_replica_goes_on_over_pruned_windows": "seven Spark jobs",
+    "tests/integration/spark/test_session_settings.py::test_no_setting_changes_a_row_of_a_replica": (
+        "two replicas, under settings of all kinds"
+    ),
     "tests/integration/spark/test_event_log.py::test_every_event_is_one_typed_row_of_its_date": (
         "the first of its folder: starts the Spark session"
+    ),
+    "tests/integration/spark/test_missing_schemas.py::test_rows_without_a_schema_are_quarantined_and_taken_back": (
+        "two Spark jobs, and an org of its own"
     ),
     "tests/integration/spark/test_refresh_dirty_records.py::test_a_new_table_then_dirty_rows": (
         "four Spark jobs over a table of 90 columns, and an org of its own"
@@ -103,6 +137,9 @@ SLOW: dict[str, str] = {
     "tests/unit/watch/test_wake_up_guarantees.py::test_every_event_is_told_in_exactly_one_wake_up": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
+    "tests/unit/windows/test_claims.py::test_every_claim_of_every_green_run_is_true": (
+        "some tens of runs, with a real landing and a real store"
+    ),
     "tests/unit/windows/test_incremental.py::test_killed_at_any_change_and_tried_again": (
         "as many runs as there are changes to be killed at"
     ),
@@ -112,14 +149,19 @@ SLOW: dict[str, str] = {
     "tests/unit/windows/test_interval_plan.py::test_a_drain_begins_at_the_nearest_position_that_can_be_read": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_interval_plan.py::test_each_minute_is_landed_or_drained_or_missing_and_only_one_of_them": (
+    "tests/unit/windows/test_interval_plan.py::test_an_interval_without_anything_unconfirmed_is_complete": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
     "tests/unit/windows/test_interval_plan.py::"
-    "test_every_window_with_events_of_the_interval_is_landed_unless_others_have_them": (
+    "test_each_minute_is_landed_or_drained_or_missing_or_unconfirmed_and_only_one_of_them": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_interval_plan.py::test_no_event_of_the_interval_is_lost_unsaid_though_events_come_late": (
+    "tests/unit/windows/test_interval_plan.py::"
+    "test_every_landed_event_is_given_once_over_the_intervals_of_a_day_whatever_its_time_says": (
+        "hundreds of examples in `make test-all`, few in `make test`"
+    ),
+    "tests/unit/windows/test_interval_plan.py::"
+    "test_every_window_with_events_that_may_count_in_the_interval_is_landed_unless_others_have_them": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
     "tests/unit/windows/test_interval_plan.py::test_results_are_in_order": (
@@ -133,6 +175,9 @@ SLOW: dict[str, str] = {
     ),
     "tests/unit/windows/test_silence.py::test_a_quiet_stream_goes_on_for_days_and_lands_what_comes_then_once": (
         "a run for each of 60 hours"
+    ),
+    "tests/unit/windows/test_stretches.py::test_a_chain_of_windows_leaves_no_time_out": (
+        "hundreds of examples in `make test-all`, few in `make test`"
     ),
     "tests/unit/windows/test_silence.py::test_the_stretches_of_its_windows_do_not_overlap": (
         "a run for each of 40 hours"

@@ -41,6 +41,41 @@ COMPILED = {
     "spark.sql.shuffle.partitions": SETTINGS["spark.sql.shuffle.partitions"],
 }
 """The same settings as Spark has them by itself, and so as users run the jobs."""
+HOSTILE = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "true",
+    "spark.sql.ansi.enforceReservedKeywords": "true",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "3",
+    "spark.sql.execution.arrow.useLargeVarTypes": "true",
+    "spark.sql.files.ignoreCorruptFiles": "true",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.jsonGenerator.ignoreNullFields": "false",
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+    "spark.sql.parquet.binaryAsString": "true",
+    "spark.sql.parquet.compression.codec": "gzip",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "LEGACY",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
+    "spark.sql.parquet.mergeSchema": "true",
+    "spark.sql.parquet.outputTimestampType": "INT96",
+    "spark.sql.parquet.writeLegacyFormat": "true",
+    "spark.sql.session.timeZone": "America/St_Johns",
+    "spark.sql.shuffle.partitions": "3",
+    "spark.sql.sources.default": "orc",
+    "spark.sql.sources.partitionOverwriteMode": "static",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+}
+"""What clusters have set for all their sessions, and what would make a table wrong if a job took it as it is."""
+SPECULATIVE = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "10ms",
+    "spark.speculation.multiplier": "1.01",
+    "spark.speculation.quantile": "0.1",
+}
+"""Many tasks run twice. Not with a local master."""
 MASTER = "local[2]"
 
 
@@ -68,4 +103,12 @@ def start_session(folder: Path, settings: Mapping[str, str] | None = None) -> An
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.sparkContext.addPyFile(str(write_executor_package(folder)))
+    return session
+
+
+def session_with(spark: Any, settings: Mapping[str, str]) -> Any:
+    """Return a new session beside another one, with further settings."""
+    session = spark.newSession()
+    for name, value in settings.items():
+        session.conf.set(name, value)
     return session

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
 
@@ -25,3 +28,22 @@ def context_for(task_id: str, run_id: str = "run-1", try_number: int = 1, hour: 
 def set_connection(monkeypatch: pytest.MonkeyPatch, connection_id: str, **fields: Any) -> None:
     """Define an Airflow connection for this process."""
     monkeypatch.setenv(f"AIRFLOW_CONN_{connection_id.upper()}", json.dumps(fields))
+
+
+def deferred(execute: Callable[[], Any]) -> TaskDeferred:
+    """Return the deferral that ``execute`` ends with."""
+    with pytest.raises(TaskDeferred) as caught:
+        execute()
+    return caught.value
+
+
+def fired(deferral: TaskDeferred) -> dict[str, Any]:
+    """Run the trigger as the triggerer does, and return what it fires."""
+
+    async def first() -> dict[str, Any]:
+        async with asyncio.timeout(60):
+            async for event in deferral.trigger.run():
+                return dict(event.payload)
+        raise AssertionError("the trigger ended without firing")
+
+    return asyncio.run(first())

@@ -16,10 +16,12 @@ from tests.support.java_archive import submit_options
 from tests.support.localorg import LocalOrg
 from tests.support.packages import POSTGRES
 from tests.support.postgres import running_postgres
+from tests.support.secret_sweep import SecretSweep, secrets_of
 from tests.support.spark import INTERPRETED
 
 ROOT = Path(__file__).resolve().parents[2]
 UP = ROOT / ".up"
+DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 OWN_DAGS = sorted((ROOT / "tests" / "system" / "dags").glob("*.py"))
 
 
@@ -47,7 +49,7 @@ def metadata_database(request: pytest.FixtureRequest) -> Iterator[dict[str, str]
         yield {}
         return
     with running_postgres(binaries) as server:
-        yield {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": server.new_database().render_as_string(hide_password=False)}
+        yield {DATABASE: server.new_database().render_as_string(hide_password=False)}
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +72,16 @@ def session_airflow(
         stack.add_connection("salesforce_default", **system_org.airflow_connection())
         stack.add_connection("spark_default", conn_type="spark", host="local[2]")
         stack.add_connection("sfstream_replay_store", conn_type="sqlite", host=str(replays))
-        yield stack
+        if request.config.getoption("--up"):
+            yield stack
+            return
+        sweep = SecretSweep(secrets_of(system_org))
+        with sweep.command_lines():
+            yield stack
+        sweep.files(stack.home, lake, replays.parent, Path(stack.environment["SFSTREAM_TEST_MARKERS"]))
+        sweep.database(metadata_database.get(DATABASE) or f"sqlite:///{stack.home}/airflow.db")
+        assert sweep.found == [], "a secret was left behind"
+        assert sweep.looked_at > 1_000
 
 
 @pytest.fixture(scope="module")
@@ -90,18 +101,23 @@ def own_airflow(
 ) -> AirflowStack:
     """Return an Airflow that is not started yet."""
     dags = tmp_path_factory.mktemp("dags")
+    home = tmp_path_factory.mktemp("airflow")
+    (home / "spark-events").mkdir()
+    # Spark's own record of what it ran, with all its settings: one more place that no secret may be in.
+    event_log = {"enabled": "true", "compress": "false", "dir": (home / "spark-events").as_uri()}
+    spark_settings = INTERPRETED | {f"spark.eventLog.{name}": value for name, value in event_log.items()}
     # A DAG that a test left unpaused ticks when the tests are over: its run would take what others wait for.
     late = (datetime.now(UTC) - timedelta(minutes=5)).minute
     for source in (*(ROOT / "dags").glob("*.py"), *OWN_DAGS):
         (dags / source.name).write_text(source.read_text().replace("*/15 * * * *", f"{late} * * * *"))
     return AirflowStack(
-        tmp_path_factory.mktemp("airflow"),
+        home,
         dags,
         {
             **metadata_database,
             "SFSTREAM_LAKE": str(lake),
             "SFSTREAM_TEST_MARKERS": str(tmp_path_factory.mktemp("markers")),
-            "SPARK_SUBMIT_OPTS": submit_options(INTERPRETED),
+            "SPARK_SUBMIT_OPTS": submit_options(spark_settings),
             # The files are there from the start and stay as they are: parsing them anew takes most of a core.
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
             # Hourly DAGs ticked a quarter of an hour ago, more than their grace, and do again when the tests are over.
@@ -155,6 +171,7 @@ def forget_runs(stack: AirflowStack) -> None:
 def past_org(session_airflow: AirflowStack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
     """An org that only backfills call; its connection names it, so that no login is needed to know it."""
     with LocalOrg.running(tmp_path_factory.mktemp("past_org")) as org:
-        org.knobs(keepalive_seconds=2)  # a drain that begins at "latest" waits for the first
+        # So that it soon says what the end of a stream is, which a drain that begins at "latest" waits for.
+        org.knobs(keepalive_seconds=0.5, cometd_connect_seconds=0.5)
         session_airflow.add_connection("salesforce_backfill", **org.airflow_connection(organization_id=org.org_id))
         yield org

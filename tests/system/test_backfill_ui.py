@@ -45,8 +45,11 @@ def press_backfill(page: Page, first: datetime, last: datetime, reprocess: str, 
     fill_in(page, "To", last)
     choose(page, reprocess)
     expect(page.get_by_text(f"{runs} runs will be triggered")).to_be_visible()
-    page.get_by_role("button", name="Run Backfill").click()
-    expect(page.get_by_text("Backfill generated").first).to_be_visible()
+    # What the server answered is waited for, not the notice of it, which shows itself for some seconds only.
+    with page.expect_response(lambda response: response.url.endswith("/api/v2/backfills")) as answered:
+        page.get_by_role("button", name="Run Backfill").click()
+    assert answered.value.ok, answered.value.text()
+    expect(page.get_by_text("Backfill in progress")).to_be_visible()
 
 
 def table_rows(lake: Path) -> list[bytes]:

@@ -17,7 +17,7 @@ from tests.support.localorg import LocalOrg
 pytestmark = pytest.mark.extended
 TOPIC = "/event/Hourly__e"
 HOUR = timedelta(hours=1)
-EXAMPLE, PARTITION = "hourly.example", "hourly.partition"
+EXAMPLE, PARTITION, CONFIRMED = "hourly.example", "hourly.partition", "hourly.confirmed"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +26,7 @@ def this_hour(airflow: AirflowStack, system_org: LocalOrg) -> datetime:
     hour = last_tick(airflow)
     times = [hour - ago * HOUR + timedelta(minutes=minute) for ago in (3, 2, 1) for minute in (0, 20, 59)]
     system_org.define("Hourly__e", Number__c="double")
+    system_org.knobs(keepalive_seconds=1)  # so that it soon says what the end of a stream is
     system_org.publish(TOPIC, [{"Number__c": 1.0, "CreatedDate": time.isoformat()} for time in times])
     return hour
 
@@ -48,8 +49,8 @@ def test_the_example_gives_the_last_hour_and_a_backfill_an_older_one(
     airflow.unpause(EXAMPLE)
     run_id = wait_for(lambda: airflow.run_ids(EXAMPLE), 180, "the scheduled run")[0]
     assert airflow.wait_for_run(EXAMPLE, run_id) == "success", airflow.task_log(EXAMPLE, run_id, "drain")
-    last = happened(system_org, this_hour - HOUR)
-    assert table(lake) == last
+    landed = sorted(event["replay_id"] for event in system_org.record(TOPIC))
+    assert table(lake) == landed, "the first run gives the history too, which it landed"
     position = live_position(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "hourly"))
     assert position is not None
 
@@ -58,7 +59,9 @@ def test_the_example_gives_the_last_hour_and_a_backfill_an_older_one(
     (run,) = airflow.wait_for_backfill(backfill).values()
     assert run["state"] == "success", airflow.task_log(EXAMPLE, run["dag_run_id"], "drain")
     assert run["conf"] == {"on_expired": "partial"}
-    assert table(lake) == sorted(happened(system_org, begin) + last)
+    given = airflow.xcom(EXAMPLE, run["dag_run_id"], "drain")
+    assert [window["origin"] for window in given["windows"]] == ["landed"]
+    assert table(lake) == landed, "what the backfill gives is there already"
     assert live_position(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "hourly")) == position
 
 
@@ -83,3 +86,23 @@ def test_a_partition_is_the_hour_that_its_date_begins(
     assert set(happened(system_org, begin)) <= given
     assert result["missing"] == []
     assert live_position(airflow, stream) == position is not None
+
+
+def test_a_run_waits_for_its_confirmation_on_the_triggerer(
+    airflow: AirflowStack, system_org: LocalOrg, this_hour: datetime
+) -> None:
+    airflow.wait_for_dag(CONFIRMED)
+    system_org.knobs(keepalive_seconds=30)  # long after the drain is idle, on a busy machine too
+    try:
+        airflow.unpause(CONFIRMED)
+        run_id = wait_for(lambda: airflow.run_ids(CONFIRMED), 180, "the scheduled run")[0]
+        assert airflow.wait_for_run(CONFIRMED, run_id) == "success", airflow.task_log(CONFIRMED, run_id, "drain")
+    finally:
+        system_org.knobs(keepalive_seconds=1)
+    result = airflow.xcom(CONFIRMED, run_id, "drain")
+    log = airflow.task_log(CONFIRMED, run_id, "drain")
+    assert "waiting on the triggerer for Salesforce to say that this is the end of the stream" in log
+    assert "Woken by 'quiet'" in log
+    assert datetime.fromisoformat(result["confirmed_at"]) >= this_hour
+    given = {replay_id for window in result["windows"] for replay_id in replay_ids_of(window["manifest_url"])}
+    assert set(happened(system_org, this_hour - HOUR)) <= given

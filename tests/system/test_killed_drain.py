@@ -70,8 +70,12 @@ def test_a_killed_drain_ends_as_an_undisturbed_one(
             windows.setdefault(line, []).append(airflow.xcom(dag_id, run_id, "drain"))
             runs.setdefault(line, []).append(run_id)
 
-    def facts(line: str) -> list[tuple[Any, ...]]:
-        return [(window["after"], window["through"], window["event_count"]) for window in windows[line]]
+    def place(replay_id: str | None) -> int:
+        """Return how many events come up to a replay ID: Salesforce may name one that no event has, and a newer one."""
+        return 0 if replay_id is None else sum(each <= bytes.fromhex(replay_id) for each, _ in record)
+
+    def facts(line: str) -> list[tuple[int, ...]]:
+        return [(place(window["after"]), place(window["through"]), window["event_count"]) for window in windows[line]]
 
     for line in lines:
         instance = airflow.api("GET", f"/dags/killed.{store}.{line}/dagRuns/{runs[line][0]}/taskInstances/drain")
@@ -83,4 +87,4 @@ def test_a_killed_drain_ends_as_an_undisturbed_one(
     assert windows["in_drain"][0]["drained"] is True
     if store == "managed":
         kept = system_org.managed_subscriptions()
-        assert {kept[f"Killed_{line}"]["committed"] for line in lines} == {record[-1][0]}
+        assert {place(kept[f"Killed_{line}"]["committed"].hex()) for line in lines} == {len(record)}

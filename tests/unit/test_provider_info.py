@@ -18,6 +18,7 @@ from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from airflow_provider_sfstream import provider_info
 from airflow_provider_sfstream.assets.sfstream import create_asset, sanitize_uri
+from airflow_provider_sfstream.clients.timers import TIMERS
 
 THEIRS = {
     "security_token",
@@ -34,6 +35,7 @@ THEIRS = {
     "client_id",
 }
 OURS = {"auth_flow", "login_url", "refresh_token", "access_token", "pubsub_endpoint", "tls_ca", "allow_insecure"}
+OURS |= set(TIMERS)
 KINDS_OF_MODULES = ("operators", "sensors", "triggers", "hooks")
 SECRETS = {"consumer_secret", "private_key", "security_token", "refresh_token", "access_token", "proxies"}
 

@@ -59,8 +59,7 @@ class Connects:
         if kind != "long-polling":
             raise BayeuxError(f"400::Invalid connection type {kind}")
         number = self._org.cometd.hold(session)
-        at_once = number == 1 or (message.get("advice") or {}).get("timeout") == 0
-        ends_at = time.monotonic() + (0 if at_once else self._org.knobs.cometd_connect_seconds)
+        ends_at = time.monotonic() + (0 if number == 1 else self._seconds(message))
         try:
             chunks = await self._hold(session, number, caller, ends_at, is_gone)
         except BaseException:
@@ -96,6 +95,11 @@ class Connects:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(left, _LOOK_SECONDS)):
                         await session.wake.wait()
+
+    def _seconds(self, message: Message) -> float:
+        """Return how long to hold a message: a client may ask for less (Bayeux, "advice", timeout in milliseconds)."""
+        asked, most = (message.get("advice") or {}).get("timeout"), self._org.knobs.cometd_connect_seconds
+        return min(most, asked / 1_000) if isinstance(asked, int | float) and asked >= 0 else most
 
     def _most(self) -> int | None:
         quota = self._org.deliveries.left()

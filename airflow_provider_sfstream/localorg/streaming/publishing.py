@@ -26,9 +26,13 @@ def generic_event(org: Org, channel: str, payload: Any, created_date: str | int 
 def given_event(org: Org, channel: str, event: Mapping[str, Any]) -> BusEvent:
     """Return an event as ``/admin`` was given it.
 
-    :param event: ``payload`` for a generic channel; ``sobject`` and ``type`` for a PushTopic; ``createdDate`` for both.
+    :param event: ``payload`` for a generic channel, ``sobject`` and ``type`` for a PushTopic, ``createdDate`` for both;
+        or ``payload_json`` for a generic channel: text that is sent as it is.
     :raises ValueError: if it has other keys, or values that no such event has.
     """
+    if channel.startswith("/u/") and event.keys() == {"payload_json"}:
+        event_json = json_event(_created(org, None), payload=None)
+        return BusEvent(channel, "", event_json.removesuffix(b"null}") + str(event["payload_json"]).encode() + b"}")
     body, allowed = ("payload", set()) if channel.startswith("/u/") else ("sobject", {"type"})
     unknown = set(event) - allowed - {body, "createdDate"}
     if unknown or body not in event:

@@ -10,6 +10,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStoreError
+from airflow_provider_sfstream.redaction import remember_secrets
 from airflow_provider_sfstream.stores.table.models import MYSQL
 
 CONNECT_SECONDS = 15
@@ -95,9 +96,6 @@ def _translated(engine: Engine) -> Iterator[None]:
     except SQLAlchemyError as error:
         cause = getattr(error, "orig", None) or error
         text = " ".join(str(cause).split())
-        password = engine.url.password
-        if password:
-            text = text.replace(str(password), "***")
         raise ReplayStoreError(
             f"The replay store could not use the {describe(engine.url)} ({type(cause).__name__}: {text}). "
             "The position was not moved by this call unless a later read shows it; trying again is safe. Check that "
@@ -108,6 +106,7 @@ def _translated(engine: Engine) -> Iterator[None]:
 def _create(url: URL | str) -> Engine:
     try:
         parsed = make_url(url)
+        remember_secrets(None if parsed.password is None else str(parsed.password))
         _refuse_memory(parsed)
         backend = parsed.get_backend_name()
         seconds = "timeout" if backend == "sqlite" else "connect_timeout"

@@ -72,12 +72,14 @@ class PositionRow(StreamColumns, Base):
     window_id: Mapped[str | None] = mapped_column(Key)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_by: Mapped[str] = mapped_column(Text)
+    contact_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    confirmed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class WindowRow(StreamColumns, Base):
     """A recorded window. ``fence`` is the position's fence after a live window, and null for a backfill window.
 
-    The covered stretch is null in rows of before revision 0002.
+    The covered stretch is null in rows of before revision 0002, ``contact_at`` in rows of before 0003.
     """
 
     __tablename__ = "sfstream_window"
@@ -86,6 +88,7 @@ class WindowRow(StreamColumns, Base):
         Index("ix_sfstream_window_last_event", "stream_key", "last_event_time"),
         Index("ix_sfstream_window_covered_from", "stream_key", "covered_from"),
         Index("ix_sfstream_window_covered_until", "stream_key", "covered_until", "last_event_time"),
+        Index("ix_sfstream_window_contact", "stream_key", "contact_at", "last_event_time"),
         Index("ix_sfstream_window_run", "stream_key", "run_key"),
     )
 
@@ -110,6 +113,7 @@ class WindowRow(StreamColumns, Base):
     recorded_at: Mapped[datetime] = mapped_column(UtcDateTime)
     covered_from: Mapped[datetime | None] = mapped_column(UtcDateTime)
     covered_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    contact_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class GapRow(StreamColumns, Base):

@@ -26,7 +26,9 @@ def position_from_row(row: PositionRow | None) -> Position:
     """Return the position of a row; of no row, the position that nothing was recorded for."""
     if row is None:
         return Position()
-    return Position(row.replay_id, row.fence, row.window_id, row.updated_at, row.updated_by)
+    return Position(
+        row.replay_id, row.fence, row.window_id, row.updated_at, row.updated_by, row.contact_at, row.confirmed_at
+    )
 
 
 def window_to_row(stream: Stream, window: ReplayWindow, *, fence: int | None, recorded_at: datetime) -> WindowRow:
@@ -43,6 +45,7 @@ def window_to_row(stream: Stream, window: ReplayWindow, *, fence: int | None, re
         last_event_time=window.last_event_time,
         covered_from=window.covered_from,
         covered_until=window.covered_until,
+        contact_at=window.contact_at,
         manifest_url=window.manifest_url,
         previous_window_id=window.previous_window_id,
         gap_key=None if window.gap is None else gap_key(window.gap),
@@ -74,15 +77,16 @@ def window_from_row(row: WindowRow, gap: GapRow | None) -> ReplayWindow:
         gap=None if gap is None else gap_from_row(gap),
         covered_from=row.covered_from,
         covered_until=row.covered_until,
+        contact_at=row.contact_at,
     )
 
 
 def end_order(row: WindowRow) -> tuple[datetime, bool, int, str]:
     """Return what orders windows that end by where they do; of one end, backfill windows come before live ones.
 
-    :raises ValueError: if the row has neither the end of a stretch nor an event time.
+    :raises ValueError: if the row has neither a time of contact nor an event time.
     """
-    end = row.covered_until or row.last_event_time
+    end = row.contact_at or row.last_event_time
     if end is None:
         raise ValueError(f"window {row.window_id} ends nowhere")
     return end, row.fence is not None, row.fence or 0, row.window_id

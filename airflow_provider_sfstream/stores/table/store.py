@@ -16,6 +16,7 @@ from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIde
 from airflow_provider_sfstream.stores.base import (
     Position,
     PositionReset,
+    advanced,
     conflict_message,
     mark_conflict_message,
     require_kind,
@@ -81,13 +82,7 @@ class TableReplayStore:
             recorded = _position_if_recorded(session, stream, window)
             if recorded is not None:
                 return recorded
-            moved = Position(
-                replay_id=expected.replay_id if window.through is None else window.through,
-                fence=expected.fence + 1,
-                window_id=window.window_id,
-                updated_at=self._clock(),
-                updated_by=str(window.run),
-            )
+            moved = advanced(expected, window, self._clock())
             if not _compare_and_set(session, stream, expected, moved):
                 # Another try of this very run may have been faster.
                 recorded = _position_if_recorded(session, stream, window)
@@ -120,18 +115,24 @@ class TableReplayStore:
             WindowRow.covered_until > start,
             WindowRow.covered_from < WindowRow.covered_until,
         )
-        holds = and_(WindowRow.event_count > 0, WindowRow.first_event_time < end, WindowRow.last_event_time >= start)
+        counts = and_(
+            WindowRow.contact_at >= start, or_(WindowRow.covered_from.is_(None), WindowRow.covered_from < end)
+        )
+        happened = and_(
+            WindowRow.contact_at.is_(None), WindowRow.first_event_time < end, WindowRow.last_event_time >= start
+        )
+        holds = and_(WindowRow.event_count > 0, or_(counts, happened))
         return self._windows(stream, or_(answers, holds))
 
     def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
         """Return the recorded window that ends last before ``time``, to read on from its ``through``."""
         # Two queries, so that each is answered by the end of a stretch of an index.
-        by_stretch = _last(stream, WindowRow.covered_until, WindowRow.covered_until <= time)
-        no_stretch = and_(WindowRow.covered_until.is_(None), WindowRow.last_event_time < time)
-        by_events = _last(stream, WindowRow.last_event_time, no_stretch)
+        by_contact = _last(stream, WindowRow.contact_at, WindowRow.contact_at <= time)
+        no_contact = and_(WindowRow.contact_at.is_(None), WindowRow.last_event_time < time)
+        by_events = _last(stream, WindowRow.last_event_time, no_contact)
 
         def step(session: Session) -> ReplayWindow | None:
-            found = [(row, gap) for query in (by_stretch, by_events) for row, gap in session.execute(query)]
+            found = [(row, gap) for query in (by_contact, by_events) for row, gap in session.execute(query)]
             return rows.window_from_row(*max(found, key=lambda pair: rows.end_order(pair[0]))) if found else None
 
         return self._read(step)
@@ -291,6 +292,8 @@ def _compare_and_set(session: Session, stream: Stream, expected: Position, moved
         "window_id": moved.window_id,
         "updated_at": moved.updated_at,
         "updated_by": moved.updated_by,
+        "contact_at": moved.contact_at,
+        "confirmed_at": moved.confirmed_at,
     }
     statement = (
         update(PositionRow)

@@ -101,7 +101,7 @@ def _mysql_tls(extra: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(files, str):
         try:
             files = json.loads(files)
-        except ValueError:
+        except (ValueError, RecursionError):
             files = None
     if not isinstance(files, Mapping):
         raise ConfigurationError(

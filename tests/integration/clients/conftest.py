@@ -1,4 +1,7 @@
-"""One local org for each module of client tests; every test leaves its faults, knobs and sessions as it found them."""
+"""One local org for each module of client tests; every test leaves its faults, knobs and sessions as it found them.
+
+The contract of the event sources is asked twice: of an org on this machine, and of one behind a slow network.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,28 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
+from tests.support.behind_network import OrgBehindNetwork
 from tests.support.event_sources import EVENT_SOURCES, EventSourceAdapter
 from tests.support.left_behind import watched
 from tests.support.localorg import LocalOrg, put_back
 
 _numbers = itertools.count()
+
+SECONDS_EACH_WAY = 0.03
+BEHIND_NETWORK = (
+    "test_every_event_once_in_order",
+    "test_a_revoked_token_costs_one_login_and_no_event",
+    "test_a_closed_subscription_ends_at_the_server_too",
+)
+"""The tests of the contract that ``make test`` has behind the network too. ``make test-all`` has all of them."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Ask the contract of an org on this machine, and of one behind a slow network."""
+    if metafunc.module.__name__.rpartition(".")[2].startswith("test_event_source_"):
+        marks = [] if metafunc.function.__name__ in BEHIND_NETWORK else [pytest.mark.extended]
+        behind = pytest.param(SECONDS_EACH_WAY, marks=marks, id="behind_network")
+        metafunc.parametrize("seconds_each_way", [pytest.param(None, id="direct"), behind])
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +47,20 @@ def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
 
 
 @pytest.fixture
-def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
+def seconds_each_way() -> float | None:
+    """How long the network takes; ``None``: there is none."""
+    return None
+
+
+@pytest.fixture
+def org(running_org: LocalOrg, seconds_each_way: float | None) -> Iterator[LocalOrg | OrgBehindNetwork]:
     running_org.admin("DELETE", "/requests")  # tests look at the whole log, many times
-    yield running_org
+    if seconds_each_way is None:
+        yield running_org
+    else:
+        with OrgBehindNetwork.of(running_org) as behind:
+            behind.delay(seconds_each_way)
+            yield behind
     put_back(running_org)
 
 

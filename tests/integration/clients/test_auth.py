@@ -138,7 +138,7 @@ def test_a_given_token_cannot_be_renewed(org: LocalOrg) -> None:
 
 def test_another_org_than_the_connection_says(org: LocalOrg) -> None:
     assert token_provider(org, organization_id=org.org_id[:15]).token()
-    with pytest.raises(AuthenticationError, match="organization_id 00D000000000001AAA"):
+    with pytest.raises(AuthenticationError, match="organization_id '00D000000000001AAA'"):
         token_provider(org, organization_id="00D000000000001AAA").token()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from airflow_provider_sfstream.exceptions import (
     ServiceUnavailableError,
 )
 from airflow_provider_sfstream.protocol.events import StartFrom
+from tests.support.event_source_adapter import Stream
 from tests.support.event_sources import EventSourceAdapter, sources
 from tests.support.localorg import LocalOrg
 from tests.support.readers import ended, first, next_events, read, replay_ids, resumed, until
@@ -186,8 +187,7 @@ class TestSilence:
         for end in source.idle_ends:
             source.end_idle_streams(end)
             await source.ready()
-            stream = source.subscribe(topic)
-            got = (await next_events(stream)).replay_ids
+            stream, got = await begun(source, topic)
             await until(lambda: not source.open_streams(topic), "the server's closing")
             with pytest.raises(ServiceUnavailableError, match=source.forgotten):  # noqa: PT012 - what had arrived comes first
                 while True:
@@ -195,6 +195,15 @@ class TestSilence:
             assert 0 < len(got) < 1_000
             org.reset_knobs()
             assert await resumed(source, topic, got, count=1_000) == source.replay_ids(topic)
+
+
+async def begun(source: EventSourceAdapter, topic: str) -> tuple[Stream, list[bytes]]:
+    """Return a stream and its first events, however often the server ends it before they are here."""
+    for _ in range(100):
+        stream = source.subscribe(topic)
+        with suppress(ServiceUnavailableError):
+            return stream, (await next_events(stream)).replay_ids
+    raise AssertionError(f"no events of {topic} came in 100 streams")
 
 
 class TestArguments:

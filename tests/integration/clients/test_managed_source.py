@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from airflow_provider_sfstream.clients import subscription
 from airflow_provider_sfstream.clients.managed_async_source import AsyncManagedSource
 from airflow_provider_sfstream.clients.managed_source import ManagedSource
 from airflow_provider_sfstream.clients.pubsub import PubSubClient
+from airflow_provider_sfstream.drain.cursor import Cursor
 from airflow_provider_sfstream.drain.drain import DrainResult, drain
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.exceptions import (
@@ -27,8 +29,8 @@ from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.watch.arrivals import arrivals
 from tests.support.clients import async_pubsub_client, pubsub_client, token_provider
-from tests.support.cut_network import Network
 from tests.support.localorg import LocalOrg, wait_until
+from tests.support.network import Network
 
 SECONDS = 20.0
 COMMITTED = StartFrom.COMMITTED
@@ -258,7 +260,7 @@ class TestDrain:
                     org.rest("DELETE", f"/tooling/sobjects/ManagedEventSubscription/{record_id}")
 
         with managed(org, client) as source, pytest.raises(expected, match="Orders"):
-            run(source, Stopping(), orders, stay_until=None)
+            run(source, Stopping(), orders, confirm_timeout=60, wait_for_confirmation=True)
 
     def test_a_token_that_is_revoked_while_drained_and_before_the_commit(
         self, org: LocalOrg, client: PubSubClient, orders: str
@@ -322,21 +324,23 @@ class TestDrain:
 
 class TestTheOnePlace:
     def test_it_waits_until_the_other_stream_ends(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
-        org.knobs(managed_release_seconds=0.3)
+        org.knobs(managed_release_seconds=600)
         with pubsub_client(org) as other:
             holder = other.managed_subscribe(ORDERS, limit=1, idle_timeout=SECONDS)
             next(holder)
-            pauses: list[float] = []
+            seen: list[str] = []
 
-            def sleep(seconds: float) -> None:
-                pauses.append(seconds)
-                if len(pauses) > 1:
-                    wait_for_place(org)
-                holder.close()
+            def sleep(_: float) -> None:
+                seen.append(org.managed_subscriptions()["Orders"]["slot"])
+                if seen[-1] == "active":
+                    holder.close()
+                    wait_until(lambda: org.managed_subscriptions()["Orders"]["slot"] == "held", what="the stream's end")
+                else:
+                    org.knobs(managed_release_seconds=0)
 
             with managed(org, client, sleep=sleep) as source:
                 assert run(source, Sink(), orders, max_events=10).event_count == 10
-            assert len(pauses) >= 2, "the place is held for a while after the end"
+            assert seen == ["active", "held"], "the place is held for a while after the end"
 
     def test_two_drains_do_not_share_it(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
         with managed(org, client) as source, pubsub_client(org) as other:
@@ -373,7 +377,7 @@ class TestTheOnePlace:
 
 def cut(org: LocalOrg, network: Network) -> None:
     """Cut the network, and let the org know what it cannot see at once: that nobody is there."""
-    assert network.cut() > 0
+    assert network.forget() > 0
     org.fault("managed_half_open", developer_name="Orders")
 
 
@@ -455,7 +459,7 @@ def watched(source: AsyncManagedSource, topic: str, limit: int, sleep: Callable[
     return arrivals(
         source,
         topic,
-        COMMITTED,
+        Cursor(COMMITTED, time.monotonic, lambda: datetime.now(UTC)),
         limit=limit,
         silence_timeout=SECONDS,
         clock=time.monotonic,

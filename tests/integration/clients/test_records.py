@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from requests.adapters import BaseAdapter
 
 from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
 from airflow_provider_sfstream.clients.credentials import GivenAccessToken, credentials_from
@@ -117,6 +119,42 @@ def test_some_records_by_id(read: Reader, accounts: Accounts) -> None:
 
 def test_no_records(read: Reader) -> None:
     assert read("Shipment__c", ["Id"]) == []
+
+
+class Damaging(BaseAdapter):
+    """Passes requests on, and damages the pages of query jobs on their way back."""
+
+    def __init__(self, inner: BaseAdapter, damage: Callable[[bytes], bytes]) -> None:
+        super().__init__()
+        self._inner, self._damage = inner, damage
+
+    def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
+        response = self._inner.send(request, **options)
+        if urlsplit(request.url).path.endswith("/results"):
+            response._content = self._damage(response.content)
+        return response
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda page: page[: page.rstrip().rfind(b"\n") + 1],
+        lambda page: page[: page.rstrip().rfind(b",")],
+        lambda page: page.rstrip()[:-1],
+        lambda page: page[: page.find(b"\n") + 1],
+        lambda page: b"\n".join(line for number, line in enumerate(page.split(b"\n")) if number != 7),
+        lambda page: page + page.splitlines(keepends=True)[-1],
+    ],
+    ids=["last_row_gone", "last_row_cut", "last_value_cut", "all_rows_gone", "a_row_gone", "a_row_twice"],
+)
+@pytest.mark.usefixtures("accounts")
+def test_a_page_that_is_not_whole_is_an_error(client: RecordClient, damage: Callable[[bytes], bytes]) -> None:
+    client._session.mount("https://", Damaging(client._session.get_adapter("https://"), damage))
+    with pytest.raises(SalesforceStreamError, match=r"^Account: .*by the Bulk API, after 0.*not as documented"):
+        list(client.bulk_query("Account", ["Id", "SystemModstamp"], page_records=1_000))
 
 
 def test_describe_and_count(client: RecordClient) -> None:

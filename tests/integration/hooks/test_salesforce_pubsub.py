@@ -22,7 +22,7 @@ def test_the_endpoint_is_named(org: LocalOrg, make_hook: Callable[..., Any]) -> 
     assert ok
     assert org.grpc_target in message
     for endpoint, part in [
-        (f"http://127.0.0.1:{free_port()}", "cannot be reached"),
+        (f"http://127.0.0.1:{free_port()}", "does not answer"),
         (f"localhost:{org.grpc_tls_port}", "tls_ca"),
         (f"localhost:{org.grpc_port}", "TLS"),
         (f"http://127.0.0.1:{org.http_port}", "does not speak"),

@@ -31,6 +31,7 @@ NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
     """An org with 150 events, 50 in each of the hours from four to two hours ago."""
     with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
+        local_org.knobs(keepalive_seconds=0.5)  # so that it says soon that this is the end
         local_org.define("Order__e", Number__c="double")
         times = [NOW - timedelta(hours=hours) + timedelta(minutes=n) for hours in (4, 3, 2) for n in range(50)]
         local_org.publish(

@@ -218,8 +218,9 @@ def test_a_held_connect_is_answered_when_its_time_is_up(org: LocalOrg, topic: st
 
 
 def test_a_session_without_a_connect_in_time_is_dropped(org: LocalOrg, topic: str) -> None:
-    org.knobs(cometd_reconnect_seconds=0.05)
     with BayeuxClient(org).opened(topic, -2) as client:
+        org.knobs(cometd_reconnect_seconds=0.05)
+        client.connect()  # from whose answer on the time counts
         wait_until(lambda: not _sessions(org, client))
         (refused,) = client.connect()
         assert (refused["error"], refused["advice"]["reconnect"]) == (UNKNOWN_CLIENT, "handshake")

@@ -121,6 +121,35 @@ def test_the_next_calls_of_an_rpc_fail(org: LocalOrg, topic: str) -> None:
     assert stub.GetTopic(request, metadata=metadata, timeout=20).topic_name == topic
 
 
+def test_a_schema_can_be_refused_or_be_none(org: LocalOrg, topic: str) -> None:
+    stub, metadata = org.stub(), org.metadata()
+    schema_id = stub.GetTopic(pb.TopicRequest(topic_name=topic), metadata=metadata, timeout=20).schema_id
+    request = pb.SchemaRequest(schema_id=schema_id)
+    org.fault("answer_schema", schema_id="another", text="")
+    org.fault("answer_schema", schema_id=schema_id, times=1, code="", status="NOT_FOUND")
+    org.fault("answer_schema", schema_id=schema_id, text="<html>")
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.GetSchema(request, metadata=metadata, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    for _ in range(3):
+        assert stub.GetSchema(request, metadata=metadata, timeout=20).schema_json == "<html>"
+    org.clear_faults()
+    assert json.loads(stub.GetSchema(request, metadata=metadata, timeout=20).schema_json)["uuid"] == schema_id
+
+
+def test_events_can_come_without_the_id_of_their_schema(org: LocalOrg, topic: str) -> None:
+    number = "WithNumber__e"
+    org.define(number, Number__c="int")
+    named = org.channel("Unnamed__chn", [number, topic.removeprefix("/event/")])["name"]
+    org.publish(topic, [{"Number__c": 1}])
+    org.publish(f"/event/{number}", [{"Number__c": 2}])
+    recorded = [event["schema_id"] for event in org.record(named)]
+    org.fault("omit_schema_id", topic=named, schema_id=recorded[0])
+    for asked, expected in ((named, ["", recorded[1]]), (topic, recorded[:1])):
+        with Subscriber(org).fetch(100, asked) as subscriber:
+            assert [event.event.schema_id for event in subscriber.events(len(expected))] == expected
+
+
 @pytest.mark.parametrize("everybody", [True, False])
 def test_revoking_a_token_ends_its_streams_and_its_calls(org: LocalOrg, topic: str, everybody: bool) -> None:
     token, other = org.token(), org.token()
@@ -236,6 +265,8 @@ def test_keepalives_keep_a_quiet_stream_from_ageing_out(own_org: LocalOrg) -> No
         ("/faults/drop_every", {"every": 5, "topic": "/event/Nowhere__e"}),
         ("/faults/fail_calls", {"rpc": "Nonsense"}),
         ("/faults/fail_calls", {"rpc": "Subscribe", "status": "NONSENSE"}),
+        ("/faults/answer_schema", {"text": "{}", "times": 0}),
+        ("/faults/omit_schema_id", {"topic": "/event/Nowhere__e"}),
         ("/faults/expire", {"topic": "/data/ChangeEvents", "replay_id": "00"}),
     ],
 )

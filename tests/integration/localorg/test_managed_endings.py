@@ -15,9 +15,9 @@ import pytest
 
 from airflow_provider_sfstream.localorg.managed_commits import COMMIT_ERRORS
 from airflow_provider_sfstream.protocol import pubsub_api_pb2_grpc as pb_grpc
-from tests.support.cut_network import Network
 from tests.support.localorg import AdminError, LocalOrg, wait_until
 from tests.support.managed_subscriber import ManagedSubscriber
+from tests.support.network import Network
 from tests.support.subscriber import error_code
 
 BUSY = ("ALREADY_EXISTS", "managed.subscription.already.active")
@@ -179,7 +179,7 @@ def test_a_network_that_is_cut(org: LocalOrg, topic: str, managed: str) -> None:
         with channel, ManagedSubscriber(org, stub=pb_grpc.PubSubStub(channel)).fetch(2, managed) as client:
             client.events(2)
             client.committed(ids[0])
-            assert network.cut() == 1
+            assert network.forget() == 1
             org.fault("managed_half_open", developer_name=managed)
             client.commit(ids[1])
         # The client has given up and gone, and nobody was told.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import logging
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,8 @@ from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from tests.support.localorg import wait_until
 from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
-from tests.support.tasks import context_for, set_connection
+from tests.support.tasks import context_for, fired, set_connection
+from tests.support.tasks import deferred as deferral_of
 
 __all__ = ["org", "shared_org"]
 
@@ -64,27 +65,13 @@ def stream(org: SharedOrg) -> Stream:
 
 
 def deferred(operator: DrainReplayWindowOperator, run: int = 1) -> TaskDeferred:
-    with pytest.raises(TaskDeferred) as caught:
-        operator.execute(context_for("drain", run_id=f"run-{run}", hour=run))
-    return caught.value
+    return deferral_of(lambda: operator.execute(context_for("drain", run_id=f"run-{run}", hour=run)))
 
 
 def trigger_arguments(deferral: TaskDeferred) -> dict[str, Any]:
     classpath, arguments = deferral.trigger.serialize()
     assert classpath == "airflow_provider_sfstream.triggers.salesforce_event.SalesforceEventTrigger"
     return dict(arguments)
-
-
-def fired(deferral: TaskDeferred) -> dict[str, Any]:
-    """Run the trigger as the triggerer does, and return what it fires."""
-
-    async def first() -> dict[str, Any]:
-        async with asyncio.timeout(60):
-            async for event in deferral.trigger.run():
-                return dict(event.payload)
-        raise AssertionError("the trigger ended without firing")
-
-    return asyncio.run(first())
 
 
 def resume(operator: DrainReplayWindowOperator, deferral: TaskDeferred, event: dict[str, Any], run: int = 1) -> Any:
@@ -94,8 +81,9 @@ def resume(operator: DrainReplayWindowOperator, deferral: TaskDeferred, event: d
 
 
 def test_it_defers_from_where_the_stream_stands_and_tells_no_secret(
-    org: SharedOrg, store: TableReplayStore, drain: MakeDrain, capsys: pytest.CaptureFixture[str]
+    org: SharedOrg, store: TableReplayStore, drain: MakeDrain, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     deferral = deferred(drain(deferrable=True, min_events=2, max_wait=timedelta(minutes=1)))
     assert trigger_arguments(deferral) == {
         "topic": org.topic,
@@ -110,9 +98,10 @@ def test_it_defers_from_where_the_stream_stands_and_tells_no_secret(
         "min_events": 2,
         "max_wait": 60.0,
         "min_interval": 5.0,
+        "until_confirmed": False,
     }
     assert (deferral.method_name, deferral.timeout) == ("execute_complete", LONGEST_WAIT)
-    assert "waiting for 2 events, or one that is 60 s old, from the earliest on" in capsys.readouterr().out
+    assert "waiting for 2 events, or one that is 60 s old, from the earliest on" in caplog.text
 
     ids = publish(org, 3)
     store.reset(stream(org), ids[1], reason="test", updated_by="test")
@@ -120,9 +109,8 @@ def test_it_defers_from_where_the_stream_stands_and_tells_no_secret(
     arguments = trigger_arguments(deferral)
     assert (arguments["replay_id"], arguments["min_events"], arguments["max_wait"]) == (ids[1].hex(), 1, None)
     assert deferral.timeout == timedelta(hours=1)
-    logged = capsys.readouterr().out
-    assert f"waiting for an event, from replay ID {ids[1].hex()} on" in logged
-    assert org.client_secret not in json.dumps(arguments) + logged
+    assert f"waiting for an event, from replay ID {ids[1].hex()} on" in caplog.text
+    assert org.client_secret not in json.dumps(arguments) + caplog.text
 
 
 def test_a_stream_without_a_position_is_waited_for_from_a_given_replay_id(org: SharedOrg, drain: MakeDrain) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,101 +16,33 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import CommitReplayPositionOperator
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
-from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
-from tests.support.landed import replay_ids_of
+from tests.support.interval_runs import (
+    MINUTES,
+    NOW,
+    TOPIC,
+    Run,
+    given,
+    happened,
+    hours_ago,
+    make,
+    org_with_hours,
+    origins,
+    run,
+    store,
+    stream,
+)
 from tests.support.localorg import LocalOrg
 from tests.support.spark import SETTINGS
 from tests.support.tasks import context_for, set_connection
 
-TOPIC = "/event/Order__e"
-NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-MINUTES = (0, 20, 40, 59)
-
-
-def hours_ago(hours: float) -> datetime:
-    return NOW - timedelta(hours=hours)
+__all__ = ["make", "run", "store"]
 
 
 @pytest.fixture(scope="module")
 def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
-    """An org with four events in each of the hours from six to two hours ago, numbered on."""
-    with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
-        local_org.define("Order__e", Number__c="double")
-        times = [hours_ago(hours) + timedelta(minutes=minute) for hours in range(6, 1, -1) for minute in MINUTES]
-        events = [{"Number__c": float(n), "CreatedDate": time.isoformat()} for n, time in enumerate(times)]
-        local_org.publish(TOPIC, events)
+    with org_with_hours(tmp_path_factory.mktemp("org")) as local_org:
         yield local_org
-
-
-@pytest.fixture
-def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
-    database = tmp_path / "replay.db"
-    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(organization_id=org.org_id[:15]))
-    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(database))
-    table = TableReplayStore(f"sqlite:///{database}")
-    yield table
-    table.close()
-
-
-Run = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def run(store: TableReplayStore, tmp_path: Path) -> Run:
-    """Run a drain for the hours between two times: ``run("scheduled", 3, 2)`` for the hour that began 3 hours ago."""
-
-    def execute(
-        run_type: str, begin: float, end: float, *, run_id: str | None = None, **arguments: Any
-    ) -> dict[str, Any]:
-        operator = DrainReplayWindowOperator(
-            task_id="drain",
-            **{
-                "topic": TOPIC,
-                "landing_url": str(tmp_path / "landing"),
-                "replay_store": "table",
-                "idle_timeout": 1.0,
-                **arguments,
-            },
-        )
-        context = context_for(
-            "drain",
-            run_id=run_id or f"{run_type}__{begin}",
-            run_type=run_type,
-            data_interval_start=hours_ago(begin),
-            data_interval_end=hours_ago(end),
-        )
-        result = operator.execute(context)
-        told = context["outlet_events"][operator.outlets[0]].extra
-        assert {key: result[key] for key in told} == told
-        assert "event_count" in told
-        return result
-
-    return execute
-
-
-def stream(org: LocalOrg) -> Stream:
-    return Stream(org.org_id, "pubsub", TOPIC)
-
-
-def happened(org: LocalOrg, begin: float, end: float) -> list[bytes]:
-    """Return the replay IDs of what happened between two times, as the org recorded it."""
-    bounds = hours_ago(begin).timestamp() * 1000, hours_ago(end).timestamp() * 1000
-    return [e["replay_id"] for e in org.record(TOPIC) if bounds[0] <= e["fields"]["CreatedDate"] < bounds[1]]
-
-
-def given(org: LocalOrg, result: dict[str, Any]) -> list[bytes]:
-    """Return the replay IDs that a result gives, within its own bounds."""
-    begin, end = (
-        datetime.fromisoformat(result[name]).timestamp() * 1000 for name in ("event_time_from", "event_time_to")
-    )
-    inside = {e["replay_id"] for e in org.record(TOPIC) if begin <= e["fields"]["CreatedDate"] < end}
-    windows = [replay_id for window in result["windows"] for replay_id in replay_ids_of(window["manifest_url"])]
-    return [replay_id for replay_id in windows if replay_id in inside]
-
-
-def origins(result: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(window["kind"], window["origin"]) for window in result["windows"]]
 
 
 def test_a_backfill_of_an_incremental_drain_gives_its_hour_and_moves_nothing(
@@ -150,10 +82,33 @@ def test_hours_follow_each_other_and_each_gives_its_own(org: LocalOrg, store: Ta
     for begin in (6, 5, 4, 3):
         result = run("scheduled", begin, begin - 1, mode="interval")
         assert given(org, result) == happened(org, begin, begin - 1)
-    assert store.read(stream(org)).replay_id == happened(org, 2, 1)[0], "the grace of a minute has one event more"
-    assert [window.kind for window in store.windows_overlapping(stream(org), hours_ago(6), hours_ago(2))] == [
-        "live"
-    ] * 4
+    assert store.read(stream(org)).replay_id == happened(org, 2, -1)[-1], "the first run lands all there is"
+    (window,) = store.windows_overlapping(stream(org), hours_ago(6), hours_ago(2))
+    assert (window.kind, result["confirmed_at"]) == ("live", window.covered_until.isoformat())
+
+
+def test_an_interval_whose_end_nobody_confirmed_is_looked_at_again(
+    org: LocalOrg, store: TableReplayStore, run: Run
+) -> None:
+    """A stalled server, and then the same run cleared: an empty answer is never recorded as complete."""
+    org.knobs(keepalive_seconds=120)
+    try:
+        org.fault("silence", topic=TOPIC)
+        empty = run("scheduled", 4, 3, mode="interval", run_id="the-run", idle_timeout=0.5)
+        assert (given(org, empty), empty["confirmed_at"], empty["drained"]) == ([], None, True)
+        org.admin("DELETE", "/faults")
+        again = run("scheduled", 4, 3, mode="interval", run_id="the-run")
+    finally:
+        org.admin("DELETE", "/faults")
+        org.knobs(keepalive_seconds=0.5)
+    assert (given(org, again), again["confirmed_at"]) == (happened(org, 4, 3), None)
+    confirmed = run("scheduled", 4, 3, mode="interval", run_id="the-run", wait_for_confirmation=True)
+    assert given(org, confirmed) == happened(org, 4, 3)
+    assert datetime.fromisoformat(confirmed["confirmed_at"]) > hours_ago(3)
+    assert run("scheduled", 4, 3, mode="interval", run_id="the-run") == {**confirmed, "drained": False}
+    anew = run("scheduled", 4, 3, mode="interval", run_id="the-run", reuse=False)
+    assert sorted(set(given(org, anew))) == happened(org, 4, 3)
+    assert run("scheduled", 4, 3, mode="interval", run_id="the-run") == {**anew, "drained": False}
 
 
 @pytest.mark.parametrize("again", ["scheduled", "backfill"], ids=["cleared", "reprocessed"])
@@ -231,12 +186,11 @@ def test_an_incremental_run_that_a_backfill_runs_again_gives_its_window(
         task_id="drain", topic=TOPIC, landing_url=str(tmp_path / "landing"), replay_store="table", idle_timeout=1.0
     )
     first = operator.execute(context_for("drain", run_type="scheduled", **interval))
-    stream = Stream(org.org_id, "pubsub", TOPIC)
-    position, calls = store.read(stream), len(org.requests())
+    position, calls = store.read(stream(org)), len(org.requests())
     again = operator.execute(context_for("drain", run_type="backfill", try_number=2, **interval))
     assert first["event_count"] == 20
     assert again == {**first, "drained": False}
-    assert (store.read(stream), len(org.requests())) == (position, calls)
+    assert (store.read(stream(org)), len(org.requests())) == (position, calls)
 
 
 def test_a_wrong_organization_id_is_found_out_by_the_first_drain(
@@ -277,7 +231,7 @@ def test_the_example_gives_its_hour(
     operator = runpy.run_path(str(file))["drain"]
     operator.replay_store = "table"
     bounds = {"data_interval_start": hours_ago(4), "data_interval_end": hours_ago(3)}
-    context = context_for("drain", run_type="backfill", **bounds) | {"params": {"on_expired": "fail"}}
+    context = context_for("drain", run_type="backfill", **bounds) | {"params": {"on_expired": "fail", "reuse": True}}
     operator.render_template_fields(context)
     result = operator.execute(context)
     assert given(org, result) == happened(org, 4, 3)

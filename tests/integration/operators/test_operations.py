@@ -213,12 +213,20 @@ def test_a_database_from_yesterdays_backup_is_brought_up_to_date(org: SharedOrg,
     assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
 
 
-def test_without_a_restore_the_same_is_landed_again(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "waits first"])
+def test_without_a_restore_a_drain_fails_at_once(org: SharedOrg, drain: Drain, tmp_path: Path, waits: bool) -> None:
     publish(org, 3)
     drain()
     for path in tmp_path.glob("replay.db*"):
         path.unlink()
-    assert drain()["event_count"] == 3
+    publish(org, 1)
+    with pytest.raises(AirflowFailException, match=r"ReplayStoreLostError: .*RestoreReplayPositionOperator"):
+        drain(start_from="latest", min_events=1000 if waits else 0)
+    with pytest.raises(AirflowFailException, match="ReplayStoreLostError"):
+        drain(replay_store="landing")
+    restore(org, tmp_path)
+    assert drain(start_from="latest")["event_count"] == 1
+    assert landed_replay_ids(tmp_path / "lake", stream(org)) == record(org)
 
 
 def test_a_stream_moves_to_another_store(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
@@ -309,7 +317,7 @@ def test_the_watchdog(org: SharedOrg, drain: Drain, monkeypatch: pytest.MonkeyPa
     publish(org, 3)
     drain()
     assert check(org.topic, timedelta(hours=24)) is None
-    with pytest.raises(AirflowFailException, match="last drained at"):
+    with pytest.raises(AirflowFailException, match="last answered a drain"):
         check(org.topic, timedelta(0))
     org.fault("reset_stream", topic=org.topic)
     publish(org, 1)

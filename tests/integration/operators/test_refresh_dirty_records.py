@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,12 @@ class Fetching:
 
     def run(self, **arguments: Any) -> dict[str, Any]:
         self.publish()
-        given = {"output_url": self.output.as_uri(), "salesforce_conn_id": "sf", **arguments}
+        given = {
+            "output_url": self.output.as_uri(),
+            "salesforce_conn_id": "sf",
+            "computed_fields": "never",
+            **arguments,
+        }
         operator = Capturing(task_id="refresh", **given)
         operator.taken = self.output.parent / "taken"
         try:
@@ -146,12 +152,14 @@ def api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_dirty_rows(fetching: Fetching, accounts: dict[str, str], api: str, caplog: pytest.LogCaptureFixture) -> None:
     listed = {record_id: number for number, record_id in enumerate([*accounts.values(), NEVER], 5)}
     fetching.tables = {"Account": fetching.table(listed), "Contact": TableState("stream", "parquet", 2)}
+    before = len(fetching.org.requests("http"))
     result = fetching.run(deletes="hard", keep_snapshots=7)
     assert result["tables"]["Account"] | {"seconds": 0} == {
         **{"mode": "records", "fetched": len(accounts), "deleted": 2, "seconds": 0, "still_dirty": None, "flag": None}
     }
     assert fetching.arguments[0] == "--refresh"
-    assert fetching.arguments[2:] == ["--deletes", "hard", "--keep-snapshots", "7"]
+    options = ["--keep-snapshots", "7", "--deletes", "hard", "--max-deleted-fraction", "0.2"]
+    assert fetching.arguments[2:] == options
     document = fetching.document()
     table = document.tables["Account"]
     assert (document.snapshot, list(document.tables)) == (3, ["Account"])
@@ -170,8 +178,8 @@ def test_dirty_rows(fetching: Fetching, accounts: dict[str, str], api: str, capl
     }  # fmt: skip
     assert of["binned"]["_deleted"] == "true"
     assert lines[NEVER] == {"Id": NEVER, "_found": "false", "_sequence": str(listed[NEVER])}
-    jobs = [request for request in fetching.org.requests("http") if request["method"].endswith("/jobs/query")]
-    assert bool(jobs) is (api == "bulk")
+    asked = [request["method"] for request in fetching.org.requests("http")[before:]]
+    assert any(method.endswith("/jobs/query") for method in asked) is (api == "bulk")
     assert "Account: columns that stay as they are" in caplog.text
     assert "Gone__c" in caplog.text
 
@@ -197,6 +205,21 @@ def test_a_table_without_records(fetching: Fetching) -> None:
     fetching.tables = {"Shipment__c": fetching.table(flagged=True)}
     fetching.run()
     assert fetching.document().tables["Shipment__c"].files == ()
+
+
+def test_columns_that_the_user_does_not_see_start_no_job(fetching: Fetching, caplog: pytest.LogCaptureFixture) -> None:
+    table = fetching.table()
+    flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Gone__c",))
+    fetching.tables = {"Account": replace(table, flag=flag, fields=dict.fromkeys(COLUMNS, ""))}
+    with pytest.raises(AirflowSkipException, match="hidden from the user"):
+        fetching.run()
+    assert fetching.arguments == ()
+    assert "or hides it from the user: Gone__c" in caplog.text
+    fetching.tables = {
+        "Account": replace(table, flag=replace(flag, columns=("Gone__c", "Name")), fields={"Gone__c": ""})
+    }
+    fetching.run()
+    assert fetching.document().tables["Account"].hidden == ("Gone__c",)
 
 
 def test_nothing_to_do(fetching: Fetching) -> None:

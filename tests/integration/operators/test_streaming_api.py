@@ -92,7 +92,7 @@ def test_windows_hold_what_the_org_sent_byte_for_byte(
     rest = drain(topic).execute(context_for("drain", run_id="run-2", hour=2))
     record = org.record(topic, api="streaming")
     assert (first["event_count"], first["stop_reason"]) == (300, "max_events")
-    assert (rest["event_count"], rest["stop_reason"]) == (len(record) - 300, "caught_up")
+    assert (rest["event_count"], rest["stop_reason"]) == (len(record) - 300, "idle")
     assert rest["after"] == first["through"]
     rows = [row for result in (first, rest) for row in landed(result)[1]]
     columns = ("replay_id", "event_id", "schema_id", "payload")

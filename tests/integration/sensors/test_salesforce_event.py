@@ -18,14 +18,17 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
+from airflow_provider_sfstream.clients import reachability
 from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from airflow_provider_sfstream.watch.look import look
+from tests.support.behind_network import OrgBehindNetwork
 from tests.support.localorg import wait_until
 from tests.support.shared_org import SharedOrg, org, shared_org
-from tests.support.tasks import context_for, set_connection
+from tests.support.tasks import context_for, fired, set_connection
+from tests.support.tasks import deferred as deferral_of
 
 __all__ = ["org", "shared_org"]
 
@@ -67,21 +70,7 @@ def stream(org: SharedOrg, subscription: str = "airflow") -> Stream:
 
 
 def deferred(made: SalesforceEventSensor) -> TaskDeferred:
-    with pytest.raises(TaskDeferred) as caught:
-        made.execute(context())
-    return caught.value
-
-
-def fired(deferral: TaskDeferred) -> dict[str, Any]:
-    """Run the trigger as the triggerer does, and return what it fires."""
-
-    async def first() -> dict[str, Any]:
-        async with asyncio.timeout(60):
-            async for event in deferral.trigger.run():
-                return dict(event.payload)
-        raise AssertionError("the trigger ended without firing")
-
-    return asyncio.run(first())
+    return deferral_of(lambda: made.execute(context()))
 
 
 def resume(made: SalesforceEventSensor, deferral: TaskDeferred, event: dict[str, Any]) -> Any:
@@ -105,6 +94,7 @@ def test_looks_count_anew_until_enough_is_there(
     with monkeypatch.context() as patched:
         patched.setitem(look.__kwdefaults__, "idle_timeout", 1.0)
         assert not made.poke(context()), "silence ends a look as well"
+    wait_until(lambda: not org.open_streams(), what="the end of the first look, which would count what is published")
     org.knobs(keepalive_seconds=0.3)
     first = publish(org, 2)
     assert not made.poke(context())
@@ -170,6 +160,23 @@ def test_a_fault_that_passes_is_left_to_the_next_look(
     assert made.poke(context())
     org.fault("fail_calls", rpc="Subscribe")
     assert made.execute(context())["event_count"] == 1
+
+
+def test_a_look_at_what_cannot_be_reached_says_where_the_way_ends(
+    org: SharedOrg, sensor: MakeSensor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It never says that 0 events are there, which the server has not said."""
+    monkeypatch.setattr(reachability, "STEP_TIMEOUT", 0.3)
+    publish(org, 1)
+    with OrgBehindNetwork.of(org) as behind:  # type: ignore[arg-type]
+        behind.grpc_tls.unreachable()
+        timers = {"connect_timeout_seconds": 1, "call_timeout_seconds": 1}
+        set_connection(monkeypatch, "salesforce_default", **behind.airflow_connection(**timers))
+        assert not sensor().poke(context())
+    said = capsys.readouterr().out
+    assert "this look failed" in said
+    assert f"localhost was resolved, but TCP port {behind.grpc_tls_port} was not reached" in said
+    assert "events are there" not in said
 
 
 def test_an_expired_session_costs_a_login_not_a_look(org: SharedOrg, sensor: MakeSensor) -> None:

@@ -148,6 +148,32 @@ def test_a_new_table_then_dirty_rows(replica: Replica, monkeypatch: pytest.Monke
         replica.refresh()
 
 
+@pytest.mark.extended
+def test_a_checkbox_that_is_added_is_fetched_in_all_rows(replica: Replica) -> None:
+    """No event says that it is false in the records from before: the columns that came are fetched, and no others."""
+    replica.apply()
+    replica.refresh()
+    replica.org.admin("POST", "/entities/Account/fields", {"name": "Checked__c", "type": "Boolean"})
+    replica.org.admin("POST", "/entities/Account/fields", {"name": "Grade__c", "type": "Percent"})
+    replica.org.rest("PATCH", f"/sobjects/Account/{replica.ids[1]}", {"Checked__c": True, "Grade__c": 7.5})
+    replica.org.rest("DELETE", f"/sobjects/Account/{replica.ids[2]}")
+    replica.apply()
+    assert [row["Checked__c"] for row in replica.rows().values()].count(None) == len(RECORDS) - 1
+    read: list[Any] = []
+
+    def look() -> None:
+        read.extend(json.loads(line) for path in (replica.folder / FOLDER).rglob("*.jsonl") for line in path.open())
+
+    result = replica.refresh(before_job=look)
+    assert result | {"seconds": 0} == {
+        **{"mode": "columns", "fetched": len(RECORDS), "deleted": 0, "seconds": 0, "still_dirty": 0, "flag": None}
+    }
+    assert {name for line in read for name in line} == {"Id", "Checked__c", "Grade__c", "_found"}
+    replica.assert_equal()
+    with pytest.raises(AirflowSkipException, match="No row of the replica is dirty"):
+        replica.refresh()
+
+
 def test_what_changes_meanwhile_is_fetched_by_the_next_refresh(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,11 @@ from tests.support.change_lake import GADGET, START, ChangeLake, change
 from tests.support.landing_files import LandedEvent
 
 ONE, TWO = "a0W000000000001AAA", "a0W000000000002AAA"
+OTHER = "a0G000000000001AAA"
+
+
+def numbered(number: int) -> str:
+    return f"a0W{number:012d}AAA"
 
 
 @pytest.fixture
@@ -88,11 +93,11 @@ def test_a_transaction_over_two_tables_becomes_visible_whole(lake: ChangeLake) -
     more = lake.land(change(3, "CREATE", [TWO], "t2", Name="other"), stop_reason="max_events")
     metrics = lake.run(more)
     assert (metrics.held, lake.values("Name")) == (2, {ONE: "one"})
-    rest = [change(4, "CREATE", ["g1"], "t2", entity=GADGET, Name="gadget"), change(5, "DELETE", [TWO], "t3")]
+    rest = [change(4, "CREATE", [OTHER], "t2", entity=GADGET, Name="gadget"), change(5, "DELETE", [TWO], "t3")]
     metrics = lake.run(lake.land(*rest, stop_reason="max_events"))
     assert metrics.held == 1
     assert lake.values("Name") == {ONE: "half", TWO: "other"}
-    assert lake.values("Name", "Gadget__c") == {"g1": "gadget"}
+    assert lake.values("Name", "Gadget__c") == {OTHER: "gadget"}
     assert lake.values("_deleted") == {ONE: False, TWO: False}
     # Nothing more was there: an empty window that has caught up completes the last transaction.
     assert lake.run(lake.land()).held == 0
@@ -101,9 +106,12 @@ def test_a_transaction_over_two_tables_becomes_visible_whole(lake: ChangeLake) -
 
 def test_one_window_for_many_or_many_for_one(lake: ChangeLake, spark: Any, tmp_path: Path) -> None:
     events = [
-        change(n, "CREATE" if n < 6 else "UPDATE", [f"a0W{n % 5}"], f"t{n // 3}", Name=str(n)) for n in range(1, 40)
+        change(n, "CREATE" if n < 6 else "UPDATE", [numbered(n % 5)], f"t{n // 3}", Name=str(n)) for n in range(1, 40)
     ]
-    events += [change(40, "GAP_UPDATE", ["a0W1"], "t20"), change(41, "UPDATE", ["a0W1"], "t21", Name="ignored")]
+    events += [
+        change(40, "GAP_UPDATE", [numbered(1)], "t20"),
+        change(41, "UPDATE", [numbered(1)], "t21", Name="ignored"),
+    ]
     cuts = range(0, len(events), 14)  # inside transactions
     manifests = [lake.land(*events[at : at + 14], stop_reason="max_events") for at in cuts]
     lake.run(*reversed(manifests))
@@ -113,7 +121,7 @@ def test_one_window_for_many_or_many_for_one(lake: ChangeLake, spark: Any, tmp_p
         one_by_one.run(one_by_one.land(*events[at : at + 14], stop_reason="max_events"))
     one_by_one.run(one_by_one.land())
     assert lake.rows() == one_by_one.rows()
-    assert lake.rows()["a0W1"]["_dirty_reason"] == "gap"
+    assert lake.rows()[numbered(1)]["_dirty_reason"] == "gap"
     listed = lake.snapshot().tables["Widget__c"]
     folder = Path(lake.output) / (listed.dirty_list or "")
     lines = [json.loads(line) for path in folder.glob("*.json") for line in path.read_text().splitlines()]
@@ -131,7 +139,7 @@ def test_hard_deletes(lake: ChangeLake) -> None:
 def test_what_cannot_be_read_is_set_aside_and_its_tables_are_flagged(lake: ChangeLake) -> None:
     events = [
         change(1, "CREATE", [ONE], "t1", Name="one"),
-        change(2, "CREATE", ["g1"], "t1", entity=GADGET, Name="gadget"),
+        change(2, "CREATE", [OTHER], "t1", entity=GADGET, Name="gadget"),
         LandedEvent(3, "Widget__c", b"\xff\xff\xff"),
         LandedEvent(4, "Gadget__c", b""),
         LandedEvent(5, "lost schema", b"whatever"),
@@ -139,7 +147,7 @@ def test_what_cannot_be_read_is_set_aside_and_its_tables_are_flagged(lake: Chang
     manifest = lake.land(*events)
     metrics = lake.run(manifest)
     assert metrics.quarantined == 3
-    rows = lake.spark.read.parquet(f"{lake.output}/_quarantine").orderBy("ordinal").collect()
+    rows = lake.quarantine()
     assert [(row["ordinal"], row["schema_id"], bytes(row["payload"])) for row in rows] == [
         (2, "Widget__c", b"\xff\xff\xff"),
         (3, "Gadget__c", b""),
@@ -152,7 +160,7 @@ def test_what_cannot_be_read_is_set_aside_and_its_tables_are_flagged(lake: Chang
 def test_an_overflow_and_an_event_for_all_records_flag_the_table(lake: ChangeLake) -> None:
     manifest = lake.land(
         change(1, "CREATE", [ONE], "t1", Name="one"),
-        change(2, "CREATE", ["g1"], "t1", entity=GADGET, Name="gadget"),
+        change(2, "CREATE", [OTHER], "t1", entity=GADGET, Name="gadget"),
         change(3, "GAP_OVERFLOW", ["000000000000000AAA"], "t2"),
         change(4, "UPDATE", ["a0G*"], "t3", entity=GADGET),
     )
@@ -167,7 +175,7 @@ def test_an_overflow_and_an_event_for_all_records_flag_the_table(lake: ChangeLak
 
 
 def test_a_gap_before_a_window_flags_every_table_of_the_stream(lake: ChangeLake) -> None:
-    lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one"), change(2, "CREATE", ["g1"], "t1", entity=GADGET)))
+    lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one"), change(2, "CREATE", [OTHER], "t1", entity=GADGET)))
     gap = Gap((2).to_bytes(10, "big"), None, START, START, "expired")
     lake.run(lake.land(change(9, "UPDATE", [ONE], "t9", Amount__c=9.0), gap=gap))
     flags = {name: table.flag for name, table in lake.snapshot().tables.items()}
@@ -176,12 +184,12 @@ def test_a_gap_before_a_window_flags_every_table_of_the_stream(lake: ChangeLake)
 
 
 def test_a_position_set_back_lands_events_again_and_loses_none(lake: ChangeLake) -> None:
-    events = [change(n, "CREATE", [f"a0W{n}"], f"t{n}", Name=str(n)) for n in range(1, 6)]
+    events = [change(n, "CREATE", [numbered(n)], f"t{n}", Name=str(n)) for n in range(1, 6)]
     lake.run(lake.land(*events[:3]))
     flag = lake.snapshot().tables["Widget__c"].flag
     again = lake.land(*events[1:], previous_window_id=None, after=None)
     lake.run(again)
-    assert lake.values("_sequence") == {"a0W1": 1, "a0W2": 2, "a0W3": 3, "a0W4": 6, "a0W5": 7}
+    assert lake.values("_sequence") == {numbered(n): at for n, at in zip(range(1, 6), (1, 2, 3, 6, 7), strict=True)}
     assert lake.snapshot().tables["Widget__c"].flag == flag, "nothing is missing"
 
 
@@ -230,10 +238,10 @@ def test_another_job_meanwhile(lake: ChangeLake, monkeypatch: pytest.MonkeyPatch
     first = lake.land(change(1, "CREATE", [ONE], "t1", Name="one"))
     publish = SnapshotStore.publish
 
-    def late(store: SnapshotStore, snapshot: Any) -> None:
+    def late(store: SnapshotStore, snapshot: Any) -> Any:
         monkeypatch.setattr(SnapshotStore, "publish", publish)
         lake.run(first)
-        publish(store, snapshot)
+        return publish(store, snapshot)
 
     monkeypatch.setattr(SnapshotStore, "publish", late)
     with pytest.raises(PositionConflictError, match="Another job published snapshot 1"):

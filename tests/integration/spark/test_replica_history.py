@@ -125,7 +125,7 @@ def test_a_refresh_ends_the_stretch_in_which_nobody_knew(spark: Any, tmp_path: P
         FIRST,
         "changes",
     )
-    refresh = TableRefresh("records", ("Name",), (), 1, "stream", 3, 4, "window")
+    refresh = TableRefresh("records", ("Name",), (), 1, "stream", 3, 4, "window", "2026-01-01T00:00:00+00:00")
     images = [
         {"Id": "0011", "_found": True, "_sequence": 3, "_deleted": False, "Name": "fetched"}
         | {"_refreshed_at": START + 7 * second}
@@ -150,7 +150,7 @@ def test_a_row_that_a_full_refresh_drops_ends_when_the_caller_says(spark: Any, t
     full = {"_operation": "full", "_set": frozenset(FIRST), "_commit_time": START}
     rows = [full | {"Id": record, "_sequence": number, "Name": record} for number, record in enumerate(("a", "b"), 1)]
     replica.apply(rows, FIRST, "changes")
-    refresh = TableRefresh("full", ("Name",), (), 1, "stream", 2, 3, "window")
+    refresh = TableRefresh("full", ("Name",), (), 1, "stream", 2, 3, "window", "2026-01-01T00:00:00+00:00")
     # All buckets have an image, or their rows would not be looked at.
     images = [
         {"Id": record, "_found": True, "_deleted": False, "Name": record, "_refreshed_at": START}

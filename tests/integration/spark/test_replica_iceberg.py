@@ -72,7 +72,9 @@ class Replica:
         types = {"_found": "boolean", "_deleted": "boolean"} | TABLE_ENVELOPE | columns
         of_images = {name: types[name] for name in (*IMAGE_ENVELOPE, *columns)}
         rows = with_bucket(frame_of(self.spark, self.folder, images, of_images), BUCKETS).persist()
-        refresh = TableRefresh("full", tuple(columns), (), len(images), "stream", 1_000, 1_001, "window")
+        refresh = TableRefresh(
+            "full", tuple(columns), (), len(images), "stream", 1_000, 1_001, "window", "2026-01-01T00:00:00+00:00"
+        )
         merge = refreshed_columns(columns, refresh, deletes=deletes)
         state = replace(self.state, columns=ColumnRegistry(columns))
         _, counts = MergeSink(self.spark, "unused").merge("Account", state, rows, merge, everything=True)

@@ -21,6 +21,7 @@ from airflow_provider_sfstream.spark.replica_merge import (
     joined,
     merged_columns,
     with_bucket,
+    with_seen,
 )
 from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
 from tests.support.replica_changes import COLUMNS, START, change_batch, random_changes
@@ -105,7 +106,7 @@ def test_every_state_of_a_row_meets_every_change(spark: Any) -> None:
     """Rows that are dirty, deleted, fetched, ahead, behind and missing, as records that share one window."""
     shape = random.Random(7)
     records = [f"001{number:05d}" for number in range(3_000)]
-    changes = random_changes(shape, records, 6_000, COLUMNS, first_sequence=1_000)
+    changes = random_changes(shape, records, 6_000, COLUMNS, first_sequence=1_000, disorder=600)
     model: dict[str, Row] = {}
     apply_window(model, random_changes(shape, records, 6_000, COLUMNS), COLUMNS)
     for row in model.values():
@@ -114,8 +115,10 @@ def test_every_state_of_a_row_meets_every_change(spark: Any) -> None:
         if shape.random() < 0.5:
             row |= {"_dirty": False, "_dirty_since": None, "_dirty_reason": None}
     arrow = pa.Table.from_batches([change_batch(changes, COLUMNS)])
-    folded = folded_changes(spark.createDataFrame(arrow), COLUMNS, 2, BUCKETS)
-    pairs = joined(table_frame(spark, list(model.values()), COLUMNS), folded, 2).persist()
+    rows = table_frame(spark, list(model.values()), COLUMNS)
+    marked = with_seen(spark.createDataFrame(arrow), rows.select("Id", "_refreshed_at"))
+    folded = folded_changes(marked, COLUMNS, 2, BUCKETS)
+    pairs = joined(rows, folded, 2).persist()
     kept = pairs.select(*merged_columns(COLUMNS, deletes="soft")).where("not _dropped").drop("_dropped")
     without = pairs.select(*merged_columns(COLUMNS, deletes="hard")).where("not _dropped").drop("_dropped")
     soft, hard = {key: dict(row) for key, row in model.items()}, {key: dict(row) for key, row in model.items()}

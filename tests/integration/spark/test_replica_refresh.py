@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -14,13 +15,16 @@ import pytest
 
 from airflow_provider_sfstream.spark.arrow_columns import arrow_type
 from airflow_provider_sfstream.spark.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.refresh_document import TableRefresh
+from airflow_provider_sfstream.spark.refresh_document import Mode, TableRefresh
 from airflow_provider_sfstream.spark.replica_merge import DROPPED, Deletes, joined, with_bucket
 from airflow_provider_sfstream.spark.replica_refresh import images, refreshed_columns
 from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
+from tests.support.replica_model import refresh_all, refresh_columns, refresh_listed
 
 COLUMNS: dict[str, ColumnType] = {"Name": "string", "Amount__c": "double", "Secret__c": "string"}
-FETCHED = TableRefresh("records", ("Name", "Amount__c"), (), 0, "stream", 10, 13, "window-1")
+FETCHED = TableRefresh(
+    "records", ("Name", "Amount__c"), (), 0, "stream", 10, 13, "window-1", "2026-01-01T00:00:00+00:00"
+)
 COMMIT, REFRESHED = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
 Row = dict[str, Any]
 
@@ -197,3 +201,33 @@ def test_a_text_that_is_no_such_value_is_an_error(refresh: Refresher, type_: str
 
 def test_no_files_are_no_records(spark: Any) -> None:
     assert images(spark, "file:///nowhere", FETCHED, COLUMNS).count() == 0
+
+
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+@pytest.mark.parametrize("mode", ["full", "records", "columns"])
+def test_the_model_does_the_same(refresh: Refresher, mode: Mode, deletes: Deletes) -> None:
+    """The model that ``test_silent_differences`` runs, and the job."""
+    shape = random.Random(f"{mode} {deletes}")
+    rows = {
+        name: (dirty if shape.random() < 0.4 else stored)(name, shape.randint(5, 15)) for name in map(str, range(80))
+    }
+    for row in rows.values():
+        row["_deleted"] = shape.random() < 0.2
+    asked = {name: row["_sequence"] - (shape.random() < 0.2) for name, row in rows.items() if shape.random() < 0.7}
+    known = asked if mode == "records" else [*asked, *map(str, range(90, 110))]
+    there = {name: shape.choice(("false", "false", "true")) for name in known if shape.random() < 0.8}
+    lines = [fetched(name, asked.get(name), _deleted=deleted, Amount__c="2.5") for name, deleted in there.items()]
+    if mode == "records":
+        lines += [missing(name, sequence) for name, sequence in asked.items() if name not in there]
+    moved_on = shape.random() < 0.5
+    found = refresh(rows.values(), lines, replace(FETCHED, mode=mode), deletes=deletes, moved_on=moved_on)
+    values = {"Name": "new", "Amount__c": 2.5, "_refreshed_at": REFRESHED}
+    records = {name: {**values, "_deleted": deleted == "true"} for name, deleted in there.items()}
+    if mode == "full":
+        options = {"hard": deletes == "hard", "moved_on": moved_on}
+        refresh_all(rows, records, FETCHED.columns, FETCHED.applied_sequence, **options)
+    elif mode == "records":
+        refresh_listed(rows, asked, records, FETCHED.columns, hard=deletes == "hard")
+    else:
+        refresh_columns(rows, records, FETCHED.columns, FETCHED.applied_sequence)
+    assert found == {name: dict.fromkeys(COLUMNS) | row for name, row in rows.items()}

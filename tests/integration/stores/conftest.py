@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import URL
 
+from airflow_provider_sfstream.stores.base import ReplayStore
+from airflow_provider_sfstream.stores.landing_files import LandingFiles
+from airflow_provider_sfstream.stores.table import TableReplayStore
+from airflow_provider_sfstream.stores.variables import VariableReplayStore
 from tests.support.mariadb import mariadb_server  # noqa: F401 (a fixture)
 from tests.support.postgres import postgres_server  # noqa: F401 (a fixture)
-from tests.support.replay_stores import StoreUnderTest, landing_store, table_store, variable_store
+from tests.support.replay_stores import DictVariables, StoreUnderTest, landing_store, table_store, variable_store
 
 ON_SERVERS = [pytest.param(name, marks=pytest.mark.extended) for name in ("postgres", "mariadb")]
 """The database servers, left to ``make test-all``: what holds on them holds on SQLite nearly always."""
@@ -47,3 +53,21 @@ def under_test(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store
         under_test = table_store(landing, server.new_database())
     yield under_test
     under_test.store.close()
+
+
+@pytest.fixture
+def empty_store(request: pytest.FixtureRequest, under_test: StoreUnderTest, tmp_path: Path) -> Callable[[], Any]:
+    """Makes a store of the same kind with nothing in it, over the same landing: what is left after a loss."""
+    kind = request.node.callspec.params["under_test"]
+
+    def make() -> ReplayStore:
+        if kind == "variables":
+            return VariableReplayStore(under_test.catalog, DictVariables())
+        if kind == "landing":
+            shutil.rmtree(tmp_path / "landing" / "positions")
+            return VariableReplayStore(under_test.catalog, LandingFiles(under_test.catalog.landing))
+        if kind == "table-sqlite":
+            return TableReplayStore(f"sqlite:///{tmp_path}/another.db")
+        return TableReplayStore(request.getfixturevalue(f"{kind.removeprefix('table-')}_server").new_database())
+
+    return make

@@ -225,7 +225,7 @@ def test_a_backfill_of_pruned_hours_says_so(either: StoreUnderTest) -> None:
 
     def give(number: int, interval: Span) -> list[str]:
         outcome = drain_interval(
-            IntervalRequest(stream, run_at(number), interval, timedelta(minutes=1), True, DrainLimits(idle_timeout=1)),
+            IntervalRequest(stream, run_at(number), interval, True, DrainLimits(idle_timeout=1)),
             open_source=no_source,
             store=either.store,
             catalog=either.catalog,

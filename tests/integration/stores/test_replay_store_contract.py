@@ -301,13 +301,11 @@ def test_windows_overlap_what_they_answer_for(under_test: StoreUnderTest) -> Non
     assert overlapping(-9, 99) == [empty, early, no_length, backfill]
     assert overlapping(0, 2) == [empty]
     assert overlapping(3, 4) == [empty, backfill]
-    assert overlapping(4, 8) == [empty]
-    assert overlapping(4, 8.001) == [empty, early]
+    assert overlapping(4, 9) == [empty], "an event of minute 8 counts from minute 10 on"
     assert overlapping(10, 12) == [early]
     assert overlapping(13, 20) == [early]
-    assert overlapping(19.999, 21) == [early]
-    assert overlapping(20, 22) == []
-    assert overlapping(21, 23) == [no_length]
+    assert overlapping(20, 22) == [early, no_length], "what came with the last answer is in them"
+    assert overlapping(20.001, 23) == []
     assert overlapping(-9, 0) == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,31 +14,10 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
-from airflow_provider_sfstream.stores.landing_files import LandingFiles
-from airflow_provider_sfstream.stores.table import TableReplayStore
-from airflow_provider_sfstream.stores.variables import VariableReplayStore
 from airflow_provider_sfstream.windows.restoring import Restored, restore_position
-from tests.support.replay_stores import DictVariables, StoreUnderTest, gap_at, minute, new_stream, run_at
+from tests.support.replay_stores import StoreUnderTest, gap_at, minute, new_stream, run_at
 
 BY = "recovery.restore run manual"
-
-
-@pytest.fixture
-def empty_store(request: pytest.FixtureRequest, under_test: StoreUnderTest, tmp_path: Path) -> Callable[[], Any]:
-    """Makes a store of the same kind with nothing in it, over the same landing: what is left after a loss."""
-    kind = request.node.callspec.params["under_test"]
-
-    def make() -> ReplayStore:
-        if kind == "variables":
-            return VariableReplayStore(under_test.catalog, DictVariables())
-        if kind == "landing":
-            shutil.rmtree(tmp_path / "landing" / "positions")
-            return VariableReplayStore(under_test.catalog, LandingFiles(under_test.catalog.landing))
-        if kind == "table-sqlite":
-            return TableReplayStore(f"sqlite:///{tmp_path}/another.db")
-        return TableReplayStore(request.getfixturevalue(f"{kind.removeprefix('table-')}_server").new_database())
-
-    return make
 
 
 def restore(under_test: StoreUnderTest, store: ReplayStore, stream: Stream, last: str | None = None) -> Restored:

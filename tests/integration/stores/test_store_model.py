@@ -32,6 +32,14 @@ def meet(window: ReplayWindow, first: datetime, last: datetime) -> bool:
     return any(first <= at < last and window.covered_from <= at < window.covered_until for at in halves)
 
 
+def holds(window: ReplayWindow, first: datetime, last: datetime) -> bool:
+    """Return whether an event of the window may count in ``[first, last)``."""
+    begin, end = window.covered_from, window.contact_at
+    if end is None:
+        begin, end = window.first_event_time, window.last_event_time
+    return window.event_count > 0 and end >= first and (begin is None or begin < last)
+
+
 class StoreMachine(RuleBasedStateMachine):
     """Drains, late drains, retries, resets, backfills and gaps, by two clients in turn."""
 
@@ -155,12 +163,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(start=st.integers(0, 9), length=st.integers(1, 9))
     def windows_overlapping(self, start: int, length: int) -> None:
         first, last = minute(start), minute(start + length)
-        expected = [
-            window
-            for window in self.recorded()
-            if (window.first_event_time and window.first_event_time < last and window.last_event_time >= first)
-            or meet(window, first, last)
-        ]
+        expected = [window for window in self.recorded() if holds(window, first, last) or meet(window, first, last)]
         assert self.client(0).windows_overlapping(self.stream, first, last) == expected
 
     @rule(number=st.integers(-1, 12))
@@ -171,8 +174,8 @@ class StoreMachine(RuleBasedStateMachine):
             for place, window in enumerate(self.recorded())
             if window.through is not None
             and (
-                ((end := window.covered_until) and end <= time)
-                or (not window.covered_until and (end := window.last_event_time) and end < time)
+                ((end := window.contact_at) and end <= time)
+                or (not window.contact_at and (end := window.last_event_time) and end < time)
             )
         ]
         expected = max(ends)[-1] if ends else None

@@ -71,7 +71,7 @@ def test_an_upgrade_that_failed_half_way_is_run_again(database_url: URL) -> None
     database = engine_for(database_url)
 
     def fail(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
-        if "ix_sfstream_window_covered_until" in statement:
+        if "ix_sfstream_window_contact" in statement:
             raise ConnectionResetError
 
     event.listen(database, "before_cursor_execute", fail)

@@ -227,7 +227,7 @@ def test_rows_of_before_a_revision_are_read_after_it(database_url: URL, tmp_path
     }
     row |= {name: UtcDateTime().process_bind_param(time, database.dialect) for name, time in times.items()}
     before = Table("sfstream_window", MetaData(), autoload_with=database)
-    assert not {"covered_from", "covered_until"} & set(before.columns.keys())
+    assert not {"covered_from", "covered_until", "contact_at"} & set(before.columns.keys())
     with writing(database) as connection:
         connection.execute(before.insert(), row)
     assert schema.current(database) == "0001"
@@ -236,7 +236,7 @@ def test_rows_of_before_a_revision_are_read_after_it(database_url: URL, tmp_path
     [window] = under_test.store.windows_of_run(stream, run)
 
     assert (window.through, window.event_count, window.last_event_time) == (b"\x01", 2, minute(2))
-    assert (window.covered_from, window.covered_until) == (None, None)
+    assert (window.covered_from, window.covered_until) == (None, None) == (window.contact_at, None)
     assert schema.current(database) == schema.head()
     under_test.store.close()
     database.dispose()
@@ -447,10 +447,10 @@ def test_the_window_before_a_time_is_one_step_in_an_index(tmp_path: Path) -> Non
             for statement, parameters in queries
             if statement.startswith("SELECT")
         ]
-    index = "SEARCH sfstream_window USING INDEX ix_sfstream_window_covered_until"
+    index = "SEARCH sfstream_window USING INDEX ix_sfstream_window_contact"
     assert len(plans) == 2
-    assert f"{index} (stream_key=? AND covered_until<?)" in plans[0]
-    assert f"{index} (stream_key=? AND covered_until=? AND last_event_time<?)" in plans[1]
+    assert f"{index} (stream_key=? AND contact_at<?)" in plans[0]
+    assert f"{index} (stream_key=? AND contact_at=? AND last_event_time<?)" in plans[1]
     under_test.store.close()
 
 

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
+from airflow_provider_sfstream.clients.timers import Timers
 from airflow_provider_sfstream.exceptions import AuthenticationError, TopicNotFoundError
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from airflow_provider_sfstream.watch.wake_ups import first_wake_up, wake_ups
-from tests.support.clients import async_pubsub_client
+from tests.support.behind_network import OrgBehindNetwork
+from tests.support.clients import async_pubsub_client, async_streaming_client
 from tests.support.localorg import LocalOrg, put_back, wait_until
+from tests.support.network import Network
 
 SECONDS = 60.0
 """After which a test has waited in vain."""
@@ -31,6 +34,7 @@ async def shorter(seconds: float) -> None:
 
 
 SHORT_PAUSES = {"sleep": shorter}
+HURRIED = Timers(keepalive_seconds=1.0, keepalive_timeout_seconds=0.5, connect_timeout_seconds=2.0)
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +207,32 @@ async def test_silence_is_noticed_and_the_topic_read_again(org, client, topic):
         org.clear_faults()
         await told.until(lambda: told.event_count >= 1)
     assert_told(told, published)
+
+
+@pytest.mark.parametrize("opened", [async_pubsub_client, async_streaming_client], ids=["pubsub", "streaming"])
+@pytest.mark.parametrize("fault", [Network.silence, Network.forget, Network.cut], ids=["silent", "half-open", "cut"])
+async def test_a_network_that_falls_silent_and_comes_back_costs_no_wake_up(org, topic, opened, fault):
+    org.knobs(cometd_connect_seconds=0.3)
+    is_grpc = opened is async_pubsub_client
+    options = {"timers": HURRIED} if is_grpc else {"connection_timeout": 1.0}
+    with OrgBehindNetwork.of(org) as behind:
+        network = behind.grpc if is_grpc else behind.http
+        async with (
+            opened(behind, **options) as client,
+            watching(client, topic, EARLIEST, WakeUpConditions(), silence_timeout=1.0) as told,
+        ):
+            org.publish(topic, numbered(1))
+            await told.until(lambda: told.event_count >= 1)
+            network.unreachable()
+            fault(network)
+            org.publish(topic, numbered(3))
+            if fault is Network.silence:  # it holds back an answer, or, between two polls, the question
+                ways = [way for each in network.connections for way in each.ways]
+                await until(lambda: any(way.waiting for way in ways), "something that waits")
+            assert told.event_count == 1
+            network.heal()
+            await told.until(lambda: told.event_count >= 4)
+    assert_told(told, [event["replay_id"] for event in org.record(topic, **({} if is_grpc else {"api": "streaming"}))])
 
 
 @pytest.mark.parametrize("ending", ["restart", "kill"])

@@ -14,7 +14,7 @@ from airflow_provider_sfstream.clients.managed_source import ManagedSource
 from airflow_provider_sfstream.clients.pubsub import PubSubClient
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.source import StartFrom
-from airflow_provider_sfstream.exceptions import SalesforceStreamError, SubscriptionBusyError
+from airflow_provider_sfstream.exceptions import ReplayStoreLostError, SalesforceStreamError, SubscriptionBusyError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
@@ -29,10 +29,11 @@ from airflow_provider_sfstream.windows.managed import (
     drain_managed_window,
     landed_but_uncommitted,
 )
+from airflow_provider_sfstream.windows.restoring import restore_position
 from tests.support.clients import token_provider
-from tests.support.cut_network import Network
 from tests.support.killed import Killed, killed_at
 from tests.support.localorg import LocalOrg
+from tests.support.network import Network
 
 _numbers = count(1)
 
@@ -89,7 +90,7 @@ class Managed:
             ) as source,
         ):
             try:
-                return drain_managed_window(request, source=source, plain=client, store=store, catalog=catalog)
+                return drain_managed_window(request, source=source, store=store, catalog=catalog)
             finally:
                 before_the_end()
 
@@ -98,7 +99,7 @@ class Managed:
 
     def cut(self, network: Network) -> None:
         """Cut the connection that a stream of this subscription is open on, without a close."""
-        network.cut()
+        network.forget()
         self.org.fault("managed_half_open", developer_name=self.name)
 
     def record(self) -> list[bytes]:
@@ -176,6 +177,19 @@ def test_a_committed_replay_id_that_cannot_be_read_is_a_gap(
     assert len(managed.store().gaps(managed.stream)) == 1
 
 
+@pytest.mark.extended
+def test_a_lost_position_is_a_gap_however_slow_the_network_is(org: LocalOrg, tmp_path: Path) -> None:
+    managed = Managed(org, tmp_path, error_recovery_replay="LATEST")
+    ids = managed.publish(10)
+    managed.run(1, max_events=3)
+    org.fault("expire_before", topic=managed.topic, replay_id=ids[5].hex())
+    with Network(org.grpc_port) as network:
+        network.delay(1.75)  # one way: a refusal takes longer than the 3 seconds that were waited for one once
+        managed.run(2, target=network.target)
+    (gap,) = managed.store().gaps(managed.stream)
+    assert gap.after == ids[2]
+
+
 def test_stopped_and_started_again_it_begins_at_its_default(org: LocalOrg, tmp_path: Path) -> None:
     managed = Managed(org, tmp_path)
     managed.publish(5)
@@ -218,6 +232,11 @@ def test_killed_at_any_step_the_windows_hold_every_event_once(
     managed.publish(30)
     with killed_at(STEPS, nth, after=after), pytest.raises(Killed):
         managed.run(1, max_events=20)
+    if not retried and (nth, after) in ((1, True), (2, False)):  # landed, and never recorded: as if the store were lost
+        with pytest.raises(ReplayStoreLostError):
+            managed.run(2)
+        now = datetime.now(UTC)
+        restore_position(managed.stream, store=managed.store(), catalog=managed.catalog, now=now, updated_by="somebody")
     numbers = (1, 2, 3) if retried else (2, 3)
     sizes = [managed.run(number, max_events=20).manifest.window.event_count for number in numbers]
     assert managed.landed() == managed.record()

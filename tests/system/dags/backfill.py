@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.sdk import DAG, CronDataIntervalTimetable
@@ -33,7 +33,6 @@ def drain(topic: str, subscription: str, **arguments: Any) -> DrainReplayWindowO
             "salesforce_conn_id": "salesforce_backfill",
             "landing_url": f"{LAKE}/landing",
             "mode": "interval",
-            "grace": timedelta(minutes=10),
             "idle_timeout": 1,
             **arguments,
         }
@@ -45,7 +44,7 @@ for name, topic, arguments in (
     ("landed", "Landed__e", {}),
     ("fail", "Expired__e", {"on_invalid_replay": "earliest"}),
     ("partial", "Expired__e", {"on_invalid_replay": "earliest", "on_expired": "partial"}),
-    ("beside", "Beside__e", {"mode": "incremental", "grace": None, "max_seconds": 240}),
+    ("beside", "Beside__e", {"mode": "incremental", "max_seconds": 240, "idle_timeout": 20}),
     ("again", "Again__e", {}),
 ):
     with hourly(name) as dag:

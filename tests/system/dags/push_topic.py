@@ -40,5 +40,5 @@ with DAG("push_topic.hourly", schedule=HOURLY, **SETTINGS) as hourly:
         "hourly",
         salesforce_conn_id="salesforce_backfill",
         mode="interval",
-        grace=timedelta(minutes=10),
+        wait_for_confirmation=True,
     )

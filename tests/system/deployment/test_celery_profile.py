@@ -38,7 +38,9 @@ def test_a_worker_runs_the_tasks() -> None:
         run_id = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "a run")[0]
         assert airflow.wait_for_run(DAG_ID, run_id, 300) == "success", services.logs()
         assert airflow.task_states(DAG_ID, run_id) == {"drain": "skipped", "event_log": "skipped"}
-        assert "0 events" in airflow.task_log(DAG_ID, run_id, "drain")
+        # On a busy machine the scheduler may have given the task out a second time.
+        drain = airflow.api("GET", f"/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/drain")
+        assert "0 events" in airflow.task_log(DAG_ID, run_id, "drain", drain["try_number"])
         # An empty one is in the image.
         assert services.files_outside_of_volumes() <= {"airflow.cfg"}
         assert os.listdir(services.root / "volumes" / "redis-data"), "the queue is not kept"  # noqa: PTH208

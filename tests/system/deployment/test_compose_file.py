@@ -71,10 +71,13 @@ def test_who_has_which_secret() -> None:
     def holders(secret: str) -> set[str]:
         return {name for name, one in SERVICES.items() if VARIABLES[secret] in " ".join(one.environment.values())}
 
-    metadata = {name for name in SERVICES if name.startswith("airflow-")}
+    # A worker talks to Airflow's API alone, with the token that comes with each task.
+    metadata = {name for name in SERVICES if name.startswith("airflow-")} - {"airflow-worker"}
     runs_tasks = {"airflow-scheduler", "airflow-worker"}
     assert holders("POSTGRES_PASSWORD") == {"postgres"}
     assert holders("AIRFLOW_DATABASE_PASSWORD") == metadata | {"postgres"}
+    assert holders("AIRFLOW_FERNET_KEY") == metadata
+    assert holders("AIRFLOW_JWT_SECRET") == {"airflow-api-server", "airflow-scheduler", "airflow-scheduler-celery"}
     store = runs_tasks | {"postgres", "airflow-init", "airflow-triggerer"}
     assert holders("SFSTREAM_DATABASE_PASSWORD") == store
     assert holders("AIRFLOW_ADMIN_PASSWORD") == holders("AIRFLOW_API_SECRET_KEY") == {"airflow-api-server"}

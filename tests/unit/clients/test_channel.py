@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_sfstream.clients.channel import CHANNEL_OPTIONS, DEFAULT_ENDPOINT, Endpoint, call_metadata
+from airflow_provider_sfstream.clients.channel import DEFAULT_ENDPOINT, Endpoint, call_metadata, channel_options
+from airflow_provider_sfstream.clients.timers import Timers
 from airflow_provider_sfstream.clients.tls import is_loopback, load_ca
 from airflow_provider_sfstream.clients.tokens import AccessToken
 from airflow_provider_sfstream.exceptions import AuthenticationError, ConfigurationError
@@ -63,10 +64,21 @@ def test_every_call_carries_the_three_headers_and_its_own_trace_id() -> None:
 
 
 def test_messages_of_the_largest_size_fit() -> None:
-    options = dict(CHANNEL_OPTIONS)
+    options = dict(channel_options(Timers()))
     assert int(options["grpc.max_receive_message_length"]) > 3_000_000
     assert int(options["grpc.max_send_message_length"]) > 3_000_000
-    assert int(options["grpc.keepalive_time_ms"]) >= 300_000, "servers may drop clients that ping more often"
+
+
+def test_by_default_pings_keep_a_connection_that_is_cut_after_a_minute_for_as_long_as_it_is_silent() -> None:
+    options = dict(channel_options(Timers()))
+    assert int(options["grpc.keepalive_time_ms"]) < 60_000
+    assert options["grpc.http2.max_pings_without_data"] == 0, "gRPC's default is two pings, then next to none"
+
+
+def test_each_timer_is_an_option_in_milliseconds() -> None:
+    options = dict(channel_options(Timers(1.5, 2, 3, 4)))
+    names = ("keepalive_time_ms", "keepalive_timeout_ms", "min_reconnect_backoff_ms", "max_reconnect_backoff_ms")
+    assert [options[f"grpc.{name}"] for name in names] == [1500, 2000, 3000, 4000]
 
 
 @pytest.mark.parametrize("value", ["", "two words", "line\nbreak", "snowman ☃"])

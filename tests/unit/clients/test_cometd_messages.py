@@ -198,7 +198,14 @@ def test_a_reply_is_a_dict() -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ('{"channel":"/topic/X","data":{"event":{"replayId":42},"n":+1}}', "replayId 42"),
+        ('{"channel":"/topic/X","data":{"event":{"replayId":42} "n":1}}', "replayId 42"),
+        ('{"channel":"/topic/X","data":{"event":{"replayId":42},"n":NaN}"x"}', "replayId 42"),
+        ('{"channel":"/topic/X","data":{"event":{"replayId":4e1},"n":NaN}}', "no replayId"),
+        ('{"channel":"/topic/X","data":{"event":{"replayId":-1},"n":NaN}}', "replayId -1"),
+        ('{"channel":"/topic/X","data":{"payload":{"replayId":42},"n":1e400}}', "replayId 42"),
+        ('{"channel":"/topic/X","data":[{"event":{"replayId":42}},NaN]}', "replayId 42"),
+        ('{"channel":"/meta/connect","data":{"event":{"replayId":42},"n":NaN}}', "replayId 42"),
+        ('{"channel":"/\\ud8x","data":{"event":{"replayId":42},"n":NaN}}', "replayId 42"),
         ('{"channel":"/topic/X","data":{"SECRET":tru}}', "no replayId"),
         ('{"data":{}}', "names no channel"),
         ('{"channel":5}', "names no channel"),
@@ -212,6 +219,46 @@ def test_a_message_that_cannot_be_read_is_named_and_not_shown(text: str, named: 
 
     assert "SECRET" not in str(unreadable.value)
     assert unreadable.value.__cause__ is None
+
+
+UNREADABLE = {
+    "not a number": b"NaN",
+    "out of range": b"1e400",
+    "half of a pair": b'"\\ud800"',
+    "nested": b"[" * 5_000 + b"]" * 5_000,
+    "no UTF-8": b'"\xff"',
+}
+
+
+def refuse(text: str) -> Any:
+    raise RecursionError
+
+
+@pytest.mark.parametrize("value", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("first", [True, False])
+def test_an_event_that_a_parser_refuses_keeps_its_place_and_its_bytes(value: bytes, first: bool) -> None:
+    payload = b'"payload":{"replayId":7,"n":%b}' % value
+    rest = [b'"schema":"s-1"', b'"event":{"EventUuid":"e-1","replayId":\t42}']
+    data = b"{%b}" % b" , ".join([payload, *rest] if first else [*rest, payload])
+    [raw] = split(b'[{"data":%b,"channel":"/event/A__e"}]' % data, 30)
+
+    message = parse_message(raw, refuse)
+
+    assert isinstance(message, EventMessage)
+    assert message == {
+        "channel": "/event/A__e",
+        "data": {"schema": "s-1", "event": {"EventUuid": "e-1", "replayId": 42}},
+    }
+    assert message.data == data
+    assert "replayId 42" in str(message.refusal)
+
+
+def test_an_envelope_that_cannot_be_parsed_gives_the_replay_id_alone() -> None:
+    [raw] = split(b'[{"channel":"/u/a","data":{"event":{"replayId":42,"x":%b}}}]' % UNREADABLE["nested"])
+
+    message = parse_message(raw, default_loads)
+
+    assert message["data"] == {"event": {"replayId": 42}, "schema": None}
 
 
 def test_bytes_that_are_no_utf8_are_unreadable() -> None:

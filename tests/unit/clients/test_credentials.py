@@ -16,9 +16,8 @@ from airflow_provider_sfstream.clients.credentials import (
     UsernamePassword,
     credentials_from,
     login_url_from,
-    secrets_of,
 )
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 
 APP = {"consumer_key": "key", "consumer_secret": "s3cret-app"}
 MY_DOMAIN = {"domain": "mycompany.my"}
@@ -46,9 +45,9 @@ def test_a_refresh_token_needs_no_secret() -> None:
 
 
 def test_a_password_ends_with_the_security_token() -> None:
-    fields = {**APP, "login": "u@x", "password": "s3cret-", "security_token": "token", "domain": "test"}
+    fields = {**APP, "login": "u@x", "password": "s3cret-", "security_token": "t0ken", "domain": "test"}
     assert credentials_from(fields) == UsernamePassword(
-        "https://test.salesforce.com", "key", "u@x", "s3cret-app", "s3cret-token"
+        "https://test.salesforce.com", "key", "u@x", "s3cret-app", "s3cret-t0ken"
     )
 
 
@@ -188,11 +187,20 @@ def test_no_repr_shows_a_secret(private_key: str) -> None:
         credentials_from(APP | MY_DOMAIN),
         credentials_from({**APP, "login": "u@x", "private_key": private_key}),
         credentials_from({**APP, "refresh_token": "s3cret-refresh"}),
-        credentials_from({**APP, "login": "u@x", "password": "s3cret-", "security_token": "token"}),
+        credentials_from({**APP, "login": "u@x", "password": "s3cret-", "security_token": "t0ken"}),
         credentials_from({"access_token": "s3cret-token", "instance_url": "https://x.example"}),
     ]
+    secrets = {
+        "consumer_secret": "s3cret-app",
+        "private_key": private_key,
+        "refresh_token": "s3cret-refresh",
+        "password": "s3cret-t0ken",
+        "access_token": "s3cret-token",
+    }
     for credentials in every:
-        assert secrets_of(credentials), "each of them has one"
-        for secret in secrets_of(credentials):
+        held = [secret for name, secret in secrets.items() if getattr(credentials, name, None) == secret]
+        assert held, "each of them has one"
+        for secret in held:
             assert secret not in repr(credentials)
             assert secret not in str([credentials])
+            assert secret not in str(SalesforceStreamError(f"The server says: {secret!r}, {secret}"))

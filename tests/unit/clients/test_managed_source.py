@@ -19,6 +19,7 @@ from airflow_provider_sfstream.exceptions import (
     CommitFailedError,
     ConfigurationError,
     InvalidTopicError,
+    ReplayIdLostError,
     SalesforceStreamError,
     ServiceUnavailableError,
     SessionExpiredError,
@@ -65,6 +66,11 @@ class Salesforce:
     streams: list[Stream] = field(default_factory=list)
     log: list[tuple[str, bytes]] = field(default_factory=list)
     sessions_renewed: int = 0
+    ordinary: list[SalesforceStreamError | None] = field(default_factory=list)
+    """What an ordinary subscription to a position says before it answers that it can be read."""
+
+    def in_contact(self, name: str) -> nullcontext[None]:
+        return nullcontext()
 
     def managed_subscribe(self, subscription: ManagedSubscription, **arguments: Any) -> Stream:
         assert subscription == ORDERS
@@ -74,6 +80,13 @@ class Salesforce:
             position = 0 if self.default_replay == "EARLIEST" else self.events
         self.streams.append(Stream(self, position, self.scripts.popleft() if self.scripts else [], **arguments))
         return self.streams[-1]
+
+    def subscribe(self, topic: str, start: bytes | StartFrom, **_: Any) -> Iterator[EventBatch | None]:
+        for said in self.ordinary:
+            if said is not None:
+                raise said
+            yield None
+        yield batch([], b"", 1)
 
     def schema(self, schema_id: str) -> str:
         return schema_id
@@ -275,15 +288,6 @@ class TestWhatIsLeftOut:
     def test_nothing_where_nobody_knows_what_is_landed(self) -> None:
         assert events_of(responses(source_on(scripted(3, [3])), rid(2))) == ids(1, 2, 3)
 
-    def test_no_silence_is_told_before_all_has_come_again(self) -> None:
-        source = source_on(scripted(2, [2, fault()], [SILENCE, 1, SILENCE, 1, SILENCE]))
-        events_of(responses(source, COMMITTED), ServiceUnavailableError)
-        *waiting, quiet = responses(source, rid(2))
-        assert quiet is None
-        for response in waiting:
-            assert response is not None
-            assert (len(response), response.pending, response.latest_replay_id) == (0, 0, b"")
-
     @pytest.mark.parametrize("again", [[CAUGHT_UP], [1, CAUGHT_UP]])
     def test_the_position_moved_meanwhile(self, again: list[Step]) -> None:
         """Somebody else committed, so that what was yielded does not come again."""
@@ -322,6 +326,34 @@ class TestWhatIsLeftOut:
                 break
         assert got == count
         assert redelivery.last == rid(count)
+
+
+class TestWhetherThePositionCanBeRead:
+    def test_nothing_is_yielded_or_committed_before_that_is_said(self) -> None:
+        salesforce = scripted(5, [3, 2], [CAUGHT_UP], ordinary=[None, None, ReplayIdLostError("too old")])
+        source = source_on(salesforce, is_landed=landed(1, 2, 3))
+        assert events_of(responses(source, rid(3)), ReplayIdLostError) == []
+        assert (salesforce.log, source.stream) == ([], None)
+
+    def test_it_then_goes_on_from_where_salesforce_does(self) -> None:
+        salesforce = scripted(5, [2, 3], committed=0, ordinary=[ReplayIdLostError("too old")])
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(3)), ReplayIdLostError) == []
+        assert events_of(responses(source, StartFrom.LATEST)) == ids(1, 2, 3, 4, 5)
+
+    def test_a_silence_is_waited_for_and_then_an_error(self) -> None:
+        clock = Clock()
+        salesforce = scripted(5, [3, 2])
+        source = source_on(salesforce, clock, is_landed=landed(1, 2, 3))
+
+        def silent(*_: Any, **__: Any) -> Iterator[None]:
+            while True:
+                clock.sleep(1)
+                yield None
+
+        salesforce.subscribe = silent  # type: ignore[method-assign]
+        assert events_of(responses(source, rid(3)), ServiceUnavailableError) == []
+        assert (salesforce.log, clock.now >= 300) == ([], True)
 
 
 class TestWhatIsCommitted:

@@ -43,6 +43,12 @@ class TestColumns:
         batch = event_batch("/event/A__e", [message(data, "/event/A__e")], 1)
         assert (batch.schema_ids, batch.event_ids, batch.replay_ids) == (["dffQ2QLz"], ["e-1"], [bytes(8)])
 
+    @pytest.mark.parametrize("value", ["\ud800", 7, None, {}])
+    def test_what_is_no_text_is_not_stored_as_such(self, value: Any) -> None:
+        data = {"schema": value, "payload": {}, "event": {"replayId": 0, "EventUuid": value}}
+        batch = event_batch("/event/A__e", [message(data, "/event/A__e")], 1)
+        assert (batch.schema_ids, batch.event_ids) == (["/event/A__e"], [None])
+
     def test_of_nothing(self) -> None:
         batch = event_batch(TOPIC, [], 1)
         assert (len(batch), batch.latest_replay_id, batch.pending) == (0, b"", 0)

@@ -14,9 +14,11 @@ from airflow_provider_sfstream.drain.source import StartFrom
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     ConfigurationError,
+    ContactError,
     LandingError,
     QuotaExceededError,
     ReplayIdLostError,
+    SchemaError,
     ServiceUnavailableError,
     SessionExpiredError,
     ThrottledError,
@@ -137,14 +139,63 @@ def test_an_empty_response_that_owes_events_is_caught_up_and_confirms_the_positi
 
 
 def test_an_empty_response_that_owes_nothing_confirms_nothing():
-    source = ScriptedSource(events(3), [Deliver(3), Keepalive(pending=0, at=b"not this"), Silence()])
+    source = ScriptedSource(events(3), [Deliver(3), Keepalive(pending=0, at=b"not this"), Silence(), Silence()])
     result = run(source)
-    assert (result.stop_reason, result.through) == (StopReason.CAUGHT_UP, events(3)[-1].replay_id)
+    assert (result.stop_reason, result.through) == (StopReason.IDLE, events(3)[-1].replay_id)
+    assert result.confirmed_at is None
 
 
-def test_silence_is_caught_up_and_moves_nothing():
-    result = run(ScriptedSource(events(3), [Silence()]), events(3)[1].replay_id)
-    assert (result.stop_reason, result.through, result.event_count) == (StopReason.CAUGHT_UP, None, 0)
+def test_silence_with_an_answer_after_it_is_idle_and_moves_nothing():
+    source = ScriptedSource(events(3), [Silence(), Silence(1)])
+    result = run(source, events(3)[1].replay_id)
+    assert (result.stop_reason, result.through, result.event_count) == (StopReason.IDLE, None, 0)
+    assert (result.confirmed_at, result.contact_at, source.proofs) == (None, NOW, 1)
+
+
+def test_the_end_is_confirmed_for_the_moment_at_which_the_subscription_was_opened():
+    source = ScriptedSource(events(3), [Deliver(1), ServiceUnavailableError("cut"), Silence(5), Keepalive()])
+    result = run(source, now=lambda: NOW + timedelta(seconds=source.time.seconds))
+    opened = NOW + timedelta(seconds=sum(source.time.sleeps))
+    assert (result.stop_reason, result.confirmed_at) == (StopReason.CAUGHT_UP, opened)
+    assert result.contact_at == opened + timedelta(seconds=5)
+
+
+def test_what_comes_after_the_proof_of_contact_is_taken():
+    source = ScriptedSource(events(3), [Silence(), Deliver(3), Silence(), Silence(1)])
+    assert run(source).event_count == 3
+
+
+def test_silence_without_an_answer_is_a_fault_that_names_what_was_reached():
+    source = ScriptedSource(events(3), [Silence()] * 30, out_of_contact=[ContactError("TCP port 443")] * 30)
+    with pytest.raises(ContactError, match="TCP port 443"):
+        run(source, max_failures=100)
+    assert 120 <= source.time.seconds < 150, "connecting has a limit of its own"
+
+
+def test_silence_whose_answer_comes_later_loses_nothing():
+    source = ScriptedSource(events(3), [Silence(), Silence(), Deliver(3)], out_of_contact=[ContactError("none")] * 2)
+    result = run(source)
+    assert (result.event_count, result.stop_reason, result.reconnects) == (3, StopReason.CAUGHT_UP, 2)
+
+
+def test_max_seconds_without_any_answer_is_a_fault_too():
+    source = ScriptedSource(events(3), [Silence()] * 30, out_of_contact=[ContactError("none")] * 30)
+    with pytest.raises(ContactError):
+        run(source, limits=DrainLimits(max_seconds=5))
+
+
+def test_a_silence_goes_on_over_broken_subscriptions():
+    cut = [Silence(60), ServiceUnavailableError("cut by a middlebox")]
+    source = ScriptedSource(events(3), [*cut * 20, Silence(1)])
+    result = run(source, source.stream[-1].replay_id, limits=CONFIRMING)
+    assert (result.stop_reason, result.reconnects) == (StopReason.IDLE, 5)
+    assert 300 < source.time.seconds < 330
+
+
+def test_a_silence_that_goes_on_is_asked_for_an_answer_every_half_minute():
+    source = ScriptedSource(events(3), [Silence(301)])
+    run(source, source.stream[-1].replay_id, limits=CONFIRMING)
+    assert source.proofs == 10
 
 
 def test_max_seconds_ends_a_busy_stream_after_its_batch():
@@ -158,14 +209,14 @@ def test_max_seconds_ends_a_busy_stream_after_its_batch():
 
 
 def test_max_seconds_holds_on_a_silent_stream():
-    source = ScriptedSource(events(1), [Deliver(1), *[Silence()] * 100])
+    source = ScriptedSource(events(1), [Deliver(1), *[Silence()] * 10])
     result = run(source, limits=DrainLimits(max_seconds=7, idle_timeout=50))
     assert result.stop_reason is StopReason.MAX_SECONDS
     assert source.time.seconds <= 8
 
 
 def test_pauses_between_events_are_not_added_up():
-    source = ScriptedSource(events(3), [step for _ in range(3) for step in (Deliver(1), *[Silence()] * 4)])
+    source = ScriptedSource(events(3), [step for _ in range(3) for step in (Deliver(1), Silence(4))])
     assert run(source, limits=DrainLimits(max_seconds=60, idle_timeout=5)).event_count == 3
 
 
@@ -181,14 +232,9 @@ def test_a_quiet_stream_is_given_time_to_confirm_its_position():
 
 def test_a_quiet_stream_that_confirms_nothing_ends_the_drain_all_the_same():
     source = ScriptedSource(events(3), [Silence()] * 100)
-    assert run(source, source.stream[-1].replay_id, limits=CONFIRMING).through is None
-    assert source.time.seconds == 300
-
-
-def test_a_stored_event_is_all_the_confirmation_that_is_needed():
-    source = ScriptedSource(events(3), [Silence(), Silence(), Deliver(3), *[Silence()] * 100])
-    assert run(source, limits=CONFIRMING).through == source.stream[-1].replay_id
-    assert source.time.seconds == 30
+    result = run(source, source.stream[-1].replay_id, limits=CONFIRMING)
+    assert (result.stop_reason, result.through) == (StopReason.IDLE, None)
+    assert 300 <= source.time.seconds <= 302
 
 
 @pytest.mark.parametrize(
@@ -223,63 +269,6 @@ def test_until_reads_event_times_from_the_payloads():
     sink = ListSink()
     run(ScriptedSource(stream), sink=sink, limits=DrainLimits(until=NOW + timedelta(seconds=4)), event_times=None)
     assert sink.replay_ids == ids(stream[:4])
-
-
-def by_the_minute(count: int) -> list[Event]:
-    base = int(NOW.timestamp() * 1000)
-    return [Event(replay_id(n + 1), bytes([n]), base + n * 60_000) for n in range(count)]
-
-
-@pytest.mark.parametrize("script", [[], [Deliver(1)] * 10, [Deliver(3), ServiceUnavailableError("down"), Deliver(4)]])
-@pytest.mark.parametrize("since", [0, 1, 4, 9, 10, 99])
-def test_since_leaves_out_what_happened_before_and_says_where_it_began(since, script):
-    stream, sink = by_the_minute(10), ListSink()
-    limits = DrainLimits(since=NOW + timedelta(minutes=since))
-    result = run(ScriptedSource(stream, list(script)), sink=sink, limits=limits)
-    assert sink.replay_ids == ids(stream[since:])
-    assert result.event_count == len(stream[since:])
-    assert result.began_after == (stream[min(since, 10) - 1].replay_id if since else None)
-    assert result.through == stream[-1].replay_id
-
-
-def test_after_the_first_event_in_time_nothing_is_left_out():
-    stream = by_the_minute(6)
-    late = [*stream[3:5], stream[0], stream[5]]
-    sink = ListSink()
-    run(ScriptedSource([stream[1], *late]), sink=sink, limits=DrainLimits(since=NOW + timedelta(minutes=3)))
-    assert sink.replay_ids == ids(late)
-
-
-def test_an_event_that_tells_no_time_is_not_left_out():
-    stream = by_the_minute(3)
-    untold = Event(replay_id(50), b"\x32", None)
-    sink = ListSink()
-    run(ScriptedSource([stream[0], untold, *stream[1:]]), sink=sink, limits=DrainLimits(since=NOW + timedelta(hours=1)))
-    assert sink.replay_ids == ids([untold, *stream[1:]])
-
-
-def test_since_does_not_count_towards_max_events():
-    stream, sink = by_the_minute(10), ListSink()
-    run(ScriptedSource(stream), sink=sink, limits=DrainLimits(since=NOW + timedelta(minutes=4), max_events=2))
-    assert sink.replay_ids == ids(stream[4:6])
-
-
-def test_a_quiet_stream_is_not_caught_up_before_the_time_to_stay_until():
-    script = [Silence(), Keepalive(), Silence(), Deliver(3), *[Silence()] * 20]
-    source = ScriptedSource(events(3), script)
-    begun = NOW
-    limits = DrainLimits(idle_timeout=10, stay_until=begun + timedelta(seconds=65))
-    result = run(source, limits=limits, now=lambda: begun + timedelta(seconds=source.time.seconds))
-    assert (result.stop_reason, result.event_count) == (StopReason.CAUGHT_UP, 3)
-    assert source.time.seconds == 80, "idle for idle_timeout after the time to stay until"
-
-
-def test_an_empty_response_ends_the_stay_once_its_time_has_come():
-    source = ScriptedSource(events(1), [Deliver(1), Silence(), Silence(), Keepalive(), Silence()])
-    limits = DrainLimits(idle_timeout=10, stay_until=NOW + timedelta(seconds=15))
-    result = run(source, limits=limits, now=lambda: NOW + timedelta(seconds=source.time.seconds))
-    assert result.stop_reason is StopReason.CAUGHT_UP
-    assert source.time.seconds == 20
 
 
 # -- faults --------------------------------------------------------------------------------------------------------
@@ -357,18 +346,20 @@ def test_a_fault_of_the_sink_is_not_taken_for_one_of_the_stream():
     assert source.open_subscriptions == 0
 
 
-def test_a_schema_that_cannot_be_had_for_a_moment_is_a_fault_like_any_other():
-    faults_left = [ServiceUnavailableError("schema.api.unavailable")]
-
+@pytest.mark.parametrize("fault", [ServiceUnavailableError("down"), AccessDeniedError("hidden"), SchemaError("none")])
+@pytest.mark.parametrize("bound", ["none", "until"])
+def test_schemas_decide_nothing_about_what_is_read(fault, bound):
     class Source(ScriptedSource):
         def schema(self, schema_id):
-            if faults_left:
-                raise faults_left.pop()
-            return super().schema(schema_id)
+            raise fault
 
     source, sink = Source(events(9)), ListSink()
-    run(source, sink=sink)
+    moment = datetime(1970, 1, 1, tzinfo=UTC)
+    limits = {"none": {}, "until": {"until": moment}}[bound]
+    result = drain(source, sink, "/event/Order__e", StartFrom.EARLIEST, DrainLimits(**limits))
     assert sink.replay_ids == ids(source.stream)
+    assert result.stop_reason is StopReason.CAUGHT_UP
+    assert len(source.starts) == 1
 
 
 # -- a lost replay ID ----------------------------------------------------------------------------------------------
@@ -517,3 +508,36 @@ def test_the_lag_is_read_from_the_last_event_by_its_own_schema():
     run(source, sink=Slow(), event_times=event_times, progress=lambda report: None)
     assert (["after"], [b"2"]) in read
     assert (["before"], [b"2"]) not in read
+
+
+# -- to the end of a stream that never falls silent ----------------------------------------------------------------
+
+
+class BusySource(ScriptedSource):
+    """Publishes an event with each response, so that no response is empty and nothing is silent."""
+
+    def subscribe(self, topic, start, **arguments):
+        if start is StartFrom.LATEST:
+            return self._from_the_latest()
+        return super().subscribe(topic, start, **arguments)
+
+    def _from_the_latest(self):
+        place = len(self.stream)
+        yield None
+        yield None
+        self.first_at_latest = self.stream[place].replay_id
+        yield self._batch(self.stream[place : place + 1], self.first_at_latest, 0)
+
+    def _play(self, start, limit, idle_timeout):
+        for response in super()._play(start, 1_000_000, idle_timeout):
+            self.stream += events(1, first=len(self.stream) + 1)
+            yield response
+
+
+def test_a_drain_to_the_end_ends_on_a_busy_stream_and_knows_for_when():
+    source = BusySource(events(250))
+    sink = ListSink()
+    result = run(source, sink=sink, limits=DrainLimits(to_the_end=True), event_times=lambda ids, _: [None] * len(ids))
+    assert (result.stop_reason, result.confirmed_at) == (StopReason.CAUGHT_UP, NOW)
+    assert source.first_at_latest in sink.replay_ids
+    assert sink.replay_ids[:251] == ids(source.stream[:251]), "all that was there when it began"

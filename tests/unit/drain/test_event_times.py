@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from airflow_provider_sfstream.drain.event_times import EventTimeBounds, StreamEventTimes, TimeReaders
 from tests.support.scripted_source import SCHEMA, avro_payload
 
@@ -39,3 +41,17 @@ def test_a_damaged_payload_does_not_hide_its_neighbours() -> None:
     bounds.add(["timed"] * 3, [avro_payload(5), b"", avro_payload(9)])
     bounds.settle()
     assert (bounds.first, bounds.last) == (5, 9)
+
+
+@pytest.mark.parametrize("text", ["", "<html>", '{"type": "record", "name": "A", "fields": [7]}'])
+def test_without_a_usable_schema_no_time_is_known_and_none_is_an_error(text: str) -> None:
+    texts = {"timed": SCHEMA, "unusable": text}
+    readers = TimeReaders("avro", texts.get)
+    times, bounds = StreamEventTimes(readers), EventTimeBounds(readers)
+    ids, payloads = ["unusable", "timed", "unknown"], [avro_payload(5), avro_payload(7), avro_payload(9)]
+    assert times(ids, payloads) == [None, 7, None]
+    bounds.add(ids, payloads)
+    bounds.settle()
+    assert (bounds.first, bounds.last, bounds.unread) == (7, 7, {"unusable", "unknown"})
+    texts["unknown"] = SCHEMA
+    assert times(["unknown"], payloads[2:]) == [9]

@@ -9,6 +9,7 @@ import pytest
 from airflow.sdk import Connection
 
 from airflow_provider_sfstream.clients.credentials import ClientCredentials, UsernamePassword
+from airflow_provider_sfstream.clients.timers import Timers
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
 from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
@@ -43,6 +44,9 @@ def test_the_fields_of_airflows_provider_and_ours() -> None:
             "proxies": {"https": "http://proxy:1"},
             "version": "62.0",
             "client_id": "airflow",
+            "keepalive_seconds": 30,
+            "call_timeout_seconds": "12.5",
+            "connect_timeout_seconds": "",
         }
     )
     assert got == SalesforceSettings(
@@ -53,6 +57,7 @@ def test_the_fields_of_airflows_provider_and_ours() -> None:
         True,
         {"https": "http://proxy:1"},
         "62.0",
+        Timers(keepalive_seconds=30, call_timeout_seconds=12.5),
     )
 
 
@@ -89,6 +94,11 @@ def test_proxies_may_be_text_as_the_form_stores_them() -> None:
         ({"proxies": "[]"}, "proxies"),
         ({"consumer_secret": 5}, "consumer_secret must be a text"),
         ({"domain": "login"}, "My Domain"),
+        ({"keepalive_seconds": 0}, "keepalive_seconds must be a number of seconds from 0.1 to 86400"),
+        ({"keepalive_timeout_seconds": "soon"}, "keepalive_timeout_seconds must be"),
+        ({"connect_timeout_seconds": True}, "connect_timeout_seconds must be"),
+        ({"reconnect_seconds": "nan"}, "reconnect_seconds must be"),
+        ({"call_timeout_seconds": [5]}, "call_timeout_seconds must be"),
     ],
 )
 def test_unusable_fields_are_named_with_their_connection(extra: dict[str, Any], named: str) -> None:
@@ -155,7 +165,8 @@ def test_settings_that_say_the_same_are_one_key_and_any_difference_is_another() 
     """Async clients are shared by settings."""
     one = settings({**APP, "proxies": {"https": "http://proxy:1"}})
     assert hash(one) == hash(settings({**APP, "proxies": '{"https": "http://proxy:1"}'}))
-    others = [{"consumer_secret": "other"}, {"pubsub_endpoint": "host:1"}, {"tls_ca": "/x"}, {"proxies": {}}]
+    others: list[dict[str, Any]] = [{"consumer_secret": "other"}, {"pubsub_endpoint": "host:1"}, {"tls_ca": "/x"}]
+    others += [{"proxies": {}}, {"keepalive_seconds": 44}]
     for change in others:
         assert settings({**APP, "proxies": {"https": "http://proxy:1"}, **change}) != one
 

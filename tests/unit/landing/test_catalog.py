@@ -6,13 +6,16 @@ import json
 import threading
 from dataclasses import replace
 from datetime import date, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest, MissingSchema
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
+from airflow_provider_sfstream.landing.removal import remove_windows
 from tests.support.scripted_source import SCHEMA
 from tests.support.windows import DUE, STREAM, batch, manifest, with_stop_reason
 
@@ -58,6 +61,16 @@ def test_a_manifest_of_before_stretches_were_recorded_is_read(catalog):
     document = json.loads(written.to_json())
     del document["covered_from"], document["covered_until"]
     assert Manifest.from_json(json.dumps(document), written.window.manifest_url) == written
+
+
+def test_missing_schemas_are_kept_and_nothing_is_missing_where_nobody_says_so(catalog):
+    plain = landed_manifest(catalog)
+    missing = {"": MissingSchema(None, "no id"), "one": MissingSchema("../../../../../schemas/one.avsc", "hidden")}
+    written = replace(plain, missing_schemas=missing)
+    assert Manifest.from_json(written.to_json(), written.window.manifest_url) == written
+    document = json.loads(plain.to_json())
+    del document["missing_schemas"]
+    assert Manifest.from_json(json.dumps(document), plain.window.manifest_url) == plain
 
 
 def test_schemas_and_files_are_found_from_the_manifest_url(catalog):
@@ -204,6 +217,25 @@ def test_the_first_day_is_that_of_the_oldest_window(catalog):
     assert catalog.first_day(STREAM) == date(2019, 2, 1)
 
 
+def test_the_newest_live_window_is_found_without_reading_older_days(catalog):
+    assert catalog.newest_live(STREAM) is None
+    dues = [DUE - timedelta(days=400), DUE, DUE + timedelta(days=1), DUE + timedelta(days=2)]
+    oldest, newest, backfill, unfinished = (
+        manifest(catalog.landing, number=number, due=due) for number, due in enumerate(dues)
+    )
+    backfill = replace(backfill, window=replace(backfill.window, kind="backfill"))
+    catalog.write_manifest(backfill)
+    assert catalog.newest_live(STREAM) is None
+    catalog.write_manifest(oldest)
+    assert catalog.newest_live(STREAM) == oldest
+    catalog.write_manifest(newest)
+    folder = catalog.landing.window_folder(STREAM, unfinished.window.window_id)
+    catalog.landing.filesystem.makedirs(folder)
+    catalog.landing.filesystem.pipe_file(f"{folder}/part-00000.parquet", b"of a try that was killed")
+    catalog.landing.filesystem.pipe_file(catalog.landing.manifest_path(STREAM, oldest.window.window_id), b"broken")
+    assert catalog.newest_live(STREAM) == newest
+
+
 def chain_of(catalog, count: int) -> list[Manifest]:
     previous, written = None, []
     for number in range(count):
@@ -241,3 +273,48 @@ def test_a_circle_of_windows_is_refused(catalog):
     catalog.landing.filesystem.pipe_file(path, circular.to_json().encode())
     with pytest.raises(ManifestError, match="circle"):
         list(catalog.chain(STREAM, second.window.window_id))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schemas": {"one": "/etc/passwd"}},
+        {"schemas": {"one": "../../../../../../../etc/passwd"}},
+        {"schemas": {"one": "s3://elsewhere/schemas/one.avsc"}},
+        {"schemas": {"one": 7}},
+        {"missing_schemas": {"one": {"file": "../../../../../../x/schemas/one.avsc", "reason": "hidden"}}},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_names_schemas_elsewhere_is_not_used(catalog, change):
+    written = landed_manifest(catalog)
+    document = json.loads(written.to_json()) | change
+    with pytest.raises(ManifestError):
+        Manifest.from_json(json.dumps(document), written.window.manifest_url)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, '{"format": "sfstream-manifest", "version": ' + "[" * 9000]
+)
+def test_a_document_that_is_too_deep_is_no_manifest(text):
+    with pytest.raises(ManifestError, match="is not a readable manifest"):
+        Manifest.from_json(text, "file:///manifest.json")
+
+
+def test_windows_are_not_removed_through_a_link(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "base").symlink_to(tmp_path / "real")
+    catalog = LandingCatalog(Landing.from_url(str(tmp_path / "base")))
+    window_ids = [catalog.write_manifest(landed_manifest(catalog)).window.window_id]
+    folder = Path(catalog.landing.window_folder(STREAM, window_ids[0]))
+    elsewhere = tmp_path / "elsewhere"
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    before = sorted(elsewhere.iterdir())
+    with pytest.raises(LandingError, match=r"is a symbolic link, .* Nothing was removed"):
+        remove_windows(catalog.landing, STREAM, window_ids)
+    assert sorted(elsewhere.iterdir()) == before
+    folder.unlink()
+    elsewhere.rename(folder)
+    remove_windows(catalog.landing, STREAM, window_ids)
+    assert not folder.exists(), "the base of a landing may be a link"

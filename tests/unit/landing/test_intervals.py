@@ -40,6 +40,7 @@ def record(number: int = 0, **changes: object) -> IntervalRecord:
             RecordedWindow("20260131T120000Z-01", "memory:///lake/w2/manifest.json", "bus"),
         ),
         missing=(Span(DUE - HOUR, DUE - HOUR / 2),),
+        confirmed_at=DUE + timedelta(minutes=1),
         created_at=DUE + timedelta(minutes=5),
         provider_version="0",
     )

@@ -159,6 +159,32 @@ def test_a_window_without_events_has_no_files(landing):
     assert (landed.files, landed.schemas, landed.event_count, landed.first_event_time) == ((), {}, 0, None)
 
 
+def test_events_land_without_a_schema_and_their_times_are_not_known(landing):
+    with writer(landing, schema=lambda schema_id: SCHEMA if schema_id == SCHEMA_ID else None) as open_writer:
+        for one in (batch(0, 5), batch(5, 5, schema_id=""), batch(10, 5, schema_id="hidden"), batch(15, 2)):
+            open_writer.append(one)
+        landed = open_writer.finish()
+    assert (
+        read(landing, landed)["schema_id"].to_pylist() == [SCHEMA_ID] * 5 + [""] * 5 + ["hidden"] * 5 + [SCHEMA_ID] * 2
+    )
+    assert landed.without_schema == {"": 5, "hidden": 5}
+    assert set(landed.schemas) == {SCHEMA_ID}
+    assert (landed.first_event_time, landed.last_event_time) == (DUE, DUE + timedelta(seconds=16))
+
+
+@pytest.mark.parametrize(("row_group_rows", "bounds"), [(100, (DUE, DUE + timedelta(seconds=14))), (7, (None, None))])
+def test_a_schema_may_come_later(landing, row_group_rows, bounds):
+    """Bounds of event times are known only if no event was passed over before its schema came."""
+    answers = iter([None, None, SCHEMA])
+    with writer(landing, schema=lambda schema_id: next(answers), row_group_rows=row_group_rows) as open_writer:
+        for one in (batch(0, 10), batch(10, 5)):
+            open_writer.append(one)
+        landed = open_writer.finish()
+    assert read(landing, landed)["ordinal"].to_pylist() == list(range(15))
+    assert (landed.without_schema, set(landed.schemas)) == ({}, {SCHEMA_ID})
+    assert (landed.first_event_time, landed.last_event_time) == bounds
+
+
 def test_payloads_that_tell_no_time_land_all_the_same(landing):
     garbage = batch(0, 3)
     garbage.payloads[1] = b""

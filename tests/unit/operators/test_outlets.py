@@ -93,6 +93,7 @@ def test_the_landed_stream_is_told_of_an_interval_as_a_spark_task_takes_it() -> 
         "event_time_to": "2026-11-20T11:00:00+00:00",
         "windows": [{"manifest_url": "file:///lake/manifest.json", "event_count": 3}],
         "event_count": 3,
+        "confirmed_at": None,
         "missing": [],
     }
     each, context = outlets([WATCHED]), context_for("drain")

@@ -13,6 +13,12 @@ TIME = datetime(2016, 9, 16, 19, 45, 27, 454_000, tzinfo=UTC)
 MILLISECONDS = 1_474_055_127_454
 
 
+@pytest.mark.parametrize("value", [b"NaN", b"1e400", b'"\\ud800"', b"[" * 5_000 + b"]" * 5_000, b'"\xff"'])
+def test_what_no_parser_takes_is_no_error(value: bytes) -> None:
+    data = b'{"payload":{"CreatedDate":"2016-09-16T19:45:27.454Z","x":%b},"event":{"replayId":1}}' % value
+    assert JsonEventTimeReader().read(data) in (TIME, None)
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -36,6 +36,7 @@ from tests.support.change_events import (
 )
 
 ACCOUNT = STANDARD_ENTITIES[0]
+ONE, TWO = "001000000000001AAA", "001000000000002AAA"
 SCHEMA = ACCOUNT.schema()
 LATER = ACCOUNT.with_field(Field("Added__c", "DateOnly")).schema()
 FIRST = (1, 1001, 2001)
@@ -101,7 +102,7 @@ def changes_of(plan: ChangePlan, rows: Sequence[Landed]) -> tuple[list[Record], 
 def event(change_type: str = "UPDATE", *, body: Record | None = None, **header: Any) -> Record:
     """Return an event of the Account schema that says nothing beside what is given."""
     made = random_event(SCHEMA, random.Random(0), change_type)["ChangeEventHeader"]
-    made |= {"recordIds": ["001A"], "commitTimestamp": COMMITTED, "transactionKey": "key"}
+    made |= {"recordIds": [ONE], "commitTimestamp": COMMITTED, "transactionKey": "key"}
     made |= {"changedFields": [], "nulledFields": [], "diffFields": []} | header
     return {"ChangeEventHeader": made, **BLANK, **(body or {})}
 
@@ -170,7 +171,7 @@ def test_events_of_several_schemas_in_one_batch(seed: int) -> None:
 
 
 def test_an_event_of_200_records_and_one_of_very_many() -> None:
-    ids = [f"001{number:06}" for number in range(40_000)]
+    ids = [f"001{number:012}" for number in range(40_000)]
     several, huge = (
         event(recordIds=ids[:200], changedFields=["0x80"], body={"Phone": "1"}),
         event("DELETE", recordIds=ids),
@@ -179,9 +180,20 @@ def test_an_event_of_200_records_and_one_of_very_many() -> None:
     given_ = list(change_rows(plan, Counter().update)(batches(rows_of(several, event(), huge))))
     assert max(map(len, given_)) <= 1 << 14
     rows = pa.Table.from_batches(given_).sort_by([("_sequence", "ascending"), ("Id", "ascending")])
-    assert rows.column("Id").to_pylist() == [*ids[:200], "001A", *ids]
+    assert rows.column("Id").to_pylist() == [*ids[:200], ONE, *ids]
     assert rows.column("_sequence").to_pylist() == [1] * 200 + [2] + [3] * 40_000
     assert rows.column("Phone").to_pylist() == ["1"] * 200 + [None] * 40_001
+
+
+def test_a_long_text_of_very_many_records_comes_in_pieces() -> None:
+    """More than 2 GiB in all, which no column of one batch can hold."""
+    ids, text = [f"001{number:012}" for number in range(17_000)], "x" * 131_072
+    long = event("CREATE", recordIds=ids, body={"Description": text})
+    rows, largest = 0, 0
+    for batch in change_rows(plan_of({"a": SCHEMA}), Counter().update)(batches(rows_of(long, event()))):
+        rows, largest = rows + len(batch), max(largest, batch.nbytes)
+    assert rows == len(ids) + 1
+    assert largest < 2 * (64 << 20)
 
 
 @pytest.mark.parametrize(
@@ -262,9 +274,9 @@ def test_an_overflow_has_no_row_and_is_told() -> None:
 
 
 def test_a_gap_for_all_records_has_no_row_and_is_told() -> None:
-    events = event(), event("GAP_UPDATE", recordIds=["001*", "001B"]), event("GAP_UPDATE", recordIds=["001*"])
+    events = event(), event("GAP_UPDATE", recordIds=["001*", TWO]), event("GAP_UPDATE", recordIds=["001*"])
     found, counted = changes_of(plan_of({"a": SCHEMA}), rows_of(*events))
-    assert [(row["Id"], row["_sequence"]) for row in found] == [("001A", 1), ("001B", 2)]
+    assert [(row["Id"], row["_sequence"]) for row in found] == [(ONE, 1), (TWO, 2)]
     assert {key: n for key, n in counted.items() if key[0] == "all_records"} == {
         ("all_records", COMMITTED, replay_id(0, 1).hex(), 2): 1,
         ("all_records", COMMITTED, replay_id(0, 2).hex(), 3): 1,
@@ -278,6 +290,8 @@ BROKEN: dict[str, Any] = {
     "time": event(commitTimestamp=1 << 60),
     "date": event("CREATE", body={"LastModifiedDate": 1 << 60}),
     "no record": event(recordIds=[]),
+    "no id": event(recordIds=[ONE, "x' OR '1"]),
+    "an id of another length": event(recordIds=["0010000000000001"]),
     "garbage": None,
 }
 

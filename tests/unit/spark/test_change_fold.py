@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from airflow_provider_sfstream.spark.change_fold import compose, fold, folded_ro
 from airflow_provider_sfstream.spark.replica_rows import CHANGE_ENVELOPE
 from tests.support import replica_model
 from tests.support.examples import for_examples
-from tests.support.replica_changes import COLUMNS, batch_of, change_batch, random_changes, set_words
+from tests.support.replica_changes import COLUMNS, START, batch_of, change_batch, random_changes, set_words
 from tests.support.replica_model import Row
 
 FEW = {"Name": COLUMNS["Name"], "Tags__c": COLUMNS["Tags__c"], "Number1__c": COLUMNS["Number1__c"]}
@@ -37,7 +38,9 @@ def some_changes(draw: st.DrawFn) -> tuple[list[Row], dict]:
     columns = draw(st.sampled_from((COLUMNS, FEW)))
     shape = random.Random(draw(st.integers(0, 2**32)))
     records = [f"001{number}" for number in range(draw(st.integers(1, 6)))]
-    return in_order(random_changes(shape, records, draw(st.integers(1, 40)), columns)), columns
+    changes = random_changes(shape, records, draw(st.integers(1, 40)), columns, disorder=5)
+    fetched = {record: {"_refreshed_at": START + timedelta(seconds=shape.randrange(-9, 40))} for record in records[1:]}
+    return in_order(replica_model.with_seen(fetched, changes)), columns
 
 
 @given(some_changes())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from airflow_provider_sfstream.spark.executor_package import write_executor_package
 
-EXECUTED = ("event_batches", "arrow_files", "field_survey", "change_batches")
-"""The modules that executors import; what they import comes along."""
+EXECUTED = ("event_batches", "arrow_files", "field_survey", "change_batches", "event_log", "replica")
+"""The modules that executors import, and drivers that have nothing but the zip; what they import comes along."""
 
 
 def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: Path) -> None:
@@ -20,7 +20,8 @@ def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: 
     assert run.stdout.startswith(str(package))
 
 
-def test_the_zip_holds_no_more_of_the_protocol_than_bitmaps(tmp_path: Path) -> None:
+def test_the_zip_holds_no_more_of_the_package_than_executors_need(tmp_path: Path) -> None:
     names = zipfile.ZipFile(write_executor_package(tmp_path)).namelist()
     inside = sorted(name.partition("/")[2] for name in names if "/spark/" not in name)
-    assert inside == ["__init__.py", "exceptions.py", "protocol/__init__.py", "protocol/bitmaps.py"]
+    protocol = [f"protocol/{name}.py" for name in ("__init__", "avro", "bitmaps", "schemas", "topics")]
+    assert inside == ["__init__.py", "exceptions.py", *protocol, "redaction.py"]

@@ -20,7 +20,7 @@ FEW = {"Name": COLUMNS["Name"], "Tags__c": COLUMNS["Tags__c"], "Number1__c": COL
 
 def as_steps(table: dict[str, Row], changes: Iterable[Row], columns: dict) -> pa.RecordBatch:
     """Return rows and changes as the executors get them."""
-    changes = list(changes)
+    changes = replica_model.with_seen(table, changes)
     everything = [-1] * -(-len(columns) // 64)
     changed = {change["Id"] for change in changes}
     bases = [
@@ -68,10 +68,12 @@ def test_a_window_ends_the_versions_that_the_model_ends(
     records = [f"001{number}" for number in range(shape.randint(1, 5))]
     table: dict[str, Row] = {}
     before, count = shape.randrange(0, 20), shape.randrange(1, 30)
-    replica_model.apply_window(table, random_changes(shape, records, before, columns), columns, hard=hard)
+    disorder = shape.choice((0, 4))
+    earlier = random_changes(shape, records, before, columns, disorder=disorder)
+    replica_model.apply_window(table, earlier, columns, hard=hard)
     refresh(table, shape, columns, before)
     # Some changes come again, as when a run is repeated.
-    changes = random_changes(shape, records, count, columns, first_sequence=max(1, before - 3))
+    changes = random_changes(shape, records, count, columns, first_sequence=max(1, before - 3), disorder=disorder)
     expected = history_model.closed_versions(table, changes, columns, hard=hard)
     places = cuts.draw(st.lists(st.integers(0, count + len(records)), max_size=6))
     assert closed(table, changes, columns, hard=hard, cuts=places) == in_layout(expected, columns)

@@ -45,7 +45,7 @@ FIELDS = [
     {"name": "Points", "type": ["null", {"type": "array", "items": ["null", "double"]}]},
     {"name": "Labels", "type": ["null", {"type": "map", "values": "string"}]},
     {"name": "Persons", "type": ["null", {"type": "array", "items": "Person"}]},
-    {"name": "Parent", "type": ["null", "AccountChangeEvent"]},
+    {"name": "Parent", "type": ["null", "Person", {"type": "record", "name": "Group", "fields": []}]},
     {"name": "Raw", "type": ["null", "bytes"]},
 ]
 SCHEMA: dict[str, Any] = {"type": "record", "name": "AccountChangeEvent", "fields": FIELDS}

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ManifestError
-from airflow_provider_sfstream.spark.landed_windows import LandedWindow, read_windows
+from airflow_provider_sfstream.spark.landed_windows import LandedWindow, MissingSchema, read_windows
+from airflow_provider_sfstream.spark.table_plans import read_schemas
 from tests.support.landing_files import LandedEvent, land_window
 
 SCHEMA = {"type": "record", "name": "Order__e", "fields": [{"name": "a", "type": "int"}]}
@@ -33,6 +34,24 @@ def document(manifest: str) -> dict[str, Any]:
     return loaded
 
 
+def test_live_windows_come_first_then_the_backfill_window_that_covers_from_the_latest_moment_on(tmp_path: Path) -> None:
+    windows = {
+        "a1": ("backfill", None),
+        "a2": ("live", 9),
+        "a3": ("backfill", 7),
+        "a4": ("live", 8),
+        "a5": ("backfill", 8),
+        "a6": ("backfill", 8),
+    }
+    urls = [land_window(tmp_path, name, [], {}) for name in windows]
+    for url, (kind, hour) in zip(urls, windows.values(), strict=True):
+        covered_from = hour and f"2026-11-20T{hour:02}:00:00+00:00"
+        changed = {**document(url), "kind": kind, "covered_from": covered_from}
+        Path(url.removeprefix("file://")).write_text(json.dumps(changed))
+    read = [window.window_id for window in read_windows(LocalFiles(), urls)]
+    assert read == ["a2", "a4", "a5", "a6", "a3", "a1"]
+
+
 def test_files_and_schemas_are_found_from_the_manifest(manifest: str) -> None:
     (window,) = read_windows(LocalFiles(), [manifest, manifest])
     folder = manifest.removesuffix("/manifest.json")
@@ -41,6 +60,25 @@ def test_files_and_schemas_are_found_from_the_manifest(manifest: str) -> None:
     assert json.loads(LocalFiles().read_text(window.schemas["one"])) == SCHEMA
     assert (window.window_id, window.topic, window.event_count) == ("w1", "/event/Order__e", 1)
     assert window.event_dates() == (date(2026, 1, 9), date(2026, 1, 13))
+
+
+def test_a_missing_schema_is_where_it_would_be_and_leaves_dates_open(manifest: str) -> None:
+    path = Path(manifest.removeprefix("file://"))
+    changed = document(manifest)
+    file = changed["schemas"].pop("one")
+    changed["missing_schemas"] = {"one": {"file": file, "reason": "hidden"}, "": {"file": None, "reason": "no id"}}
+    path.write_text(json.dumps(changed))
+    (window,) = read_windows(LocalFiles(), [manifest])
+    url = manifest.partition("/windows/")[0] + "/schemas/one.avsc"
+    assert window.missing_schemas == {"one": MissingSchema(url, "hidden"), "": MissingSchema(None, "no id")}
+    assert window.event_dates() is None
+    found = read_schemas(LocalFiles(), [window])
+    assert (found.usable(), set(found.refused)) == ({"one"}, {""}), "it has been fetched since"
+    Path(url.removeprefix("file://")).unlink()
+    found = read_schemas(LocalFiles(), [window])
+    assert found.usable() == set()
+    assert "'one' could not be had" in found.refused["one"]
+    assert "hidden" in found.refused["one"]
 
 
 def test_without_event_times_any_date_is_possible(tmp_path: Path) -> None:
@@ -60,6 +98,10 @@ def test_without_event_times_any_date_is_possible(tmp_path: Path) -> None:
         {"files": [{"name": "part-*.parquet", "rows": 1}]},
         {"schemas": {"one": "/etc/passwd"}},
         {"schemas": {"one": "s3://elsewhere/one.avsc"}},
+        {"schemas": {"one": "../../../../../../schemas/one.avsc"}},
+        {"schemas": {"one": "../../../../../schemas/../../../one.avsc"}},
+        {"schemas": {"one": ["../../../../../schemas/one.avsc"]}},
+        {"missing_schemas": {"one": {"file": "../../../../../../../etc/passwd", "reason": "hidden"}}},
         {"stream": None},
     ],
     ids=lambda change: next(iter(change)),

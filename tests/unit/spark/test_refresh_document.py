@@ -12,7 +12,20 @@ from airflow_provider_sfstream.spark.refresh_document import RefreshDocument, Ta
 from airflow_provider_sfstream.spark.replica_refresh import flag_after
 from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Flag, StreamState
 
-TABLE = TableRefresh("full", ("Name", "Phone"), ("Account/part-00000.jsonl",), 7, "stream", 10, 13, "window-1")
+TABLE = TableRefresh(
+    "full",
+    ("Name", "Phone"),
+    ("Account/part-00000.jsonl",),
+    7,
+    "stream",
+    10,
+    13,
+    "window-1",
+    "2026-01-01T00:00:00+00:00",
+    {"Sum__c": "double"},
+    True,
+    ("Secret__c",),
+)
 DOCUMENT = RefreshDocument("one", 4, {"Account": TABLE, "Contact": replace(TABLE, mode="records", files=())})
 
 
@@ -54,7 +67,13 @@ def stream(window: str) -> StreamState:
 )
 def test_the_flag_goes_unless_it_was_raised_since(mode: str, window: str, sequence: int, stays: bool) -> None:
     flag = Flag("overflow", "2026-01-01T00:00:00+00:00", sequence)
-    assert flag_after(flag, replace(TABLE, mode=mode), stream(window)) == (flag if stays else None)
+    assert flag_after(flag, replace(TABLE, mode=mode, hidden=()), stream(window)) == (flag if stays else None)
+
+
+def test_a_flag_stays_for_columns_that_the_user_does_not_see() -> None:
+    flag = Flag("new", "2026-01-01T00:00:00+00:00", 5, ("A__c", "B__c"))
+    left = flag_after(flag, replace(TABLE, hidden=("B__c",)), stream("window-1"))
+    assert left == replace(flag, reason="schema", columns=("B__c",))
 
 
 def test_no_flag_is_none() -> None:

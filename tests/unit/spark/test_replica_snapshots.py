@@ -11,6 +11,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, PositionCon
 from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.replica_snapshots import (
     AppliedWindow,
+    Computed,
     Flag,
     Snapshot,
     SnapshotStore,
@@ -31,6 +32,7 @@ TABLE = TableState(
     dirty=2,
     dirty_list="_sfstream/replica/dirty/Account/c",
     flag=Flag("overflow", NOW.isoformat(), 7),
+    computed=Computed(("Sum__c",), NOW.isoformat(), on_change=True, changed=3),
 )
 
 

@@ -11,6 +11,7 @@ from airflow_provider_sfstream.spark.landed_windows import LandedWindow
 from airflow_provider_sfstream.spark.replica_job import ReplicaOptions
 from airflow_provider_sfstream.spark.replica_snapshots import Snapshot, TableState
 from airflow_provider_sfstream.spark.replica_stream import StreamRun, _EventSchemas
+from airflow_provider_sfstream.spark.replica_windows import NewWindow
 
 
 def test_a_table_of_another_org_is_not_touched() -> None:
@@ -27,7 +28,8 @@ def test_a_table_of_another_org_is_not_touched() -> None:
     )
     nothing: Any = None
     snapshot = Snapshot(number=1, tables={"Account": TableState(old, "parquet", 16)})
-    run = StreamRun(nothing, nothing, nothing, snapshot, [window], nothing, ReplicaOptions("file:///replica"))
+    new = [NewWindow(window)]
+    run = StreamRun(nothing, nothing, nothing, nothing, snapshot, new, nothing, ReplicaOptions("file:///replica"))
     with pytest.raises(ConfigurationError, match="give each an output_url of its own") as caught:
         run._tables_of(_EventSchemas({"Account": {"s1": "{}"}}, {}), ["s1"], [], 0)
     assert old in str(caught.value)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,6 +94,41 @@ def test_nothing_is_read_for_windows_that_are_remembered() -> None:
 @pytest.mark.parametrize("number", [0, 3])
 def test_windows_of_long_ago_are_applied_already(number: int) -> None:
     assert new_windows([CHAIN[number]], state_after(CHAIN, remembered=2), Manifests(CHAIN)) == []
+
+
+class Pages:
+    """Ids of a long chain, a thousand on a page; counts the pages that are read."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self.pages = [ids[at : at + 1_000] for at in range(0, len(ids), 1_000)]
+        self.read = 0
+
+    def __call__(self) -> Iterator[list[str]]:
+        for page in reversed(self.pages):
+            self.read += 1
+            yield page
+
+
+@pytest.mark.parametrize("age", [100, 10_000, 100_000])
+def test_what_a_run_reads_depends_on_what_is_new(age: int) -> None:
+    old = [f"20250101T000000Z-{number:06d}" for number in range(age)]
+    pages, manifests = Pages(old), Manifests(CHAIN)
+    state = replace(state_after(CHAIN[:5]), pages=len(pages.pages))
+    assert ids(new_windows([CHAIN[7]], state, manifests, pages)) == [each.window_id for each in CHAIN[5:]]
+    assert (len(manifests.read), pages.read) == (2, 0)
+    manifests.read.clear()
+    for number in (0, age // 2, age - 1):
+        ancient = window(0, window_id=old[number], manifest_url=url_of(old[number]), previous_window_id="20250101-gone")
+        assert new_windows([ancient], state, manifests, pages) == []
+    assert manifests.read == []
+
+
+def test_a_new_window_of_a_clock_that_went_back_is_new() -> None:
+    late = window(8, window_id="20240101T000000Z-late", manifest_url=url_of("20240101T000000Z-late"))
+    pages = Pages(["20250101T000000Z-1"])
+    state = replace(state_after(CHAIN[1:]), pages=1)
+    assert ids(new_windows([late], state, Manifests(CHAIN), pages)) == [late.window_id]
+    assert pages.read == 1
 
 
 def test_a_window_from_before_the_replica_is_left_out() -> None:

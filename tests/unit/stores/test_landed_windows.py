@@ -66,6 +66,7 @@ class Landed:
             previous_window_id=self.head if kind == "live" else None,
             covered_from=NOON + covered[0] * HOUR,
             covered_until=NOON + covered[1] * HOUR,
+            contact_at=NOON + covered[1] * HOUR,
         )
         finished_at = max(run.run_after, NOON + covered[1] * HOUR)
         self.catalog.write_manifest(

@@ -80,6 +80,8 @@ def test_the_document_is_for_people_to_read(store: VariableReplayStore, variable
         },
         "updated_at": "2026-11-21T03:00:00+00:00",
         "updated_by": "orders.drain run scheduled__5 try 1",
+        "contact_at": None,
+        "confirmed_at": None,
         "gaps": [
             {
                 "after": "01",

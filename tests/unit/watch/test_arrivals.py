@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_sfstream.drain.cursor import Cursor
 from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
     LoginUnavailableError,
@@ -26,7 +27,7 @@ from airflow_provider_sfstream.watch.arrivals import arrivals
 from airflow_provider_sfstream.watch.read_ahead import ReadAhead
 from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, behind
 from tests.support.scripted_source import Deliver, End, Event, Keepalive, Silence, events
-from tests.support.virtual_time import run_in_virtual_time, virtual_clock
+from tests.support.virtual_time import run_in_virtual_time, virtual_clock, virtual_now
 
 TOPIC = "/event/Order__e"
 EARLIEST = StartFrom.EARLIEST
@@ -44,7 +45,7 @@ def read(source: ScriptedAsyncSource, start=StartFrom.EARLIEST, *, count: int, l
     async def main():
         replay_ids, confirmed = [], []
         options = {"silence_timeout": 300, "clock": virtual_clock, "sleep": sleep, "random": lambda: 1.0, **arguments}
-        async with aclosing(arrivals(source, TOPIC, start, limit=limit, **options)) as responses:
+        async with aclosing(arrivals(source, TOPIC, cursor(start), limit=limit, **options)) as responses:
             async for response in responses:
                 replay_ids += response.replay_ids
                 if not len(response):
@@ -57,6 +58,10 @@ def read(source: ScriptedAsyncSource, start=StartFrom.EARLIEST, *, count: int, l
         return run_in_virtual_time(main())
     finally:
         assert source.open_subscriptions == 0
+
+
+def cursor(start: bytes | StartFrom) -> Cursor:
+    return Cursor(start, virtual_clock, virtual_now)
 
 
 def ids(stream: list[Event]) -> list[bytes]:
@@ -135,7 +140,9 @@ def test_silence_is_a_fault_after_the_given_time():
     async def main():
         source = ScriptedAsyncSource(events(1), [Silence()])
         options = {"clock": virtual_clock, "sleep": asyncio.sleep, "random": lambda: 1.0}
-        async with aclosing(arrivals(source, TOPIC, EARLIEST, limit=None, silence_timeout=40, **options)) as responses:
+        async with aclosing(
+            arrivals(source, TOPIC, cursor(EARLIEST), limit=None, silence_timeout=40, **options)
+        ) as responses:
             await anext(responses)
         return virtual_clock()
 
@@ -187,7 +194,7 @@ def test_what_was_yielded_is_not_kept_while_the_next_response_is_waited_for():
     async def main():
         source = Source(events(300), [Deliver(100), Pass(50), Deliver(100), Pass(50)])
         options = {"clock": virtual_clock, "sleep": asyncio.sleep, "random": lambda: 1.0}
-        responses = arrivals(source, TOPIC, EARLIEST, limit=None, silence_timeout=40, **options)
+        responses = arrivals(source, TOPIC, cursor(EARLIEST), limit=None, silence_timeout=40, **options)
         async with ReadAhead(responses) as reader:
             kept = []
             for _ in range(4):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError, ServiceUnavailableError
+from airflow_provider_sfstream.exceptions import (
+    ContactError,
+    ReplayIdLostError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+)
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.watch import look as module
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
@@ -52,12 +56,35 @@ def test_enough_events_are_a_wake_up_and_no_more_are_asked_for() -> None:
     assert (source.limits, source.starts, source.open_subscriptions) == ([3], [START], 0)
 
 
-@pytest.mark.parametrize("end", [Keepalive(), Silence()], ids=["empty response", "silence"])
-def test_too_few_events_are_none(end: Any) -> None:
-    source = ScriptedSource(stream(2), [Deliver(1), Keepalive(pending=0), Deliver(1), end, SalesforceStreamError("on")])
+def test_too_few_events_are_none() -> None:
+    after = SalesforceStreamError("on")
+    source = ScriptedSource(stream(2), [Deliver(1), Keepalive(pending=0), Deliver(1), Keepalive(), after])
     assert looked(source, min_events=3) is None
     assert source.open_subscriptions == 0
-    assert len(source.script) == 1, "the look ended with the first sign that no more is there"
+    assert source.script == [after], "the look ended with the first word that no more is there"
+    assert source.proofs == 0
+
+
+def test_a_silence_is_none_once_the_server_has_answered_after_it() -> None:
+    source = ScriptedSource(stream(1), [Deliver(1), Silence(100.0)])
+    assert looked(source, min_events=2) is None
+    assert source.proofs == 1
+    assert module.IDLE_TIMEOUT < source.time.seconds < 2 * module.IDLE_TIMEOUT, "it ends soon after the answer"
+
+
+def test_what_came_before_the_answer_counts() -> None:
+    source = ScriptedSource(stream(1), [Silence(module.IDLE_TIMEOUT), Deliver(1)])
+    assert looked(source) == WakeUp(WakeUpReason.EVENTS, replay_id(2), 1, replay_id(2))
+    assert source.proofs == 1
+
+
+@pytest.mark.parametrize("script", [[], [Deliver(1)], [Keepalive(pending=0)]], ids=["nothing", "events", "an answer"])
+def test_a_silence_without_an_answer_is_an_error(script: list[Any]) -> None:
+    events = stream(1) if script else stream(0)
+    source = ScriptedSource(events, [*script, Silence(100.0)], out_of_contact=[ContactError("api:7443 is silent")])
+    with pytest.raises(ContactError, match="api:7443"):
+        looked(source, min_events=2, max_wait=1e9)
+    assert source.open_subscriptions == 0
 
 
 def test_nothing_there_is_none() -> None:
@@ -68,8 +95,9 @@ def test_a_subscription_that_just_ends_is_counted_too() -> None:
     assert looked(ScriptedSource(stream(2), [Deliver(1), End()]), min_events=2) is None
 
 
-@pytest.mark.parametrize(("seconds_old", "enough"), [(60.0, True), (59.9, False)])
+@pytest.mark.parametrize(("seconds_old", "enough"), [(60.0, True), (59.9, False), (-59.9, False), (-1e6, True)])
 def test_fewer_are_enough_once_the_oldest_is_old_enough(seconds_old: float, enough: bool) -> None:
+    """One that is dated too far ahead to be waited for is old enough too."""
     told = looked(ScriptedSource(stream(3, seconds_old=seconds_old)), min_events=10, max_wait=60.0)
     assert told == (WakeUp(WakeUpReason.EVENTS, replay_id(2), 3, replay_id(4)) if enough else None)
 
@@ -110,22 +138,7 @@ def test_a_fault_is_for_the_caller() -> None:
 
 
 def test_a_topic_that_never_falls_silent_cannot_hold_a_look(caplog: pytest.LogCaptureFixture) -> None:
-    events = stream(10_000)
-    source = ScriptedSource(events, [Deliver(1)] * 9_999)
-    seconds = ticking(1.0)
-    conditions = WakeUpConditions(min_events=10_000)
-    assert look(source, "/event/Order__e", START, conditions, clock=seconds) is None
-    assert len(events) - len(source.script) == pytest.approx(module.LONGEST_LOOK, abs=3)
+    source = ScriptedSource(stream(10_000), [Deliver(1), Silence(1.0)] * 9_999)
+    assert looked(source, min_events=10_000) is None
+    assert source.time.seconds == pytest.approx(module.LONGEST_LOOK, abs=3)
     assert "min_events" in caplog.text
-
-
-def ticking(step: float) -> Callable[[], float]:
-    """Return a clock that moves with every look at it."""
-    passed = 0.0
-
-    def clock() -> float:
-        nonlocal passed
-        passed += step
-        return passed
-
-    return clock

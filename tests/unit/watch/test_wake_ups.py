@@ -77,6 +77,11 @@ def of(stream: list[Event], begin: int, end: int, through: bytes | None = None) 
 # -- once ----------------------------------------------------------------------------------------------------------
 
 
+def quiet(after: bytes) -> WakeUp:
+    """Return the wake-up for a subscription, opened at the beginning, that has nothing after a replay ID."""
+    return WakeUp(QUIET, through=behind(after), confirmed_at=BEGINNING)
+
+
 def test_once_min_events_have_come():
     source = ScriptedAsyncSource(events(30), [Deliver(2), Pass(40), RESET, Keepalive(), Deliver(7), Pass(9)])
     seconds, wake_up = first(source, conditions=WakeUpConditions(min_events=9))
@@ -131,6 +136,21 @@ def test_only_the_first_waiting_event_is_looked_at():
     source = ScriptedAsyncSource(timed(10, 900, 900), [Deliver(1), Pass(1), Deliver(1), Pass(1), Deliver(1)])
     seconds, _ = first(source, conditions=WakeUpConditions(min_events=10, max_wait=60))
     assert seconds == pytest.approx(50)
+
+
+def test_the_end_of_the_stream_is_enough_where_it_is_waited_for_and_is_that_of_when_the_subscription_was_opened():
+    stream = events(2)
+    source = ScriptedAsyncSource(stream, [Pass(30), RESET, Pass(5), Keepalive(pending=0), Pass(40), Keepalive()])
+    seconds, wake_up = first(source, stream[1].replay_id, WakeUpConditions(until_confirmed=True))
+    assert seconds == pytest.approx(75.25)
+    opened = BEGINNING + timedelta(seconds=30.25)
+    assert wake_up == WakeUp(QUIET, through=behind(stream[1].replay_id), confirmed_at=opened)
+
+
+def test_an_event_is_enough_where_the_end_is_waited_for():
+    stream = events(2)
+    source = ScriptedAsyncSource(stream, [Pass(3), Deliver(1), Keepalive()])
+    assert first(source, stream[0].replay_id, WakeUpConditions(until_confirmed=True)) == (3, of(stream, 1, 2))
 
 
 def test_a_lost_replay_id_is_a_wake_up():
@@ -203,11 +223,11 @@ def test_an_empty_response_is_quiet_only_while_nothing_waits():
     seen = told(source, conditions=WakeUpConditions(min_interval=5), count=5)
     fresh = behind(stream[1].replay_id)
     assert seen == [
-        (0, WakeUp(QUIET, through=behind(replay_id(0)))),
+        (0, quiet(replay_id(0))),
         (0, of(stream, 0, 1)),
         (5, of(stream, 1, 2, through=fresh)),
         (22, of(stream, 2, 3)),
-        (142, WakeUp(QUIET, through=behind(stream[2].replay_id))),
+        (142, quiet(stream[2].replay_id)),
     ]
 
 
@@ -226,7 +246,7 @@ def test_latest_pinned_by_events_is_an_ordinary_wake_up_an_interval_after_the_st
     assert told(source, LATEST, WakeUpConditions(min_interval=5), count=3) == [
         (0, WakeUp(STARTED)),
         (5, of(source.stream, 7, 9)),
-        (11, WakeUp(QUIET, through=behind(source.stream[8].replay_id))),
+        (11, quiet(source.stream[8].replay_id)),
     ]
 
 

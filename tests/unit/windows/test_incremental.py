@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.source import StartFrom
 from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError, ReplayIdLostError
@@ -26,7 +27,16 @@ from airflow_provider_sfstream.windows.incremental import (
     drain_window,
 )
 from tests.support.killed import Killed, killed_at
-from tests.support.scripted_source import Event, Keepalive, ScriptedSource, Silence, Step, avro_payload, replay_id
+from tests.support.scripted_source import (
+    Event,
+    FakeTime,
+    Keepalive,
+    ScriptedSource,
+    Silence,
+    Step,
+    avro_payload,
+    replay_id,
+)
 
 STREAM = Stream("00Dxx0000001gPLEAY", "pubsub", "/event/Order__e")
 EVENTS = [Event(replay_id(3 * n), avro_payload(1_700_000_000_000 + n), n) for n in range(1, 251)]
@@ -57,6 +67,7 @@ class World:
     def __init__(self, folder: Path, kind: str) -> None:
         self.folder = folder
         self.catalog = LandingCatalog(Landing.from_url(str(folder / "landing")))
+        self.time = FakeTime()
         self.store: Any = (
             TableReplayStore(f"sqlite:///{folder / 'store.db'}")
             if kind == "table"
@@ -76,7 +87,7 @@ class World:
             "orders", "drain", f"run-{number}", datetime(2026, 11, 20, number, tzinfo=UTC), try_number=try_number
         )
         request = WindowRequest(STREAM, run, DrainLimits(max_events=100), **more)
-        source = ScriptedSource(EVENTS if events is None else events, script or [])
+        source = ScriptedSource(EVENTS if events is None else events, script or [], time=self.time)
         return drain_window(request, source=source, store=self.store, catalog=self.catalog, now=now)
 
     def already_drained(self, number: int) -> bool:
@@ -101,8 +112,9 @@ class World:
 
 
 @pytest.fixture(params=["variable", "table"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     world = World(tmp_path, request.param)
+    monkeypatch.setitem(drain.__kwdefaults__, "clock", world.time.clock)
     yield world
     world.close()
 
@@ -188,6 +200,7 @@ def test_killed_at_any_change_and_tried_again(kind: str, after: bool, tmp_path: 
 
 def test_a_window_landed_but_overtaken_is_not_recorded(world: World) -> None:
     """Run 1 dies before its position moves, run 2 takes the same events, run 1 is tried again."""
+    before = world.run(0, events=EVENTS[:50])
     with killed_at(side_effects(world), 10**6, after=False):
         original = world.store.advance
 
@@ -200,12 +213,13 @@ def test_a_window_landed_but_overtaken_is_not_recorded(world: World) -> None:
         world.store.advance = original
     second = world.run(2)
     retried = world.run(1, try_number=2)
-    assert second.manifest.window.after is None
+    assert second.manifest.window.after == before.manifest.window.through
     assert retried.manifest.window.after == second.manifest.window.through
-    assert [key for o in (second, retried) for _, key in world.rows(o)] == [e.replay_id for e in EVENTS[:200]]
+    assert [key for o in (before, second, retried) for _, key in world.rows(o)] == [e.replay_id for e in EVENTS]
 
 
 def test_the_loser_of_two_concurrent_runs_fails_and_its_window_is_never_returned(world: World) -> None:
+    world.run(0)
     advance = world.store.advance
 
     def overtaken(*args: Any) -> Any:
@@ -219,7 +233,7 @@ def test_the_loser_of_two_concurrent_runs_fails_and_its_window_is_never_returned
     loser = RunIdentity("orders", "drain", "run-1", datetime(2026, 11, 20, 1, tzinfo=UTC))
     assert world.store.windows_of_run(STREAM, loser) == []
     start, end = datetime(2023, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
-    assert [w.run.run_id for w in world.store.windows_overlapping(STREAM, start, end)] == ["run-2"]
+    assert [w.run.run_id for w in world.store.windows_overlapping(STREAM, start, end)] == ["run-0", "run-2"]
 
 
 def test_a_run_that_was_overtaken_while_it_drained_fails(world: World) -> None:
@@ -250,11 +264,32 @@ def test_manual_advance_leaves_the_position_until_it_is_committed(world: World) 
 
 
 def test_a_stale_manual_window_is_refused(world: World) -> None:
+    world.run(0)
     outcome = world.run(1, advance=False)
     world.run(2)
     with pytest.raises(PositionConflictError):
         commit_window(outcome.manifest, store=world.store, catalog=world.catalog)
-    assert world.store.read(STREAM).replay_id == EVENTS[99].replay_id
+    assert world.store.read(STREAM).replay_id == EVENTS[199].replay_id
+
+
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [
+        (None, {"start_from": EVENTS[9].replay_id}),
+        (None, {"start_from": StartFrom.LATEST, "script": [Keepalive()]}),
+        (EVENTS[9].replay_id, {}),
+        (EVENTS[9].replay_id, {"events": EVENTS[150:], "on_invalid_replay": "earliest"}),
+    ],
+    ids=["from a replay ID", "from the latest", "after a reset", "with a gap"],
+)
+def test_a_window_is_committed_to_the_position_that_it_was_drained_from(
+    world: World, start: bytes | None, more: dict[str, Any]
+) -> None:
+    world.store.reset(STREAM, start, reason="to begin there", updated_by="somebody")
+    outcome = world.run(1, advance=False, **more)
+    position = commit_window(outcome.manifest, store=world.store, catalog=world.catalog)
+    assert position == world.store.read(STREAM)
+    assert (position.replay_id, position.fence) == (outcome.manifest.window.through, 2)
 
 
 def test_a_window_whose_file_is_missing_is_not_committed(world: World) -> None:
@@ -267,7 +302,7 @@ def test_a_window_whose_file_is_missing_is_not_committed(world: World) -> None:
 
 
 def test_a_lost_position_stops_the_run_or_is_recorded_as_a_gap(world: World) -> None:
-    world.run(1)
+    before_it = world.run(1)
     later = EVENTS[150:]
     before = world.store.read(STREAM)
     with pytest.raises(ReplayIdLostError, match="on_invalid_replay"):
@@ -278,7 +313,7 @@ def test_a_lost_position_stops_the_run_or_is_recorded_as_a_gap(world: World) -> 
     gap = outcome.manifest.window.gap
     assert gap is not None
     assert (gap.after, gap.resumed_at) == (EVENTS[99].replay_id, later[0].replay_id)
-    assert gap.since == datetime.fromtimestamp(1_700_000_000.1, tz=UTC)
+    assert gap.since == before_it.manifest.window.covered_from, "what happened when is the publishers' word"
     assert world.store.gaps(STREAM) == [gap]
     assert world.store.read(STREAM).replay_id == later[-1].replay_id
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
@@ -21,14 +23,22 @@ from airflow_provider_sfstream.stores.variables import VariableReplayStore
 from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.windows.interval import IntervalOutcome, IntervalRequest, drain_interval
 from tests.support.killed import Killed, killed_at
-from tests.support.scripted_source import Event, ScriptedSource, avro_payload, replay_id
+from tests.support.scripted_source import (
+    Deliver,
+    Event,
+    FakeTime,
+    ScriptedSource,
+    Silence,
+    Step,
+    avro_payload,
+    replay_id,
+)
 
 STREAM = Stream("00Dxx0000001gPLEAY", "pubsub", "/event/Order__e")
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
 MINUTES = 12 * 60
 TIMES = {replay_id(3 * n + 3): MIDNIGHT + timedelta(minutes=n) for n in range(MINUTES)}
 EVENTS = [Event(id_, avro_payload(int(time.timestamp() * 1_000))) for id_, time in TIMES.items()]
-GRACE = timedelta(minutes=1)
 
 
 class Variables:
@@ -62,12 +72,17 @@ class World:
         self.now = MIDNIGHT
         self.expired = 0
         self.opened = 0
+        self.says_the_end = True
+        self.login = timedelta(0)
+        self.time = FakeTime()
 
     @contextmanager
     def source(self) -> Iterator[ScriptedSource]:
         self.opened += 1
+        self.now += self.login
         published = [event for event in EVENTS if TIMES[event.replay_id] <= self.now]
-        yield ScriptedSource(published, retained_from=self.expired)
+        script: list[Step] = [*[Deliver(100)] * (len(published) // 100 + 1), Silence(), Silence()]
+        yield ScriptedSource(published, [] if self.says_the_end else script, self.time, self.expired)
 
     def incremental(self, hour: float) -> None:
         """Drain, at ``hour``, all there is."""
@@ -83,7 +98,6 @@ class World:
             stream=STREAM,
             run=self._run(run or f"{span}{backfill}", span.end),
             interval=span,
-            grace=GRACE,
             backfill=backfill,
             limits=more.pop("limits", DrainLimits()),
             **more,
@@ -96,13 +110,16 @@ class World:
         return RunIdentity("orders", "drain", run_id, run_after or self.now)
 
     def events(self, outcome: IntervalOutcome) -> list[bytes]:
-        """Return what a job that filters by event time finds, duplicates too."""
+        """Return what a job that filters by the time that events count at finds, duplicates too."""
         found: list[bytes] = []
         for window in outcome.windows:
             folder = Path(self.catalog.landing.window_folder(STREAM, window.manifest.window.window_id))
             for file in window.manifest.files:
                 rows = pq.read_table(folder / file.name, columns=["replay_id"])["replay_id"].to_pylist()
-                found += [id_ for id_ in rows if outcome.interval.start <= TIMES[id_] < outcome.interval.end]
+                begin = window.manifest.window.covered_from
+                times = [max(TIMES[id_], begin or TIMES[id_]) for id_ in rows]
+                inside = [outcome.interval.start <= time < outcome.interval.end for time in times]
+                found += compress(rows, inside)
         return found
 
     @property
@@ -111,8 +128,9 @@ class World:
 
 
 @pytest.fixture(params=["variable", "table"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     made = World(tmp_path, request.param)
+    monkeypatch.setitem(drain.__kwdefaults__, "clock", made.time.clock)
     yield made
     made.store.close()
 
@@ -130,7 +148,7 @@ def test_a_backfill_of_what_was_never_drained_comes_from_the_bus_and_moves_nothi
     assert world.events(outcome) == of(hours(3, 4))
     assert [each.origin for each in outcome.windows] == ["bus"]
     assert [each.manifest.window.kind for each in outcome.windows] == ["backfill"]
-    assert outcome.windows[0].manifest.window.event_count == 61, "what is before the interval is left out"
+    assert outcome.confirmed_at == MIDNIGHT + timedelta(hours=6)
     assert world.position is None
 
 
@@ -166,12 +184,36 @@ def test_a_rerun_gives_the_same_whatever_was_landed_since(world: World) -> None:
     assert world.opened == opened
 
 
+def test_what_nobody_confirmed_is_looked_at_again(world: World) -> None:
+    world.says_the_end = False
+    first = world.interval(hours(3, 4), "the run", backfill=False, at=4.1)
+    assert (first.confirmed_at, first.drained) == (None, True)
+    assert set(of(hours(3, 4))) <= set(world.events(first)), "it gives what there is"
+    world.says_the_end = True
+    again = world.interval(hours(3, 4), "the run", backfill=False, at=5)
+    assert (again.confirmed_at, again.drained) == (MIDNIGHT + timedelta(hours=5), True)
+    assert set(of(hours(3, 4))) <= set(world.events(again))
+    assert not world.interval(hours(3, 4), "the run", backfill=False, at=6).drained, "now it is recorded"
+
+
 def test_what_is_neither_landed_nor_retained_fails_and_records_nothing(world: World) -> None:
     with pytest.raises(ReplayIdLostError, match=r'can no longer be read.*on_expired="partial"'):
         world.interval(hours(3, 4), at=80)
     assert world.opened == 0
     assert world.store.gaps(STREAM) == []
     assert world.store.windows_overlapping(STREAM, MIDNIGHT, MIDNIGHT + timedelta(days=1)) == []
+
+
+def test_what_ages_out_on_the_way_to_salesforce_is_missing(world: World) -> None:
+    """The hour can be read when the run begins; when Salesforce answers, it has forgotten the first minutes of it."""
+    world.login, world.expired = timedelta(minutes=12), 72
+    with pytest.raises(ReplayIdLostError, match=r'01:00:00.*01:11:24.*on_expired="partial"'):
+        world.interval(hours(1, 2), "fails", at=72.99)
+    outcome = world.interval(hours(1, 2), "takes what there is", at=72.99, on_expired="partial")
+    (missing,) = outcome.missing
+    assert missing == Span(MIDNIGHT + timedelta(hours=1), MIDNIGHT + timedelta(hours=1, minutes=11, seconds=24))
+    assert sorted(set(world.events(outcome))) == of(Span(missing.end, MIDNIGHT + timedelta(hours=2)))
+    assert outcome.confirmed_at is not None
 
 
 def test_partial_returns_what_is_landed_and_records_the_gap_once(world: World) -> None:
@@ -198,7 +240,7 @@ def test_scheduled_intervals_move_the_position_and_hold_each_event_once(world: W
         assert sorted(world.events(outcome)) == of(span)
         assert world.position is not None
     assert {each.manifest.window.kind for outcome in outcomes for each in outcome.windows} == {"live"}
-    assert TIMES[world.position] == MIDNIGHT + timedelta(hours=8) if world.position else False
+    assert TIMES[world.position] == MIDNIGHT + timedelta(hours=8, minutes=2) if world.position else False
 
 
 def test_scheduled_intervals_that_run_late_give_the_same_events(world: World) -> None:

@@ -1,0 +1,128 @@
+"""What no text may show: the secrets that this process was given, and control characters of what others sent.
+
+Whoever takes a secret in calls :func:`remember_secrets`; every error of this package then leaves it out by itself,
+whatever quoted it, and in whatever form. So no code has to think of secrets where a text is put together.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+from urllib.parse import quote, quote_plus, unquote
+
+HIDDEN = "***"
+_MOST_SECRETS = 128
+"""The secrets remembered; the oldest go first. A process that lives for months has a new access token every hours."""
+_SHORTEST = 4
+"""Characters. A shorter one is in many texts by chance."""
+_WORD = 12
+"""Characters up to which a secret is found only where it stands by itself: as a word, it is a part of others."""
+_LONGEST_TEXT = 16_384
+_LONGEST_QUOTE = 500
+_LONGEST_SETTING = 255
+
+_PEM = re.compile(r"-----BEGIN .*?(?:-----END[^-]*-----|\Z)", re.DOTALL)
+# What is repeated is bounded, or excludes what ends it: no text takes longer than its length warrants.
+_USER_INFO = re.compile(r"(?<=:)(//)?[^\s/:@'\"]{0,256}:(?!\d{1,5}/)[^\s@'\"]{0,256}@")
+_SIGNATURE = re.compile(
+    r"([?&;](?:sig|[\w-]{0,40}(?:signature|token|secret|password|credential))=)[^&\s'\"]+", re.IGNORECASE
+)
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+_lock = threading.RLock()
+_forms: dict[str, frozenset[str]] = {}
+_longest_first: list[str] = []
+
+
+def remember_secrets(*secrets: str | None) -> None:
+    """Leave these out of every text from now on: as they are, and in the forms that URLs, JSON, base64 and reprs give
+    them. Of PEM text each line counts. Empty ones, and those of fewer than four characters, are passed over."""
+    found = [part for secret in secrets if secret for part in _parts(secret.encode(errors="replace").decode())]
+    with _lock:
+        for secret in found:
+            # At the end: what is used stays.
+            _forms[secret] = _forms.pop(secret) if secret in _forms else _forms_of(secret)
+        while len(_forms) > _MOST_SECRETS:
+            del _forms[next(iter(_forms))]
+        _longest_first[:] = sorted({form for forms in _forms.values() for form in forms}, key=len, reverse=True)
+
+
+def remember_user_info(url: str) -> None:
+    """Leave the password of a URL out of every text, also where it has characters that end the part it is in."""
+    user_info, at, _ = url.partition("://")[2].rpartition("@")
+    password = user_info.partition(":")[2]
+    if at:
+        remember_secrets(password, unquote(password), user_info if password else None)
+
+
+def has_credentials(url: str) -> bool:
+    """Tell whether a URL has a password, or a signature that is as good as one."""
+    return bool(_USER_INFO.search(url) or _SIGNATURE.search(url))
+
+
+def redacted(text: str) -> str:
+    """Return ``text`` on one line, without secrets, PEM text, the user information and signatures of URLs. Control
+    characters are shown as escapes, and at most 16,384 characters."""
+    if len(text) > _LONGEST_TEXT:
+        text = f"{text[:_LONGEST_TEXT]} (and {len(text) - _LONGEST_TEXT} characters more)"
+    shown = _USER_INFO.sub(rf"\1{HIDDEN}@", _PEM.sub(HIDDEN, text))
+    shown = _SIGNATURE.sub(rf"\1{HIDDEN}", shown)
+    for form in tuple(_longest_first):  # without the lock: a signal handler may be what makes an error
+        if form in shown:
+            shown = re.sub(_found_by(form), HIDDEN, shown) if _is_word(form) else shown.replace(form, HIDDEN)
+    return _CONTROL.sub(_escaped, shown)
+
+
+def quoted(text: str) -> str:
+    """Return what somebody else wrote as an error may quote it: redacted, at most 500 characters, in quotes."""
+    return repr(redacted(text.strip())[:_LONGEST_QUOTE])
+
+
+def quoted_setting(value: object) -> str:
+    """Return a configured value as an error may quote it: not one of several lines, or so long that it is something
+    else than was asked for, such as a key in place of the name of its file."""
+    text = str(value)
+    if len(text) > _LONGEST_SETTING or "\n" in text or "\\n" in text or _PEM.search(text):
+        return f"(a text of {len(text)} characters, which is not shown)"
+    return redacted(repr(value))
+
+
+def _parts(secret: str) -> list[str]:
+    lines = [line.strip() for line in secret.replace("\\n", "\n").splitlines()]
+    if len(lines) < 2:
+        return [secret] if len(secret) >= _SHORTEST else []
+    return [line for line in lines if len(line) >= _SHORTEST and not line.startswith("-----")]
+
+
+def _forms_of(secret: str) -> frozenset[str]:
+    encoded = [quote(secret, safe=""), quote(secret), quote_plus(secret)]
+    encoded += [re.sub("%..", lambda found: found[0].lower(), text) for text in encoded]
+    forms = {
+        secret,
+        *encoded,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        repr(secret)[1:-1],
+    }
+    data = secret.encode("utf-8", "surrogatepass")
+    # Within something longer, such as "user:password", the same bytes begin at any of three places.
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + data).decode()
+        whole = text[(before * 8 + 5) // 6 : (before + len(data)) * 8 // 6]
+        if len(whole) >= 2 * _SHORTEST or not before:
+            forms |= {whole, whole.replace("+", "-").replace("/", "_")}
+    return frozenset(form for form in forms if len(form) >= _SHORTEST)
+
+
+def _is_word(form: str) -> bool:
+    return len(form) <= _WORD and form.isidentifier()
+
+
+def _found_by(word: str) -> str:
+    return rf"(?<![A-Za-z0-9_]){word}(?![A-Za-z0-9_])"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -1,0 +1,84 @@
+"""The calls that a run makes, by the org's own log: docs/operations.md has these numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from tests.support.localorg import LocalOrg, org, wait_until
+from tests.support.tasks import context_for, set_connection
+
+__all__ = ["org"]
+
+TOPIC = "/event/Order__e"
+IDLE = 0.6
+
+
+def calls(org: LocalOrg, last: str) -> dict[str, int]:
+    """Return how often each call was made since this was asked last, once the ``last`` one is in the log."""
+    wait_until(lambda: org.requests(method=last), what=last)
+    made: Counter[str] = Counter()
+    for method in (str(request["method"]) for request in org.requests()):
+        if "/oauth2/token" in method:
+            made["login"] += 1
+        elif "/eventSchema/" in method:
+            made["schema"] += 1
+        elif " " not in method:  # a call of gRPC or CometD; others are HTTP requests, which carry the latter
+            made[method] += 1
+    org.admin("DELETE", "/requests")
+    return dict(made)
+
+
+Run = Callable[..., dict[str, int]]
+
+
+@pytest.fixture
+def run(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Drain 250 events in the first run and none in those after, and return the calls of one of them."""
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+    org.define("Order__e", Number__c="double")
+    org.managed_subscription("Orders", TOPIC)
+    org.publish(TOPIC, [{"Number__c": float(n)} for n in range(250)])
+    org.admin("DELETE", "/requests")
+
+    def execute(number: int, last: str, **arguments: Any) -> dict[str, int]:
+        operator = DrainReplayWindowOperator(
+            task_id="drain",
+            topic=TOPIC,
+            landing_url=str(tmp_path / "landing"),
+            replay_store="table",
+            idle_timeout=IDLE,
+            **arguments,
+        )
+        result = operator.execute(context_for("drain", run_id=f"run-{number}", hour=number))
+        assert (result["event_count"], result["stop_reason"]) == (250 if number == 1 else 0, "idle")
+        return calls(org, last)
+
+    return execute
+
+
+def test_a_run_with_events_and_one_without(run: Run) -> None:
+    assert [run(1, "Subscribe"), run(2, "Subscribe")] == [
+        {"login": 1, "Subscribe": 1, "GetTopic": 1, "GetSchema": 1},
+        {"login": 1, "Subscribe": 1, "GetTopic": 1},
+    ]
+
+
+def test_those_of_the_streaming_api(run: Run) -> None:
+    made = [run(number, "/meta/disconnect", api="streaming") for number in (1, 2)]
+    # One is answered at once, one or two with the events, and one or two are held a little beyond idle_timeout.
+    assert all(2 <= each.pop("/meta/connect") <= 5 for each in made)
+    always = {"login": 1, "/meta/handshake": 1, "/meta/subscribe": 1, "/meta/disconnect": 1}
+    assert made == [{**always, "schema": 1}, always]
+
+
+def test_those_of_a_managed_subscription(run: Run) -> None:
+    made = [run(number, "ManagedSubscribe", managed_subscription="Orders") for number in (1, 2)]
+    always = {"login": 2, "ManagedSubscribe": 1, "GetTopic": 1}  # its settings are read first
+    assert made == [{**always, "GetSchema": 1}, {**always, "Subscribe": 1}]

@@ -1,0 +1,78 @@
+"""What a scenario runs, and in what weather."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from random import Random
+
+from airflow_provider_sfstream.drain.source import StartFrom
+from airflow_provider_sfstream.protocol.streams import RunIdentity, Span
+from tests.support.claims_bus import HOUR
+from tests.support.claims_source import Weather
+
+YEAR = 365 * 24 * HOUR
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run of the drain's task. ``interval`` is that of an interval run."""
+
+    run: RunIdentity
+    interval: Span | None
+    backfill: bool = False
+    reuse: bool = True
+
+    @property
+    def is_live(self) -> bool:
+        return not self.backfill
+
+
+@dataclass(frozen=True)
+class Dag:
+    """The arguments of the drain in a scenario."""
+
+    by_interval: bool
+    start_from: StartFrom
+    on_invalid_replay: str
+    on_expired: str
+    wait_for_confirmation: bool
+    manual: bool
+    max_events: int | None
+    event_time_errors: tuple[float, ...]
+    clocks_jump: bool
+
+
+def some_dag(random: Random, hazards: Collection[str]) -> Dag:
+    """Return random arguments."""
+    by_interval = random.random() < 0.6
+    errors = random.choice(
+        ((-0.5, -0.1, 0.0), (-1.0, 0.0, 300.0), (-HOUR, 0.0, 0.0, HOUR), (-YEAR, -7200.0, 0.0, 0.0, 7200.0, YEAR))
+    )
+    return Dag(
+        by_interval=by_interval,
+        start_from=random.choice((StartFrom.EARLIEST, StartFrom.LATEST)),
+        on_invalid_replay=random.choice(("fail", "fail", "earliest", "latest")),
+        on_expired=random.choice(("fail", "partial")),
+        wait_for_confirmation=random.random() < 0.3,
+        manual=not by_interval and random.random() < 0.3,
+        max_events=random.choice((None, None, 5)),
+        event_time_errors=errors if "event_times" in hazards else (-0.5, -0.1, 0.0),
+        clocks_jump="clocks" in hazards and random.random() < 0.3,
+    )
+
+
+def some_weather(random: Random, now: float, *, bad: bool) -> Weather:
+    """Return the weather of a run that begins ``now``, which may be ``bad``."""
+    weather = Weather(latency=random.uniform(0.05, 0.5), keepalive=random.choice((4, 8, 40, 150, 260)))
+    if not bad or random.random() < 0.45:
+        return weather
+    if random.random() < 0.3:
+        weather = replace(weather, latency=random.uniform(0.5, 5), slow_answers=random.choice((0, 0.3)))
+    if random.random() < 0.3:
+        begins = now + random.choice((-1, -1, random.uniform(0, 30)))
+        weather = replace(weather, server_silent=(begins, now + random.choice((8, 40, 150, 2000))))
+    if random.random() < 0.3:
+        begins = now + random.choice((-1, random.uniform(0, 30)))
+        weather = replace(weather, stream_silent=(begins, now + random.choice((15, 100, 2000))))
+    return replace(weather, drops=random.choice((0, 0, 0.5, 0.9)), slow_start=random.choice((0, 0, 3.5, 20)))

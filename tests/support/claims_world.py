@@ -1,0 +1,223 @@
+"""The world of one random scenario: a bus, a landing, a store, the tables that Spark makes, and runs upon them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from airflow_provider_sfstream.drain.drain import drain
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Span, Stream
+from airflow_provider_sfstream.protocol.topics import retention
+from airflow_provider_sfstream.spark.landed_windows import reading_order
+from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.stores.variables import VariableReplayStore
+from airflow_provider_sfstream.windows.incremental import WindowOutcome, WindowRequest, commit_window, drain_window
+from airflow_provider_sfstream.windows.interval import IntervalOutcome, IntervalRequest, drain_interval
+from tests.support.claims_bus import MIDNIGHT, Bus, BusEvent, WorldTime
+from tests.support.claims_source import SimulatedSource, Weather
+from tests.support.replay_stores import DictVariables
+
+BEFORE_ALL = MIDNIGHT - timedelta(days=5)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A landed event, and the time at which it counts."""
+
+    event: BusEvent
+    counts_at: datetime
+
+
+@cache
+def _new_database() -> bytes:
+    """Return a table store without a record: to migrate one takes longer than a scenario."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = TableReplayStore(f"sqlite:///{folder}/store.db")
+        store.read(Stream("org", "pubsub", "/event/A__e"))
+        store.close()
+        return Path(folder, "store.db").read_bytes()
+
+
+@dataclass
+class SparkTable:
+    """What the event log's job makes of windows: its ``reading_order``, the rules of ``find_duplicates``, and
+    then those of the interval."""
+
+    partitions: dict[tuple[str, Span | None], list[BusEvent]] = field(default_factory=dict)
+
+    def load(self, windows: dict[str, list[Row]], interval: Span | None, whole: Collection[str] = ()) -> None:
+        """Run the job on the rows of windows, by id, in the order in which it reads them. It takes some ``whole``."""
+        bounds = {window_id: None if window_id in whole else interval for window_id in windows}
+        own = set(bounds.items())
+        others = {event for name, events in self.partitions.items() if name not in own for event in events}
+        owners: dict[BusEvent, str] = {}
+        for window_id in windows:
+            had = set(self.partitions.get((window_id, bounds[window_id]), ()))
+            for row in windows[window_id]:
+                if row.event not in owners or (row.event in had):
+                    owners[row.event] = window_id
+        for window_id, rows in windows.items():
+            kept: dict[BusEvent, None] = {}
+            for row in rows:
+                span = bounds[window_id]
+                inside = span is None or span.start <= row.counts_at < span.end
+                if inside and row.event not in others and owners[row.event] == window_id:
+                    kept[row.event] = None
+            self.partitions[window_id, bounds[window_id]] = list(kept)
+
+    def rows(self) -> Counter[BusEvent]:
+        return Counter(event for events in self.partitions.values() for event in events)
+
+
+class World:
+    """One stream and all that there is of it. Times of the bus are seconds, those of workers have a time zone."""
+
+    def __init__(self, folder: Path, random: Random, *, store_kind: str, streaming: bool, topic: str) -> None:
+        self.random, self.folder, self.streaming = random, folder, streaming
+        self.time = WorldTime()
+        self.bus = Bus(self.time, retention=retention(topic).total_seconds())
+        self.catalog = LandingCatalog(Landing.from_url(str(folder / "landing")))
+        self.stream = Stream("00Dxx0000001gPLEAY", "streaming" if streaming else "pubsub", topic)
+        self.weather = Weather()
+        self.answers: list[float] = []
+        self.source: SimulatedSource | None = None
+        self.table = SparkTable()
+        self._rows: dict[str, list[Row]] = {}
+        self._variables = DictVariables()
+        self._databases = 0
+        self.store_kind = store_kind
+        self.store: Any = None
+        self.new_store()
+
+    def new_store(self) -> None:
+        """Begin with a store that knows nothing."""
+        self.close()
+        self._variables = DictVariables()
+        self._databases += 1
+        self._database.write_bytes(_new_database())
+        self._open_store()
+
+    @property
+    def _database(self) -> Path:
+        return self.folder / f"store-{self._databases}.db"
+
+    def _open_store(self) -> None:
+        if self.store_kind == "table":
+            self.store = TableReplayStore(f"sqlite:///{self._database}", clock=self.time.now, migrate=False)
+        else:
+            self.store = VariableReplayStore(self.catalog, self._variables, clock=self.time.now)
+
+    def copy_of_store(self) -> Callable[[], None]:
+        """Return what brings the store back to what it is now."""
+        kind, values, copy = self.store_kind, dict(self._variables.values), self.folder / f"copy-{self.time.seconds}.db"
+        self.store.close()
+        shutil.copy(self._database, copy)
+
+        def restore() -> None:
+            self.new_store()
+            self.store_kind, self._variables.values = kind, dict(values)
+            shutil.copy(copy, self._database)
+            self._open_store()
+
+        return restore
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.close()
+
+    @contextmanager
+    def its_time(self) -> Iterator[None]:
+        """Let drains wait in the time of this world."""
+        given = {"clock": self.time.clock, "sleep": self.time.sleep, "random": self.random.random}
+        before = {name: drain.__kwdefaults__[name] for name in given}
+        drain.__kwdefaults__.update(given)
+        try:
+            yield
+        finally:
+            drain.__kwdefaults__.update(before)
+
+    @contextmanager
+    def open_source(self) -> Iterator[SimulatedSource]:
+        self.time.sleep(self.random.uniform(0.05, 2.0))  # the login
+        source = self.source = SimulatedSource(self.bus, self.random, self.weather, not self.streaming, self.answers)
+        yield source
+        self.source = source  # a rival run beside had one of its own
+
+    def window(self, run: RunIdentity, **more: Any) -> WindowOutcome:
+        """Drain incrementally, and load what is recorded."""
+        with self.open_source() as source:
+            outcome = drain_window(
+                WindowRequest(stream=self.stream, run=run, **more),
+                source=source,
+                store=self.store,
+                catalog=self.catalog,
+                now=self.time.now,
+            )
+        if outcome.committed:
+            self.load([outcome.manifest], None)
+        return outcome
+
+    def commit(self, manifest: Manifest) -> None:
+        """Commit a window that was drained before, and load it."""
+        commit_window(manifest, store=self.store, catalog=self.catalog)
+        self.load([manifest], None)
+
+    def interval(self, run: RunIdentity, interval: Span, **more: Any) -> IntervalOutcome:
+        """Run an interval, and load what it gives."""
+        outcome = drain_interval(
+            IntervalRequest(stream=self.stream, run=run, interval=interval, **more),
+            open_source=self.open_source,
+            store=self.store,
+            catalog=self.catalog,
+            now=self.time.now,
+            sleep=self.time.sleep,
+        )
+        own = [each.manifest.window for each in outcome.windows if each.origin == "bus"]
+        whole = {window.window_id for window in own if window.kind == "live"}
+        self.load([window.manifest for window in outcome.windows], interval, whole)
+        return outcome
+
+    def load(self, manifests: list[Manifest], interval: Span | None, whole: Collection[str] = ()) -> None:
+        windows = sorted((each.window for each in manifests), key=reading_order)
+        self.table.load({window.window_id: self.rows(window) for window in windows}, interval, whole)
+
+    def rows(self, window: ReplayWindow) -> list[Row]:
+        """Return the rows of a landed window, in order."""
+        if window.window_id not in self._rows:
+            known = {event.replay_id: event for event in self.bus.events}
+            folder = Path(self.catalog.landing.window_folder(self.stream, window.window_id))
+            manifest = self.catalog.read_manifest(self.stream, window.window_id)
+            assert manifest is not None
+            found = []
+            for file in manifest.files:
+                columns = pq.read_table(folder / file.name, columns=["replay_id", "received_at"])
+                found += zip(columns["replay_id"].to_pylist(), columns["received_at"].to_pylist(), strict=True)
+            self._rows[window.window_id] = [
+                Row(known[id_], _counts_at(known[id_], received, window)) for id_, received in found
+            ]
+        return self._rows[window.window_id]
+
+    def recorded(self) -> list[ReplayWindow]:
+        """Return the windows that the store counts as recorded: live ones in order, then backfills."""
+        return list(self.store.windows_overlapping(self.stream, BEFORE_ALL, self.time.now() + timedelta(days=1)))
+
+
+def _counts_at(event: BusEvent, received_at: datetime, window: ReplayWindow) -> datetime:
+    """Return when an event counts: the rule of ``spark/event_batches.py``."""
+    happened = MIDNIGHT + timedelta(milliseconds=event.event_time - MIDNIGHT.timestamp() * 1_000)
+    time = min(happened, received_at)
+    return time if window.covered_from is None else max(time, window.covered_from)

@@ -1,0 +1,97 @@
+"""A stream with an event each minute, drained into a landing and a store under test by runs that are due at minutes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.streams import Span, Stream
+from airflow_provider_sfstream.stores.base import ReplayStore
+from airflow_provider_sfstream.windows.incremental import WindowOutcome, WindowRequest, drain_window
+from airflow_provider_sfstream.windows.interval import IntervalRequest, drain_interval
+from airflow_provider_sfstream.windows.restoring import restore_position
+from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
+from tests.support.scripted_source import Event, ScriptedSource, avro_payload, replay_id
+
+
+def event(number: int) -> Event:
+    return Event(replay_id(number), avro_payload(int(minute(number).timestamp() * 1000)))
+
+
+@dataclass
+class Minutes:
+    """A stream with one event a minute, drained by runs that are due at given minutes."""
+
+    under_test: StoreUnderTest
+    store: ReplayStore = field(init=False)
+    stream: Stream = field(default_factory=new_stream)
+
+    def __post_init__(self) -> None:
+        self.store = self.under_test.store
+
+    def drain(self, due: int, source: ScriptedSource | None = None, try_number: int = 1, **more: Any) -> WindowOutcome:
+        """Drain, at minute ``due``, the events of the minutes up to it."""
+        published = [event(number) for number in range(1, due + 1)]
+        return drain_window(
+            WindowRequest(self.stream, run_at(due, try_number), DrainLimits(), **more),
+            source=source or ScriptedSource(published),
+            store=self.store,
+            catalog=self.under_test.catalog,
+            now=lambda: minute(due),
+        )
+
+    def backfill(self, end: int, *, at: int) -> Any:
+        @contextmanager
+        def opened() -> Iterator[ScriptedSource]:
+            yield ScriptedSource([event(number) for number in range(1, at + 1)])
+
+        request = IntervalRequest(
+            stream=self.stream,
+            run=run_at(end + 0.5),
+            interval=Span(minute(0), minute(end)),
+            backfill=True,
+            limits=DrainLimits(),
+        )
+        catalog = self.under_test.catalog
+        return drain_interval(request, open_source=opened, store=self.store, catalog=catalog, now=lambda: minute(at))
+
+    def restore(self, last_window_id: str | None = None) -> None:
+        restore_position(
+            self.stream,
+            store=self.store,
+            catalog=self.under_test.catalog,
+            now=minute(99),
+            updated_by="somebody",
+            last_window_id=last_window_id,
+        )
+
+    def landed(self, *outcomes: WindowOutcome) -> list[bytes]:
+        found: list[bytes] = []
+        for manifest in (outcome.manifest for outcome in outcomes):
+            folder = Path(self.under_test.catalog.landing.window_folder(self.stream, manifest.window.window_id))
+            for file in manifest.files:
+                found += pq.read_table(folder / file.name, columns=["replay_id"])["replay_id"].to_pylist()
+        return found
+
+    def windows(self) -> list[Manifest]:
+        return self.under_test.catalog.windows_between(self.stream, minute(0).date(), minute(0).date())
+
+    def die_before_recording(self, due: int) -> None:
+        """Drain, but end right before the store is told."""
+        advance = self.store.advance
+
+        def die(*_: Any) -> Any:
+            raise KeyboardInterrupt
+
+        self.store.advance = die  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            self.drain(due)
+        self.store.advance = advance  # type: ignore[method-assign]

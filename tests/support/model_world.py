@@ -1,0 +1,298 @@
+"""An org of one object, the stream of its changes, and a replica, all in memory: what is tried are the rules.
+
+The replica follows the model of ``replica_model.py``, which Spark's expressions are compared with elsewhere, and the
+package's own code for all that is pure: flags, columns, plans of refreshes. Commit times are those of several servers,
+whose clocks differ; a record's changes are all of one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from airflow_provider_sfstream.operators._refresh_plan import TablePlan, fields_of_columns, plan
+from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
+from airflow_provider_sfstream.spark.refresh_document import TableRefresh
+from airflow_provider_sfstream.spark.replica_refresh import flag_after
+from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
+from airflow_provider_sfstream.spark.table_fields import with_fields
+from tests.support.replica_model import Row, apply_window, refresh_all, refresh_columns, refresh_listed, with_seen
+
+ORG, SINCE = "00D000000000001AAA", "2026-01-01T00:00:00+00:00"
+_DESCRIBED = {"string": "string", "double": "double", "boolean": "boolean"}
+_EMPTY = {"string": None, "double": None, "boolean": False}
+
+
+@dataclass
+class Event:
+    """One event: what it does to a record (``full``, ``patch``, ``delete``, ``gap``) or to the table (``overflow``,
+    ``all_records``), and by which schema: type and ``doc`` of each field."""
+
+    operation: str
+    record_id: str
+    values: Row
+    commit_time: float
+    schema: dict[str, tuple[str, str]]
+    is_damaged: bool = False
+
+
+@dataclass
+class Record:
+    """A record of the org; its stamp has whole seconds."""
+
+    values: Row
+    stamp: int
+    is_deleted: bool = False
+
+
+@dataclass
+class ModelOrg:
+    """Changes its records at random; every change is an event, though not every event says what changed."""
+
+    shape: random.Random
+    time: int = 100
+    schema: dict[str, tuple[str, str]] = field(default_factory=lambda: {"A": ("string", "1"), "B": ("double", "2")})
+    records: dict[str, Record] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    made: int = 2
+
+    def change(self) -> None:
+        """Make one change."""
+        self.time += self.shape.choice((0, 0, 1, 3))
+        acts = (self._create, self._update, self._update, self._update, self._delete, self._undelete, self._purge)
+        self.shape.choice((*acts, *acts, self._change_schema, self._change_many))()
+
+    def change_once_more(self) -> None:
+        """Make a change with an event that can be read."""
+        self._create()
+        self.events[-1].is_damaged = False
+
+    def image(self, record_id: str) -> Row | None:
+        """Return a record as a query gives it now, by field."""
+        record = self.records.get(record_id)
+        if record is None:
+            return None
+        return {**record.values, "_deleted": record.is_deleted, "_refreshed_at": record.stamp}
+
+    def _clock(self, record_id: str) -> int:
+        return self.time + 2 * (int(record_id) % 3)
+
+    def _event(self, operation: str, record_id: str, values: Row) -> None:
+        chance = self.shape.random()
+        lost = operation in ("full", "patch", "delete") and chance < 0.08
+        self.records[record_id].stamp = self._clock(record_id)
+        event = Event("gap" if lost else operation, record_id, values, self._clock(record_id) + 0.3, dict(self.schema))
+        event.is_damaged = chance > 0.97
+        self.events.append(event)
+
+    def _value(self, type_: str) -> Any:
+        number = self.shape.randrange(5)
+        return {"string": f"t{number}", "double": float(number), "boolean": number % 2 == 0}[type_]
+
+    def _some(self, *, deleted: bool) -> str | None:
+        ids = [record_id for record_id, record in self.records.items() if record.is_deleted is deleted]
+        return self.shape.choice(ids) if ids else None
+
+    def _create(self) -> None:
+        record_id = str(len(self.records) + self.made * 100)
+        self.made += 1
+        values = {name: self._value(type_) for name, (type_, _) in self.schema.items()}
+        self.records[record_id] = Record(values, 0)
+        self._event("full", record_id, dict(values))
+
+    def _update(self, record_id: str | None = None) -> None:
+        record_id = record_id or self._some(deleted=False)
+        if record_id is not None and self.schema:
+            name = self.shape.choice(sorted(self.schema))
+            value = self._value(self.schema[name][0])
+            self.records[record_id].values[name] = value
+            self._event("patch", record_id, {name: value})
+
+    def _delete(self) -> None:
+        record_id = self._some(deleted=False)
+        if record_id is not None:
+            self.records[record_id].is_deleted = True
+            self._event("delete", record_id, {})
+
+    def _undelete(self) -> None:
+        record_id = self._some(deleted=True)
+        if record_id is not None:
+            self.records[record_id].is_deleted = False
+            self._event("full", record_id, dict(self.records[record_id].values))
+
+    def _purge(self) -> None:
+        """Empty the recycle bin of a record, without an event."""
+        record_id = self._some(deleted=True)
+        if record_id is not None:
+            del self.records[record_id]
+
+    def _change_many(self) -> None:
+        """Change many records, and say only that."""
+        for record_id in sorted(self.records):
+            if self.shape.random() < 0.5 and self.schema:
+                name = self.shape.choice(sorted(self.schema))
+                self.records[record_id].values[name] = self._value(self.schema[name][0])
+                self.records[record_id].stamp = self._clock(record_id)
+        operation = self.shape.choice(("overflow", "all_records"))
+        self.events.append(Event(operation, "", {}, self.time + 0.3, dict(self.schema)))
+
+    def _change_schema(self) -> None:
+        """Have a field come, go, change its type, or be made anew; the next change is the first to say so."""
+        self.made += 1
+        names, chosen = sorted(self.schema), self.shape.random()
+        if chosen < 0.4 or not names:
+            name, type_ = f"F{self.made}", self.shape.choice(("boolean", "string", "double"))
+            self.schema[name] = (type_, str(self.made))
+            self._fill(name, lambda _: _EMPTY[type_])
+        elif chosen < 0.6:
+            name = self.shape.choice(names)
+            del self.schema[name]
+            for record in self.records.values():
+                record.values.pop(name)
+        elif chosen < 0.8:
+            name = self.shape.choice(names)
+            self.schema[name] = ("string", self.schema[name][1])
+            self._fill(name, lambda value: None if value is None else str(value))
+        else:
+            name = self.shape.choice(names)
+            self.schema[name] = (self.schema[name][0], str(self.made))
+            self._fill(name, lambda _: _EMPTY[self.schema[name][0]])
+        self._create()
+
+    def _fill(self, name: str, value: Any) -> None:
+        for record in self.records.values():
+            record.values[name] = value(record.values.get(name))
+
+
+@dataclass
+class ModelReplica:
+    """The replica of an org, by windows of its stream.
+
+    :param position: how many events of the stream were drained; ``applied`` counts those that came again, too.
+    """
+
+    org: ModelOrg
+    hard: bool
+    position: int = 0
+    applied: int = 0
+    rows: dict[str, Row] = field(default_factory=dict)
+    table: TableState = field(default_factory=lambda: TableState("stream", "parquet", 1))
+
+    def apply(self, count: int) -> None:
+        """Apply the next events, as one window."""
+        window = list(enumerate(self.org.events[self.position : self.position + count], self.applied + 1))
+        if not window:
+            return
+        self.position += len(window)
+        before, registry = self.table, ColumnRegistry(dict(self.table.columns.columns))
+        readable = [(number, event) for number, event in window if not event.is_damaged]
+        table = self.table if before.columns.columns else self.table.flagged(Flag("new", SINCE, 1))
+        table, told = replace(table, columns=registry), []
+        changes = []
+        for number, event in readable:
+            wanted = [(name, type_) for name, (type_, _) in event.schema.items()]
+            column_of = dict(zip(event.schema, registry.place(wanted, reserved=()), strict=True))
+            told.append({column_of[name]: doc for name, (_, doc) in event.schema.items()})
+            if event.operation in ("overflow", "all_records"):
+                table = table.flagged(Flag(event.operation, SINCE, number))  # type: ignore[arg-type]
+                continue
+            values = {column_of[name]: value for name, value in event.values.items()}
+            changes.append(_change(event, number, values))
+        table = with_fields(table, before, told, SINCE, window[-1][0])
+        if len(readable) < len(window):
+            table = table.flagged(Flag("undecodable", SINCE, window[-1][0]))
+        apply_window(self.rows, with_seen(self.rows, changes), registry.columns, hard=self.hard)
+        self.table, self.applied = table, window[-1][0]
+
+    def set_back(self, count: int) -> None:
+        """Have the last events drained once more, as after a position that was set back or windows that overlap."""
+        self.position = max(self.position - count, 0)
+
+    def refresh(self) -> Iterator[None]:
+        """Fetch and merge what has to be; stop between any two records, for others to change something."""
+        self.table = replace(self.table, dirty=sum(row["_dirty"] for row in self.rows.values()))
+        snapshot = Snapshot(1, None, {"stream": self._stream()}, {"T": self.table})
+        for planned in plan(snapshot, None, False):
+            yield from self._refresh(planned)
+
+    def _refresh(self, planned: TablePlan) -> Iterator[None]:
+        began = self._stream()
+        listed = {id_: row["_sequence"] for id_, row in self.rows.items() if row["_dirty"]}
+        described = {name: _DESCRIBED[type_] for name, (type_, _) in self.org.schema.items()}
+        fetched = fields_of_columns(planned.columns, described)
+        columns = (*fetched, *(name for name in planned.may_be_gone if name not in fetched))
+        images: dict[str, Row] = {}
+        for record_id in sorted(listed if planned.mode == "records" else self.org.records):
+            image = self.org.image(record_id)
+            if image is not None:
+                values = {name: image.get(source) for name, source in fetched.items()}
+                images[record_id] = values | {name: image[name] for name in ("_deleted", "_refreshed_at")}
+            yield
+        moved_on = self.applied > began.applied_sequence
+        if planned.mode == "full":
+            refresh_all(self.rows, images, columns, began.applied_sequence, hard=self.hard, moved_on=moved_on)
+        elif planned.mode == "records":
+            refresh_listed(self.rows, listed, images, columns, hard=self.hard)
+        else:
+            refresh_columns(self.rows, images, columns, began.applied_sequence)
+        for row in self.rows.values():
+            row |= dict.fromkeys(self.table.columns.columns) | row
+        refresh = TableRefresh(
+            *(planned.mode, columns, (), len(images), "stream"),
+            *(began.applied_sequence, began.next_sequence, began.last.window_id, SINCE),
+            hidden=planned.hidden(fetched, described),
+        )
+        self.table = replace(self.table, flag=flag_after(self.table.flag, refresh, self._stream()))
+
+    def _stream(self) -> StreamState:
+        last = AppliedWindow(f"window-{self.applied}", "", 1, self.applied)
+        return StreamState(ORG, "pubsub", "/data/ChangeEvents", "", last, None, self.applied)
+
+    def differences(self) -> list[tuple[str, str, Any, Any]]:
+        """Return what is not as in the org: id, column, the value there and here. ``Id`` stands for the whole row."""
+        found: list[tuple[str, str, Any, Any]] = []
+        expected = {
+            record_id: record for record_id, record in self.org.records.items() if not (self.hard and record.is_deleted)
+        }
+        there = fields_of_columns(
+            {name: self.table.columns.columns[name] for name in self.table.fields or ()},
+            {name: _DESCRIBED[type_] for name, (type_, _) in self.org.schema.items()},
+        )
+        for record_id in expected.keys() | self.rows.keys():
+            record, row = expected.get(record_id), self.rows.get(record_id)
+            if record is None or row is None:
+                if row is None or not row["_deleted"] or self.hard:
+                    found.append((record_id, "Id", record, row))
+                continue
+            values = {
+                name: record.values.get(there[name]) if name in there else None for name in self.table.columns.columns
+            }
+            values["_deleted"] = record.is_deleted
+            found += [
+                (record_id, name, value, row.get(name)) for name, value in values.items() if row.get(name) != value
+            ]
+        return found
+
+    def is_told(self, record_id: str, column: str) -> bool:
+        """Tell whether the replica says itself that a value may differ."""
+        flag, row = self.table.flag, self.rows.get(record_id)
+        if row is not None and row["_dirty"]:
+            return True
+        return flag is not None and (flag.reason != "schema" or column in flag.columns)
+
+
+def _change(event: Event, number: int, values: Row) -> Row:
+    operation = event.operation
+    return {
+        "Id": event.record_id,
+        "_sequence": number,
+        "_operation": operation,
+        "_dirty_reason": "gap" if operation == "gap" else None,
+        "_set": frozenset() if operation in ("gap", "delete") else frozenset(values),
+        "_replay_id": number,
+        "_commit_time": event.commit_time,
+        "_transaction_key": str(number),
+        **(values if operation in ("full", "patch") else {}),
+    }

@@ -1,0 +1,136 @@
+"""No text shows a secret, in whatever form it comes back."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Iterator
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_sfstream import exceptions, redaction
+from airflow_provider_sfstream.redaction import quoted, quoted_setting, redacted, remember_secrets, remember_user_info
+
+SECRET = st.text(min_size=13, max_size=40).filter(lambda text: text.isprintable() and text.strip() == text)
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQ\nEFAASCBKcwggSjAgEAAo\n-----END PRIVATE KEY-----\n"
+
+FORMS = {
+    "plain": lambda secret: secret,
+    "URL": lambda secret: quote(secret, safe=""),
+    "URL, lower case": lambda secret: "".join(
+        part.lower() if part[:1] == "%" else part for part in _split(quote(secret, safe=""))
+    ),
+    "form": quote_plus,
+    "JSON": lambda secret: json.dumps(secret)[1:-1],
+    "repr": lambda secret: repr(secret)[1:-1],
+    "basic authentication": lambda secret: base64.b64encode(f"user:{secret}".encode()).decode(),
+    "base64 for URLs": lambda secret: base64.urlsafe_b64encode(f"{secret}:".encode()).decode(),
+}
+
+
+def _split(text: str) -> list[str]:
+    parts, at = [], 0
+    while at < len(text):
+        size = 3 if text[at] == "%" else 1
+        parts.append(text[at : at + size])
+        at += size
+    return parts
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_remembered() -> Iterator[None]:
+    """What is made up here would be left out of the texts of other tests."""
+    forms, longest_first = dict(redaction._forms), list(redaction._longest_first)
+    yield
+    redaction._forms.clear()
+    redaction._forms.update(forms)
+    redaction._longest_first[:] = longest_first
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(secret=SECRET)
+def test_a_secret_is_found_in_every_form(form: str, secret: str) -> None:
+    remember_secrets(secret)
+    written = FORMS[form](secret)
+    shown = str(exceptions.ServiceUnavailableError(f"/event/Order__e: the server said <{written}>."))
+    whole = written if form not in ("basic authentication", "base64 for URLs") else written[8:-4]
+    assert whole not in shown
+    assert shown.startswith("/event/Order__e: the server said <")
+
+
+def test_each_line_of_a_key_counts() -> None:
+    remember_secrets(PEM)
+    for line in PEM.splitlines()[1:-1]:
+        assert line not in redacted(f"cannot load {line!r}")
+    assert redacted("key: " + json.dumps(PEM)) == 'key: "***\\n"', "also one that nobody remembered"
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://user:pa/ss#w?rd@proxy:3128", "http://***@proxy:3128"),
+        ("s3://KEY:SEC/RET@bucket/base", "s3://***@bucket/base"),
+        ("sfstream:u:PW@salesforce_default/event/Order__e", "sfstream:***@salesforce_default/event/Order__e"),
+        ("https://a.blob.example/c?sv=1&sig=abc%2Fdef&x=y", "https://a.blob.example/c?sv=1&sig=***&x=y"),
+        ("https://b.example/k?X-Amz-Signature=0123", "https://b.example/k?X-Amz-Signature=***"),
+        ("https://a.example/event/Order__e?min_events=2", "https://a.example/event/Order__e?min_events=2"),
+        ("http://localhost:8080/services", "http://localhost:8080/services"),
+    ],
+)
+def test_user_information_and_signatures_are_taken_out_of_urls(url: str, shown: str) -> None:
+    assert redacted(f"cannot reach {url} now") == f"cannot reach {shown} now"
+
+
+def test_a_password_is_found_where_a_library_took_the_url_apart() -> None:
+    remember_user_info("http://user:pa%2Fss/w0rd@proxy:3128")
+    assert redacted("port could not be cast to integer value as 'pa%2Fss'")
+    assert "pa%2Fss/w0rd" not in redacted("no such host: pa%2Fss/w0rd")
+    assert "pa/ss/w0rd" not in redacted("no such host: pa/ss/w0rd")
+
+
+def test_a_short_secret_is_no_part_of_other_words() -> None:
+    remember_secrets("hook")
+    assert redacted("the hook of a webhook, a_hook, 'hook'") == "the *** of a webhook, a_hook, '***'"
+    remember_secrets("e")
+    assert redacted("there") == "there"
+
+
+def test_what_others_wrote_is_on_one_line_and_moves_no_cursor() -> None:
+    forged = "fine\n[2026-01-01] INFO - all events landed\r\x1b[2J\x07\u202e\x85"
+    shown = str(exceptions.LandingError(forged))
+    assert shown == "fine\\n[2026-01-01] INFO - all events landed\\r\\x1b[2J\\x07\\u202e\\x85"
+    assert str(exceptions.LandingError("\ud800")) == "\\ud800", "it can be written to any log"
+
+
+def test_a_secret_is_not_cut_into_what_is_shown() -> None:
+    remember_secrets("correct-horse-battery-staple")
+    assert "horse" not in quoted("x" * 490 + "correct-horse-battery-staple")
+    assert len(quoted("x" * 100_000)) == 502
+
+
+@pytest.mark.parametrize("value", [PEM, PEM.replace("\n", "\\n"), "x" * 256, "a\nb"])
+def test_a_setting_that_is_something_else_is_not_shown(value: str) -> None:
+    assert quoted_setting(value) == f"(a text of {len(value)} characters, which is not shown)"
+
+
+def test_a_setting_is_shown_as_it_is() -> None:
+    assert quoted_setting("/etc/keys/salesforce.pem") == "'/etc/keys/salesforce.pem'"
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    for number in range(2 * redaction._MOST_SECRETS):
+        remember_secrets(f"access-token-number-{number:06}")
+    assert len(redaction._forms) == redaction._MOST_SECRETS
+    last = f"access-token-number-{2 * redaction._MOST_SECRETS - 1:06}"
+    assert last not in redacted(f"refused: {last}")
+
+
+@pytest.mark.parametrize("text", [":" * 1_000_000, "-----BEGIN " * 100_000, "?sig=" * 200_000, "a:b@" * 250_000])
+def test_no_text_takes_long(text: str) -> None:
+    began = time.process_time()
+    redacted(text)
+    assert time.process_time() - began < 5
