@@ -81,7 +81,7 @@ SLOW: dict[str, str] = {
         "five Spark jobs over four tables of up to 90 columns, and an org of its own"
     ),
     "tests/integration/spark/test_spark_submit.py::test_killed_in_the_middle_of_its_write_and_run_again": (
-        "spark-submit, twice, and rows enough to be killed among"
+        "spark-submit, twice"
     ),
     "tests/integration/spark/test_spark_submit.py::test_the_operator_submits_windows_and_returns_the_metrics": (
         "spark-submit"

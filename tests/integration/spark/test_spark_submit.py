@@ -33,6 +33,7 @@ SCHEMA = {
 }
 DAY = 86_400_000
 START = 20_463 * DAY
+EVENTS = 40_000
 
 
 def events(count: int, days: int = 3) -> list[LandedEvent]:
@@ -69,28 +70,53 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     process.wait(30)
 
 
+HALTING = """
+import pathlib, sys, time
+
+from airflow_provider_sfstream.spark.event_log import main
+from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
+
+rename = HadoopFiles.rename
+
+
+def rename_and_halt(self, source, target):
+    rename(self, source, target)
+    if "/event_date=" in target:
+        pathlib.Path(sys.argv[1]).touch()
+        time.sleep(3600)
+
+
+HadoopFiles.rename = rename_and_halt
+main(sys.argv[2:])
+"""
+"""The application, which goes no further once the first of its partitions is in its place."""
+
+
 @pytest.mark.extended
 def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped: list[Any]) -> None:
-    manifest = land_window(tmp_path / "landing", "w1", events(400_000), {"one": SCHEMA}, parts=4)
+    manifest = land_window(tmp_path / "landing", "w1", events(EVENTS), {"one": SCHEMA}, parts=4)
     tables = tmp_path / "tables"
     arguments = ("--manifest", manifest, "--output", str(tables))
+    halting, halted = tmp_path / "halting.py", tmp_path / "halted"
+    halting.write_text(HALTING)
     with (tmp_path / "first.log").open("wb") as output:
         process = subprocess.Popen(
-            command(APPLICATION, *arguments),
+            command(halting, str(halted), *arguments),
             stdout=output,
             stderr=subprocess.STDOUT,
             env=short_lived_environment(),
             start_new_session=True,
         )
         stopped.append(process)
-        deadline = time.monotonic() + 120
-        while not any((tables / "Order__e").glob(".sfstream-staging-*/*.parquet")):
+        deadline = time.monotonic() + 240
+        while not halted.exists():
             assert process.poll() is None, (tmp_path / "first.log").read_text()[-2000:]
-            assert time.monotonic() < deadline, "the job never began to write"
-            time.sleep(0.01)
+            assert time.monotonic() < deadline, "the job never put a partition in its place"
+            time.sleep(0.05)
         kill(process)
     assert process.returncode == -signal.SIGKILL
-    assert len(numbers(tables)) < 400_000
+    assert 0 < len(numbers(tables)) < EVENTS
+    assert list((tables / "Order__e").glob(".sfstream-staging-*"))
 
     # Again, and as on a cluster: the driver has the application's one file, and this package only from the zip.
     elsewhere = tmp_path / "elsewhere"
@@ -103,8 +129,8 @@ def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped
     )
     assert again.returncode == 0, again.stderr[-4000:]
     metrics = json.loads(again.stdout.strip().splitlines()[-1].removeprefix("event_log metrics: "))
-    assert (metrics["rows_in"], metrics["rows_written"], metrics["duplicates"]) == (400_000, 400_000, 0)
-    assert numbers(tables) == list(range(400_000))
+    assert (metrics["rows_in"], metrics["rows_written"], metrics["duplicates"]) == (EVENTS, EVENTS, 0)
+    assert numbers(tables) == list(range(EVENTS))
     assert not list((tables / "Order__e").glob(".sfstream-staging-*"))
 
 
