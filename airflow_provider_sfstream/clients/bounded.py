@@ -1,65 +1,84 @@
-"""Answers of httpx that take no process down: so many bytes, so many seconds, and nothing that unpacks to more."""
+"""Answers of httpx that take no process down: so many bytes, unpacked, and so many seconds."""
 
 from __future__ import annotations
 
 import time
+import zlib
 
 import httpx
 
 UNPACKED = {"Accept-Encoding": "identity"}
-"""The header of requests whose answers are read here."""
+"""The header of requests whose answers are read here. A proxy may compress them all the same."""
+_ZLIB_ENCODINGS = ("gzip", "x-gzip", "deflate")
+_EITHER_HEADER = 32 + zlib.MAX_WBITS
 
 
 class UnusableAnswerError(httpx.TransportError):
-    """An answer is too large, too slow or packed; what had come of it was thrown away."""
+    """An answer is too large, too slow or cannot be unpacked; what had come of it was thrown away."""
 
 
 def read(response: httpx.Response, *, most_bytes: int, most_seconds: float) -> httpx.Response:
     """Return the whole of an answer that was asked for with ``stream=True``, and end it.
 
-    :param most_bytes: of its body.
+    :param most_bytes: of its body, unpacked; no more than that is ever unpacked.
     :param most_seconds: that the body may take. What one part of it may take is the client's own limit.
-    :raises UnusableAnswerError: if it is more.
+    :raises UnusableAnswerError: if it is more, or cannot be unpacked.
     :raises httpx.HTTPError: if it broke off.
     """
-    began, body = time.monotonic(), bytearray()
     try:
-        _check_encoding(response)
+        body = _Body(response, most_bytes, most_seconds)
         for chunk in response.iter_raw():
-            body += chunk
-            _check(len(body), most_bytes, time.monotonic() - began, most_seconds)
+            body.add(chunk)
     finally:
         response.close()
-    return _whole(response, bytes(body))
+    return body.whole()
 
 
 async def aread(response: httpx.Response, *, most_bytes: int, most_seconds: float) -> httpx.Response:
     """Do what :func:`read` does, on an event loop."""
-    began, body = time.monotonic(), bytearray()
     try:
-        _check_encoding(response)
+        body = _Body(response, most_bytes, most_seconds)
         async for chunk in response.aiter_raw():
-            body += chunk
-            _check(len(body), most_bytes, time.monotonic() - began, most_seconds)
+            body.add(chunk)
     finally:
         await response.aclose()
-    return _whole(response, bytes(body))
+    return body.whole()
 
 
-def _check_encoding(response: httpx.Response) -> None:
-    encoding = response.headers.get("Content-Encoding", "identity")
-    if encoding.strip().lower() != "identity":
-        raise UnusableAnswerError("the answer is compressed, which was not asked for")
+class _Body:
+    """What has come of an answer, unpacked and within its limits."""
 
+    def __init__(self, response: httpx.Response, most_bytes: int, most_seconds: float) -> None:
+        self._response, self._most_bytes, self._most_seconds = response, most_bytes, most_seconds
+        self._began, self._data = time.monotonic(), bytearray()
+        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding != "identity" and encoding not in _ZLIB_ENCODINGS:
+            raise UnusableAnswerError("the answer is packed in a way that was not asked for")
+        self._packed = None if encoding == "identity" else zlib.decompressobj(_EITHER_HEADER)
 
-def _check(size: int, most_bytes: int, seconds: float, most_seconds: float) -> None:
-    if size > most_bytes:
-        raise UnusableAnswerError(f"the answer is larger than {most_bytes} bytes")
-    if seconds > most_seconds:
-        raise UnusableAnswerError(f"the answer took longer than {most_seconds:.0f} seconds")
+    def add(self, chunk: bytes) -> None:
+        self._data += self._unpacked(chunk)
+        if len(self._data) > self._most_bytes:
+            raise UnusableAnswerError(f"the answer is larger than {self._most_bytes} bytes")
+        if time.monotonic() - self._began > self._most_seconds:
+            raise UnusableAnswerError(f"the answer took longer than {self._most_seconds:.0f} seconds")
 
+    def whole(self) -> httpx.Response:
+        if self._packed is not None and self._data and not self._packed.eof:
+            raise UnusableAnswerError("the answer's packed body has no end")
+        # Without the headers that tell how the body came, which is here as it is.
+        headers = self._response.headers.multi_items()
+        kept = [(name, value) for name, value in headers if name.lower() == "content-type"]
+        status, request = self._response.status_code, self._response.request
+        return httpx.Response(status, headers=kept, content=bytes(self._data), request=request)
 
-def _whole(response: httpx.Response, body: bytes) -> httpx.Response:
-    # Without the headers that tell how the body came, which is here as it is.
-    kept = [(name, value) for name, value in response.headers.multi_items() if name.lower() == "content-type"]
-    return httpx.Response(response.status_code, headers=kept, content=body, request=response.request)
+    def _unpacked(self, chunk: bytes) -> bytes:
+        if self._packed is None:
+            return chunk
+        if self._packed.eof:
+            raise UnusableAnswerError("the answer goes on after the end of its packed body")
+        try:
+            # One byte more than there may be, which then says that it is too large.
+            return self._packed.decompress(chunk, self._most_bytes + 1 - len(self._data))
+        except zlib.error as error:
+            raise UnusableAnswerError("the answer's packed body cannot be unpacked") from error

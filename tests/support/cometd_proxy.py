@@ -59,7 +59,7 @@ class CometdProxy:
         """
         self._actions += [(channel, action)] * times
 
-    async def until(self, condition: Callable[[], bool], seconds: float = 10) -> None:
+    async def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         """Wait until ``condition``, which is looked at whenever a request comes or was answered."""
         async with asyncio.timeout(seconds):
             while not condition():

@@ -118,16 +118,16 @@ class NativeService:
             for process in found:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
-            psutil.wait_procs(found, timeout=30)
+            psutil.wait_procs(found, timeout=60)
         if self.process is not None:
-            self.process.wait(30)
+            self.process.wait(60)
 
     def end(self) -> None:
         """Ask it to end, as ``docker compose stop`` does, and wait."""
         if self.process is not None and self.is_running():
             self.process.send_signal(signal.SIGINT if self.service.image.startswith("postgres:") else signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(30)
+                self.process.wait(60)
         self.kill()
 
     def log_tail(self, characters: int = 3000) -> str:

@@ -15,7 +15,7 @@ from tests.support.clients import token_provider
 from tests.support.event_source_faults import PUBSUB_BREAKS, Break
 from tests.support.localorg import LocalOrg
 
-SECONDS = 20.0
+SECONDS = 60.0
 """After which a test's subscription has waited in vain."""
 
 Stream = AsyncGenerator[EventBatch | None, None]

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.localorg import LocalOrg
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def connections(*ports: int) -> int:

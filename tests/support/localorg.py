@@ -14,7 +14,7 @@ from airflow_provider_sfstream.localorg.process import AdminError, LocalOrg
 __all__ = ["AdminError", "LocalOrg", "org", "put_back", "wait_until"]
 
 
-def wait_until(condition: Callable[[], Any], *, seconds: float = 20.0, what: str = "the condition") -> Any:
+def wait_until(condition: Callable[[], Any], *, seconds: float = 60.0, what: str = "the condition") -> Any:
     """Return the first true value of ``condition``; fail after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):

@@ -80,7 +80,7 @@ class Network:
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
         with self._changing():
             self._is_closing = True
-        self._thread.join(10)
+        self._thread.join(60)
         for connection in (*self._connections, *self._forgotten):
             connection.free()
         for one in (self._door, self._woken, self._wake):

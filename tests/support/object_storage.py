@@ -215,7 +215,7 @@ def mounted(filer: str, folder: Path, own: Path) -> Iterator[None]:
     finally:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(20)
+            process.wait(60)
         process.kill()
         process.wait()
         # Always: asking a mount whose process is dead whether it is one fails too.

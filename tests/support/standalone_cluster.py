@@ -85,7 +85,7 @@ def standalone_cluster(folder: Path, *, workers: int = 2) -> Iterator[Cluster]:
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 _kill([psutil.Process(process.pid), *_descendants(process.pid)])
-            process.wait(30)
+            process.wait(60)
 
 
 class DriverPage:
@@ -152,4 +152,4 @@ def _kill(processes: list[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             os.kill(process.pid, signal.SIGKILL)
-    psutil.wait_procs(processes, timeout=30)
+    psutil.wait_procs(processes, timeout=60)

@@ -17,7 +17,7 @@ from tests.support.clients import async_pubsub_client, async_streaming_client
 from tests.support.left_behind import watched
 from tests.support.localorg import LocalOrg
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @pytest.fixture

@@ -202,7 +202,7 @@ class TestOneLogin:
         tokens, together, before = token_provider(org), threading.Barrier(16), attempts(org)
 
         def get(_: int) -> AccessToken:
-            together.wait(10)
+            together.wait(60)
             return tokens.token()
 
         with ThreadPoolExecutor(16) as pool:
@@ -211,7 +211,7 @@ class TestOneLogin:
             assert attempts(org) == before + 1
 
             def get_anew(_: int) -> AccessToken:
-                together.wait(10)
+                together.wait(60)
                 tokens.invalidate(*first)  # all of them were refused with the same token
                 return tokens.token()
 
@@ -234,7 +234,7 @@ class TestOneLogin:
         followers = [asyncio.create_task(tokens.atoken()) for _ in range(3)]
         await asyncio.sleep(0)
         leader.cancel()
-        assert len(set(await asyncio.wait_for(asyncio.gather(*followers), 20))) == 1
+        assert len(set(await asyncio.wait_for(asyncio.gather(*followers), 60))) == 1
         with pytest.raises(asyncio.CancelledError):
             await leader
 
@@ -251,7 +251,7 @@ class TestOneLogin:
         tokens, together = token_provider(org), threading.Barrier(4)
 
         def outcome(_: int) -> str:
-            together.wait(10)
+            together.wait(60)
             try:
                 return tokens.token().org_id
             except AuthenticationError:

@@ -25,7 +25,7 @@ from tests.support.cometd_clients import TokenAuthenticator, cometd_client
 from tests.support.cometd_proxy import FIRST_CONNECT, CometdProxy, answer, drop, hang, lose, meanwhile, reply, rewrite
 from tests.support.localorg import LocalOrg
 
-DEADLINE = 5.0
+DEADLINE = 20.0
 """Seconds in which each test has what it waits for, or does not get it at all."""
 
 STOCK_DEADLINE = 1.0

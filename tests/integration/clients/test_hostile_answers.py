@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import json
 import socket
 import threading
 import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -71,8 +73,15 @@ def peak_of(action: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize(
     ("headers", "body", "reason"),
-    [(PACKED, BOMB, "is compressed"), ({}, b" " * (8 * MIB), "is larger than 1048576 bytes")],
-    ids=["gzip", "plain"],
+    [
+        (PACKED, BOMB, "is larger than 1048576 bytes"),
+        ({}, b" " * (8 * MIB), "is larger than 1048576 bytes"),
+        (PACKED, gzip.compress(b"{}")[:-9], "has no end"),
+        (PACKED, b"{}", "cannot be unpacked"),
+        (PACKED, gzip.compress(b"{}") + b" " * (8 * MIB), "goes on after"),
+        ({"Content-Encoding": "br"}, b"{}", "packed in a way that was not asked for"),
+    ],
+    ids=["gzip", "plain", "cut", "not gzip", "two bodies", "another encoding"],
 )
 def test_a_login_reads_no_more_than_an_answer_has(
     host: Host, headers: dict[str, str], body: bytes, reason: str
@@ -85,6 +94,15 @@ def test_a_login_reads_no_more_than_an_answer_has(
         assert not raised.value.retriable
 
     assert peak_of(log_in) < 16 * MIB
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("x-gzip", gzip.compress), ("deflate", zlib.compress)]
+)
+def test_what_a_proxy_compressed_is_read(host: Host, encoding: str, pack: Callable[[bytes], bytes]) -> None:
+    granted = json.dumps({**GRANTED, "instance_url": host.url}).encode()
+    host.answers = [(200, {"Content-Encoding": encoding}, pack(granted))]
+    assert login(host).token().value == GRANTED["access_token"]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +308,7 @@ def test_a_server_that_sends_more_than_was_asked_for_is_held_up(monkeypatch: pyt
     server.start()
     try:
         with PubSubClient(Logins(Host("http://localhost")), endpoint=f"http://127.0.0.1:{port}") as client:
-            batches = client.subscribe("/event/Order__e", StartFrom.EARLIEST, idle_timeout=30)
+            batches = client.subscribe("/event/Order__e", StartFrom.EARLIEST, idle_timeout=60)
             first = next(batches)
             assert not ended.wait(3), "the rest waits at the server, not in this process"
             rest = list(itertools.islice(batches, answers - 1))

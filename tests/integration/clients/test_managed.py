@@ -30,7 +30,7 @@ from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from tests.support.clients import async_pubsub_client, pubsub_client, token_provider
 from tests.support.localorg import LocalOrg, wait_until
 
-SECONDS = 20.0
+SECONDS = 60.0
 _numbers = itertools.count()
 
 

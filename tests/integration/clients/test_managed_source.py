@@ -32,7 +32,7 @@ from tests.support.clients import async_pubsub_client, pubsub_client, token_prov
 from tests.support.localorg import LocalOrg, wait_until
 from tests.support.network import Network
 
-SECONDS = 20.0
+SECONDS = 60.0
 COMMITTED = StartFrom.COMMITTED
 ORDERS = ManagedSubscription(developer_name="Orders")
 EVENTS = 2_000

@@ -53,7 +53,7 @@ def recorded(org: LocalOrg, topic: str) -> list[bytes]:
 def read(client: StreamingClient, topic: str, count: int) -> list[bytes]:
     """Return the replay IDs of the first ``count`` events."""
     got: list[bytes] = []
-    for batch in client.subscribe(topic, StartFrom.EARLIEST, limit=count, idle_timeout=20):
+    for batch in client.subscribe(topic, StartFrom.EARLIEST, limit=count, idle_timeout=60):
         assert batch is not None, "events are there, but do not come"
         got += batch.replay_ids
     return got
@@ -70,7 +70,7 @@ class TestEvents:
         """After a poll that the server could hold for as long as it likes, it says that everything has come."""
         org.knobs(cometd_connect_seconds=0.05)
         for answer_within, pending in ((None, 1), (0.02, 0)):
-            responses = client.subscribe(topic, StartFrom.LATEST, idle_timeout=20, answer_within=answer_within)
+            responses = client.subscribe(topic, StartFrom.LATEST, idle_timeout=60, answer_within=answer_within)
             answers = [next(responses) for _ in range(3)]
             assert [(len(answer), answer.pending) for answer in answers if answer is not None] == [(0, pending)] * 3
             close(responses)
@@ -123,7 +123,7 @@ class TestLife:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(60)
         assert got == [recorded(org, topic)] * 3
 
     def test_inside_an_event_loop_it_says_what_to_use(self, org: LocalOrg, client: StreamingClient, topic: str) -> None:

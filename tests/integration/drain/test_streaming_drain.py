@@ -274,7 +274,7 @@ class TestLatest:
         def publish() -> None:
             wait_until(lambda: sessions(org, topic), what="the subscription")
             org.publish(topic, [{"payload": "first"}])
-            began.wait(20)
+            began.wait(60)
             org.publish(topic, [{"payload": f"later {number}"} for number in range(50)])
 
         def fault() -> None:
@@ -285,7 +285,7 @@ class TestLatest:
         publisher.start()
         limits = {"max_events": 51, "idle_timeout": 20}
         result, rows = drained(client, topic, StartFrom.LATEST, sink=Rows({1: fault}), limits=limits)
-        publisher.join(30)
+        publisher.join(60)
         assert rows == recorded(org, topic)[before:]
         assert len(rows) == 51
         assert result.pinned == rows[0][0]

@@ -75,7 +75,7 @@ def test_what_operators_use(org: LocalOrg, kind: EventHook, make_hook: MakeHook)
     assert one.org_id == org.org_id
     before = logins(org)
     with one.get_conn() as client:
-        batch = next(client.subscribe(kind.topic, StartFrom.EARLIEST, limit=1, idle_timeout=20))
+        batch = next(client.subscribe(kind.topic, StartFrom.EARLIEST, limit=1, idle_timeout=60))
     assert batch.payloads == [org.record(kind.topic)[0]["payload"]]
     assert logins(org) == before, "hook and client share one login"
 
@@ -93,7 +93,7 @@ class TestAsyncClient:
     @pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
     async def test_reads_events(self, org: LocalOrg, kind: EventHook, make_hook: MakeHook, tls: bool) -> None:
         async with make_hook(**kind.extra_over_tls(org) if tls else {}).async_client() as client:
-            stream = client.subscribe(kind.topic, StartFrom.EARLIEST, limit=1, silence_timeout=20)
+            stream = client.subscribe(kind.topic, StartFrom.EARLIEST, limit=1, silence_timeout=60)
             assert [len(batch) async for batch in stream if len(batch)] == [1]
             assert await client.org_id() == org.org_id
 

@@ -217,7 +217,7 @@ class TestVisibility:
         record = hook.create(name, TOPIC).record
         assert not org.managed_subscriptions()[name]["visible"]
         before = logins(org)
-        hook.wait_until_visible(record.id, timeout=30)
+        hook.wait_until_visible(record.id, timeout=60)
         assert logins(org) == before, "one login serves both APIs"
         shown = org.managed_subscriptions()[name]
         assert shown["visible"]
@@ -232,10 +232,10 @@ class TestVisibility:
         ):
             change()
             assert not org.managed_subscriptions()[name]["visible"]
-            hook.wait_until_visible(name, state, timeout=30)
+            hook.wait_until_visible(name, state, timeout=60)
             assert org.managed_subscriptions()[name]["visible"]
         hook.delete(name, confirm_position_loss=True)
-        hook.wait_until_visible(record.id, "DELETED", timeout=30)
+        hook.wait_until_visible(record.id, "DELETED", timeout=60)
         org.knobs(managed_visibility_seconds=0)
         hook.wait_until_visible(record.id, "DELETED", timeout=0.1)
 
@@ -244,7 +244,7 @@ class TestVisibility:
     ) -> None:
         published = org.publish(TOPIC, [{"Amount__c": float(n)} for n in range(3)])
         subscription = hook.create(name, TOPIC).record.id
-        hook.wait_until_visible(subscription, timeout=30)
+        hook.wait_until_visible(subscription, timeout=60)
         record = org.record(TOPIC)
         seen = wait_until(lambda: read(org, name, len(record)), what="the place of the probe being free")
         assert seen == [event["replay_id"] for event in record]
@@ -259,7 +259,7 @@ class TestVisibility:
             client.managed_subscribe(ManagedSubscription.parse(name), idle_timeout=0.3) as stream,
         ):
             assert next(stream) is None
-            hook.wait_until_visible(name, timeout=30)
+            hook.wait_until_visible(name, timeout=60)
             org.publish("/event/Invoice__e", [{"Amount__c": 1.0}])
             batches = (batch for batch in stream if batch)
             assert len(next(batches)) == 1

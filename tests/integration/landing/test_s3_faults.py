@@ -100,7 +100,7 @@ class TestWriteOnce:
 
             def race(writer: int, number: int = number, barrier: threading.Barrier = barrier) -> None:
                 landing = landings[writer % 2]
-                barrier.wait(30)
+                barrier.wait(60)
                 if write_once(landing.filesystem, f"{landing.base}/race-{number}", b"%d" % writer):
                     won.append(writer)  # noqa: B023 (joined before the next round)
 

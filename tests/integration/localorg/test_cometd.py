@@ -205,7 +205,7 @@ def test_a_connect_is_held_until_something_is_published(org: LocalOrg, topic: st
         held = thread.submit(client.connect)
         wait_until(lambda: _open_connects(org, client))
         (number,) = integers(org.publish(topic, [{"Number__c": 1}]))
-        event, reply = held.result(20)
+        event, reply = held.result(60)
         assert (event["data"]["event"]["replayId"], reply["channel"]) == (number, "/meta/connect")
 
 
@@ -232,7 +232,7 @@ def test_a_second_connect_ends_the_first(org: LocalOrg, topic: str) -> None:
         held = thread.submit(client.connect)
         wait_until(lambda: _open_connects(org, client))
         client.connect(advice={"timeout": 0})
-        assert [message["channel"] for message in held.result(20)] == ["/meta/connect"]
+        assert [message["channel"] for message in held.result(60)] == ["/meta/connect"]
 
 
 def test_several_subscriptions_share_a_session_in_the_order_of_the_bus(org: LocalOrg, topic: str) -> None:
@@ -291,7 +291,7 @@ def test_revoked_tokens_end_the_connect_and_a_new_one_carries_on(org: LocalOrg, 
         held = thread.submit(client.connect)
         wait_until(lambda: _open_connects(org, client))
         org.revoke(client.token)
-        (refused,) = held.result(20)
+        (refused,) = held.result(60)
         assert refused["error"] == "401::Authentication invalid"
         assert refused["advice"] == {"reconnect": "none", "interval": 0}
         denied = BayeuxClient(org, token=client.token).handshake()

@@ -116,25 +116,25 @@ def test_the_next_calls_of_an_rpc_fail(org: LocalOrg, topic: str) -> None:
     stub, metadata, request = org.stub(), org.metadata(), pb.TopicRequest(topic_name=topic)
     for _ in range(2):
         with pytest.raises(grpc.RpcError) as caught:
-            stub.GetTopic(request, metadata=metadata, timeout=20)
+            stub.GetTopic(request, metadata=metadata, timeout=60)
         assert error_code(caught.value) == "topic.api.unavailable"
-    assert stub.GetTopic(request, metadata=metadata, timeout=20).topic_name == topic
+    assert stub.GetTopic(request, metadata=metadata, timeout=60).topic_name == topic
 
 
 def test_a_schema_can_be_refused_or_be_none(org: LocalOrg, topic: str) -> None:
     stub, metadata = org.stub(), org.metadata()
-    schema_id = stub.GetTopic(pb.TopicRequest(topic_name=topic), metadata=metadata, timeout=20).schema_id
+    schema_id = stub.GetTopic(pb.TopicRequest(topic_name=topic), metadata=metadata, timeout=60).schema_id
     request = pb.SchemaRequest(schema_id=schema_id)
     org.fault("answer_schema", schema_id="another", text="")
     org.fault("answer_schema", schema_id=schema_id, times=1, code="", status="NOT_FOUND")
     org.fault("answer_schema", schema_id=schema_id, text="<html>")
     with pytest.raises(grpc.RpcError) as caught:
-        stub.GetSchema(request, metadata=metadata, timeout=20)
+        stub.GetSchema(request, metadata=metadata, timeout=60)
     assert caught.value.code() is grpc.StatusCode.NOT_FOUND
     for _ in range(3):
-        assert stub.GetSchema(request, metadata=metadata, timeout=20).schema_json == "<html>"
+        assert stub.GetSchema(request, metadata=metadata, timeout=60).schema_json == "<html>"
     org.clear_faults()
-    assert json.loads(stub.GetSchema(request, metadata=metadata, timeout=20).schema_json)["uuid"] == schema_id
+    assert json.loads(stub.GetSchema(request, metadata=metadata, timeout=60).schema_json)["uuid"] == schema_id
 
 
 def test_events_can_come_without_the_id_of_their_schema(org: LocalOrg, topic: str) -> None:
@@ -170,7 +170,7 @@ def test_a_client_that_revokes_its_own_token_loses_its_stream(org: LocalOrg, top
     subscriber = Subscriber(org, token=token).fetch(100, topic)
     wait_until(lambda: any(stream["topic"] == topic for stream in org.streams()))
     body = urlencode({"token": token}).encode()
-    urllib.request.urlopen(f"{org.login_url}/services/oauth2/revoke", body, timeout=20).close()
+    urllib.request.urlopen(f"{org.login_url}/services/oauth2/revoke", body, timeout=60).close()
     assert error_code(subscriber.error()) == "service.auth.error"
 
 

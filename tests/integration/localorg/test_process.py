@@ -61,7 +61,7 @@ def test_kill_9_in_the_middle_of_publishing_leaves_whole_transactions(tmp_path: 
         first_page = "/events?topic=/event/Order__e&limit=1"
         wait_until(lambda: org.admin("GET", first_page)["events"], what="a first transaction")
         org.kill()
-        assert isinstance(publishing.exception(timeout=30), OSError)
+        assert isinstance(publishing.exception(timeout=60), OSError)
         org.start()
         record = org.record("/event/Order__e")
         assert [event["fields"]["Amount__c"] for event in record] == list(range(len(record)))
@@ -125,11 +125,11 @@ def test_topics_file_in_yaml(tmp_path: Path) -> None:
     try:
         assert process.stdout is not None
         admin = json.loads(process.stdout.readline())["admin_url"]
-        with urllib.request.urlopen(f"{admin}/topics", timeout=20) as response:
+        with urllib.request.urlopen(f"{admin}/topics", timeout=60) as response:
             names = [topic["name"] for topic in json.load(response)["topics"]]
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert {"/event/Order__e", "/event/Orders__chn"} <= set(names)
 
 
@@ -140,19 +140,19 @@ def test_both_tls_ports_show_a_certificate_of_the_orgs_own_authority(org: LocalO
         with grpc.secure_channel(target, grpc.ssl_channel_credentials(authority)) as channel:
             stub = pb_grpc.PubSubStub(channel)
             request = pb.TopicRequest(topic_name=topic)
-            assert stub.GetTopic(request, metadata=org.metadata(), timeout=20).topic_name == topic
+            assert stub.GetTopic(request, metadata=org.metadata(), timeout=60).topic_name == topic
     context = ssl.create_default_context(cafile=org.ca_file)
-    with urllib.request.urlopen(f"{org.https_instance_url}/admin/org", context=context, timeout=20) as response:
+    with urllib.request.urlopen(f"{org.https_instance_url}/admin/org", context=context, timeout=60) as response:
         assert json.load(response)["org_id"] == org.org_id
 
 
 def test_clients_that_do_not_trust_the_authority_are_kept_out(org: LocalOrg) -> None:
     with grpc.secure_channel(f"127.0.0.1:{org.grpc_tls_port}", grpc.ssl_channel_credentials()) as channel:
         with pytest.raises(grpc.RpcError) as caught:
-            pb_grpc.PubSubStub(channel).GetTopic(pb.TopicRequest(topic_name="/event/X__e"), timeout=20)
+            pb_grpc.PubSubStub(channel).GetTopic(pb.TopicRequest(topic_name="/event/X__e"), timeout=60)
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
     with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
-        urllib.request.urlopen(f"{org.https_instance_url}/admin/org", timeout=20)
+        urllib.request.urlopen(f"{org.https_instance_url}/admin/org", timeout=60)
 
 
 def test_secrets_are_readable_by_their_owner_only_and_never_logged(org: LocalOrg, topic: str) -> None:

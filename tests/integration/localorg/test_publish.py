@@ -26,7 +26,7 @@ def payload(org: LocalOrg, schema_id: str, **values: Any) -> bytes:
 
 def publish(org: LocalOrg, topic: str, *events: pb.ProducerEvent) -> pb.PublishResponse:
     request = pb.PublishRequest(topic_name=topic, events=events)
-    return org.stub().Publish(request, metadata=org.metadata(), timeout=20)
+    return org.stub().Publish(request, metadata=org.metadata(), timeout=60)
 
 
 def schema_of(org: LocalOrg, topic: str) -> str:
@@ -107,7 +107,7 @@ def test_a_request_that_is_not_one_is_refused(org: LocalOrg) -> None:
     with grpc.insecure_channel(org.grpc_target) as channel:
         call = channel.unary_unary("/eventbus.v1.PubSub/Publish")
         with pytest.raises(grpc.RpcError) as caught:
-            call(b"\xff\xff", metadata=org.metadata(), timeout=20)
+            call(b"\xff\xff", metadata=org.metadata(), timeout=60)
     assert caught.value.code() == grpc.StatusCode.INTERNAL
     assert error_code(caught.value) is None
 
@@ -135,7 +135,7 @@ def test_publish_stream_answers_each_request(org: LocalOrg, topic: str) -> None:
         )
         for n in range(3)
     ]
-    responses = list(org.stub().PublishStream(iter(requests), metadata=org.metadata(), timeout=20))
+    responses = list(org.stub().PublishStream(iter(requests), metadata=org.metadata(), timeout=60))
     keys = [result.correlation_key for response in responses for result in response.results]
     assert keys == ["0", "1", "2"] == [event["event_id"] for event in org.record(topic)]
 
@@ -145,7 +145,7 @@ def test_publish_stream_keeps_to_one_topic(org: LocalOrg, topic: str) -> None:
     event = pb.ProducerEvent(schema_id=schema_id, payload=payload(org, schema_id, Number__c=1))
     names = (topic, "/event/Other__e")
     requests = iter([pb.PublishRequest(topic_name=name, events=[event]) for name in names])
-    call = org.stub().PublishStream(requests, metadata=org.metadata(), timeout=20)
+    call = org.stub().PublishStream(requests, metadata=org.metadata(), timeout=60)
     assert next(call).results[0].replay_id
     with pytest.raises(grpc.RpcError) as caught:
         next(call)
@@ -155,7 +155,7 @@ def test_publish_stream_keeps_to_one_topic(org: LocalOrg, topic: str) -> None:
 def test_an_idle_publish_stream_is_swept(org: LocalOrg) -> None:
     org.knobs(publish_idle_seconds=0.1)
     requests: queue.SimpleQueue[pb.PublishRequest | None] = queue.SimpleQueue()
-    call = org.stub().PublishStream(iter(requests.get, None), metadata=org.metadata(), timeout=20)
+    call = org.stub().PublishStream(iter(requests.get, None), metadata=org.metadata(), timeout=60)
     with pytest.raises(grpc.RpcError) as caught:
         next(call)
     requests.put(None)

@@ -171,7 +171,7 @@ def test_requests_that_cannot_start_a_stream(
     if request_fields.get("num_requested") != 1 or "replay_preset" in request_fields:
         request_fields = {"topic_name": topic, **request_fields}
     request = pb.FetchRequest(**request_fields)  # type: ignore[arg-type]
-    call = org.stub().Subscribe(iter([request]), metadata=org.metadata(), timeout=20)
+    call = org.stub().Subscribe(iter([request]), metadata=org.metadata(), timeout=60)
     with pytest.raises(grpc.RpcError) as caught:
         next(call)
     assert caught.value.code().name == status

@@ -17,7 +17,7 @@ from tests.support.subscriber import PREFIX, error_code
 
 def refused(call: Any, request: Any, metadata: Any) -> grpc.RpcError:
     with pytest.raises(grpc.RpcError) as caught:
-        call(request, metadata=metadata, timeout=20)
+        call(request, metadata=metadata, timeout=60)
     return caught.value
 
 

@@ -67,7 +67,7 @@ def stopped() -> Iterator[list[subprocess.Popen[bytes]]]:
 def kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait(30)
+    process.wait(60)
 
 
 HALTING = """

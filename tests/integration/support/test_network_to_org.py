@@ -87,7 +87,7 @@ def asked(client: PubSubClient, topic: str) -> Iterator[list[TopicInfo]]:
     asking = threading.Thread(target=lambda: answers.append(client.get_topic(topic)))
     asking.start()
     yield answers
-    asking.join(20)
+    asking.join(60)
     assert [answer.name for answer in answers] == [topic]
 
 
@@ -96,7 +96,7 @@ class TestWay:
     def test_all_goes_through_it(self, behind_network: OrgBehindNetwork, topic: str, opened: Opened) -> None:
         behind_network.publish(topic, [{"Number__c": 1}])
         with opened(behind_network) as client:
-            assert len(events(client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=20))) == 1
+            assert len(events(client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=60))) == 1
         assert wire(behind_network, opened).carried(TO_CLIENT) > 100
         assert used(behind_network) == ({"http", "grpc"} if opened is pubsub_client else {"http"})
 
@@ -154,7 +154,7 @@ class TestSilent:
         network = behind_network.http
         rule = network.at(Seen(b"POST /cometd", TO_SERVER, before=True), lambda _: network.silence())
         with streaming_client(behind_network, connection_timeout=0.3) as client:
-            stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=20)
+            stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=60)
             with pytest.raises(ServiceUnavailableError):
                 next(stream)
         assert rule.done == 1
@@ -211,7 +211,7 @@ class TestEnds:
         network = wire(behind_network, opened)
         behind_network.publish(topic, [{"Number__c": 1}])
         with opened(behind_network) as client:
-            stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=20)
+            stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=60)
             events(stream)
             network.cut_idle(0.3)
             with pytest.raises(ServiceUnavailableError, match="resume"):

@@ -33,7 +33,7 @@ def publish(org: SharedOrg, number: int) -> list[bytes]:
 
 async def until(condition: Callable[[], Any], what: str) -> Any:
     """Return the first true value of a condition, which may block, without blocking the loop for it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not (value := await asyncio.to_thread(condition)):
             await asyncio.sleep(0.02)
         return value
@@ -182,7 +182,7 @@ class Triggerer:
 
     async def ended(self, trigger_id: int) -> BaseException | None:
         """Return what ended a watcher by itself."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await asyncio.wait([self._tasks[trigger_id]])
         return self._tasks[trigger_id].exception()
 

@@ -57,7 +57,7 @@ def test_many_threads_load_and_persist_a_schema_once() -> None:
     cache = schemas.SchemaCache(load, kept.__setitem__)
 
     def get(_: int) -> str:
-        together.wait(10)
+        together.wait(60)
         return cache.get("abc")
 
     with ThreadPoolExecutor(8) as pool:
