@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import signal
 import ssl
 import sys
@@ -18,6 +19,7 @@ import grpc
 from aiohttp import web
 
 from airflow_provider_sfstream.localorg.app import make_app
+from airflow_provider_sfstream.localorg.identity import CONSUMER_SECRET
 from airflow_provider_sfstream.localorg.org import DataDirectoryInUseError, Org
 from airflow_provider_sfstream.localorg.pubsub_service import OPTIONS, PubSubService
 from airflow_provider_sfstream.localorg.topics import read_topics_file
@@ -97,7 +99,8 @@ def _ready_line(org: Org, http_port: int, https_port: int, grpc_port: int, grpc_
         "login_url": org.login_url,
         "org_id": org.org_id,
         "client_id": org.client_id,
-        "client_secret": org.client_secret,
+        # Whoever gave it knows it, and a container's log is read by many.
+        "client_secret": None if os.environ.get(CONSUMER_SECRET) else org.client_secret,
         "username": org.username,
         "password": org.password,
         "security_token": org.security_token,

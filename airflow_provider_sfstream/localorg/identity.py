@@ -14,6 +14,9 @@ from airflow_provider_sfstream.localorg.identifiers import to_18
 
 _LETTERS = string.ascii_letters + string.digits
 
+CONSUMER_SECRET = "SFSTREAM_LOCALORG_CONSUMER_SECRET"  # noqa: S105 - its name
+"""The environment variable with the connected app's secret, in place of the one that the org made."""
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -38,7 +41,7 @@ def load_or_create(data_dir: Path, environment: Mapping[str, str] = os.environ) 
     return replace(
         identity,
         client_id=environment.get("SFSTREAM_LOCALORG_CONSUMER_KEY") or identity.client_id,
-        client_secret=environment.get("SFSTREAM_LOCALORG_CONSUMER_SECRET") or identity.client_secret,
+        client_secret=environment.get(CONSUMER_SECRET) or identity.client_secret,
     )
 
 

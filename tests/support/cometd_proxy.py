@@ -132,10 +132,14 @@ def drop() -> Action:
     return act
 
 
-def lose(arriving: int = 0) -> Action:
-    """Let the org answer, and close the connection after so many bytes of its body."""
+def lose(arriving: int = 0, happens: Callable[[], Any] = lambda: None) -> Action:
+    """Let the org answer, and close the connection after so many bytes of its body.
+
+    :param happens: what the answer tells of; it is called before the org is asked.
+    """
 
     async def act(proxy: CometdProxy, request: web.Request, messages: list[Message]) -> web.StreamResponse:
+        await asyncio.to_thread(happens)
         response, body = await proxy.forward(request, messages)
         assert request.transport is not None
         if arriving:

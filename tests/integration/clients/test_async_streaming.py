@@ -58,7 +58,7 @@ class TestSilence:
         self, org: LocalOrg, client: AsyncStreamingClient, topic: str
     ) -> None:
         org.knobs(cometd_connect_seconds=0.1)
-        async with aclosing(client.subscribe(topic, StartFrom.LATEST, silence_timeout=5)) as stream:
+        async with aclosing(client.subscribe(topic, StartFrom.LATEST, silence_timeout=SECONDS)) as stream:
             for number in range(4):  # the first says that the subscription stands, the others that nothing is there
                 batch = await anext(stream)
                 assert (len(batch), batch.latest_replay_id, batch.pending) == (0, b"", min(number, 1))

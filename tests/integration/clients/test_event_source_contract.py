@@ -143,7 +143,7 @@ class TestSilence:
         self, org: LocalOrg, source: EventSourceAdapter, topic: str
     ) -> None:
         org.publish(topic, [{"Amount__c": 1.0}])
-        stream = source.subscribe(topic, seconds=0.5)
+        stream = source.subscribe(topic, seconds=4.0)
         assert (await next_events(stream)).replay_ids == source.replay_ids(topic)
         org.fault("silence", topic=topic)
         with pytest.raises(ServiceUnavailableError, match="nothing came"):

@@ -128,9 +128,11 @@ class TestCancelling:
 
 
 @sources(lambda kind: kind.is_asyncio and not kind.is_managed)
-async def test_many_subscriptions_share_one_login(org: LocalOrg, open_source: Opened, topic: str) -> None:
+async def test_many_subscriptions_share_one_login(
+    org: LocalOrg, source_kind: type[EventSourceAdapter], open_source: Opened, topic: str
+) -> None:
     before, connected = logins(org), connections(org.grpc_port)
-    source = open_source()
+    source = open_source(**({"connection_timeout": 60.0} if source_kind.rpc is None else {}))
     many = 50 if source.rpc is None else 200  # of the Streaming API, each has connections of its own
     tasks = [asyncio.create_task(first(source, topic, StartFrom.LATEST)) for _ in range(many)]
     await until(lambda: source.open_streams(topic) == many, f"{many} subscriptions")

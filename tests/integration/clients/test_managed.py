@@ -306,8 +306,9 @@ class TestCommits:
             assert taken(stream, 1) == [events[1] if carried_out else events[0]]
 
     def test_closing_right_after_a_commit_does_not_lose_it(
-        self, org: LocalOrg, client: PubSubClient, topic: str, name: str
+        self, org: LocalOrg, client: PubSubClient, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr("airflow_provider_sfstream.clients.managed._SECONDS_TO_FLUSH", SECONDS)
         org.knobs(managed_ack_every=100, managed_ack_seconds=0.1)
         events = publish(org, topic, 200)
         for replay_id in events[:100:20]:
@@ -329,12 +330,13 @@ class TestKeepalive:
     def test_a_quiet_stream_commits_again_what_is_committed(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
-        """Salesforce's 1,800 seconds are 0.6 here, and its keepalives come a hundred times as often."""
-        org.knobs(managed_commit_seconds=0.6, keepalive_seconds=0.02)
+        """Salesforce's keepalives come a thousand times as often here; it ends streams that commit nothing."""
+        org.knobs(keepalive_seconds=0.02)
         [event] = publish(org, topic, 1)
         with opened(org, client, name, commit_keepalive=0.05) as stream:
             assert taken(stream, 1) == [event]
             stream.commit(event)
+            stream.wait_for_commit(event, SECONDS)
             for _ in range(50):  # at least a second
                 assert len(next(stream) or ()) == 0
             assert stream.is_open
@@ -342,15 +344,21 @@ class TestKeepalive:
             for _ in range(50):
                 assert len(next(stream) or ()) == 0
         assert committed(org, name) == event
+        wait_until(lambda: is_free(org, name), what="the end of the streams")
+        first, second = (call["detail"]["commits"] for call in org.requests("grpc", "ManagedSubscribe"))
+        assert first >= 2, "the event's commit, and again"
+        assert second >= 1
 
     def test_a_stream_that_committed_nothing_ends_and_can_be_resumed(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str
     ) -> None:
-        org.knobs(managed_commit_seconds=0.3, keepalive_seconds=0.1)
+        org.knobs(keepalive_seconds=0.1)
         [event] = publish(org, topic, 1)
         for _ in range(2):
+            org.knobs(managed_commit_seconds=1800.0)
             with opened(org, client, name, commit_keepalive=0.1) as stream:
                 assert taken(stream, 1) == [event]
+                org.knobs(managed_commit_seconds=0.3)
                 error = end_of(stream)
             assert isinstance(error, ServiceUnavailableError)
             assert "nothing was committed" in str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -275,10 +276,11 @@ async def test_a_burst_becomes_a_few_wake_ups(org: SharedOrg, triggerer: Trigger
     state = AssetState()
     watcher = triggerer.start(state, min_interval=2)
     await until(lambda: org.open_streams() and triggerer.fired[watcher], "the start")
+    began = time.monotonic()
     _, last = await asyncio.to_thread(org.publish_many, org.topic, 10_000, {"Number__c": "{n}"})
     await until(lambda: state.position == last.hex(), "the position")
     assert triggerer.told(watcher) == 10_000
-    assert len(triggerer.fired[watcher]) <= 10
+    assert len(triggerer.fired[watcher]) <= 4 + (time.monotonic() - began) / 2
 
 
 async def test_a_watch_outlives_refused_credentials(

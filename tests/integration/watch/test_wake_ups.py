@@ -295,7 +295,7 @@ async def test_a_quiet_topic_does_not_age_out_under_the_watch(org, client, topic
         await told.until(lambda: told.of(QUIET))
     assert_told(told, published)
     position = told.of(QUIET)[-1].through
-    org.knobs(clock_offset_seconds=3 * 24 * 3600 - 10)
+    org.knobs(clock_offset_seconds=3 * 24 * 3600 - 600)
     org.fault("expire_before", topic=topic, replay_id=position.hex())
     later = org.publish(topic, numbered(2))
     async with watching(client, topic, position, WakeUpConditions()) as again:
