@@ -13,8 +13,9 @@ import threading
 from urllib.parse import quote, quote_plus, unquote
 
 HIDDEN = "***"
-_MOST_SECRETS = 128
-"""The secrets remembered; the oldest go first. A process that lives for months has a new access token every hours."""
+_MOST_SECRETS = 1_024
+"""The secrets remembered, a line of a key being one; those that were not used for longest go first. A process that
+lives for months has a new access token every hour, and each login remembers what it uses again."""
 _SHORTEST = 4
 """Characters. A shorter one is in many texts by chance."""
 _WORD = 12
@@ -41,12 +42,14 @@ def remember_secrets(*secrets: str | None) -> None:
     them. Of PEM text each line counts. Empty ones, and those of fewer than four characters, are passed over."""
     found = [part for secret in secrets if secret for part in _parts(secret.encode(errors="replace").decode())]
     with _lock:
+        is_new = any(secret not in _forms for secret in found)
         for secret in found:
             # At the end: what is used stays.
             _forms[secret] = _forms.pop(secret) if secret in _forms else _forms_of(secret)
-        while len(_forms) > _MOST_SECRETS:
-            del _forms[next(iter(_forms))]
-        _longest_first[:] = sorted({form for forms in _forms.values() for form in forms}, key=len, reverse=True)
+        if is_new:
+            while len(_forms) > _MOST_SECRETS:
+                del _forms[next(iter(_forms))]
+            _longest_first[:] = sorted({form for forms in _forms.values() for form in forms}, key=len, reverse=True)
 
 
 def remember_user_info(url: str) -> None:

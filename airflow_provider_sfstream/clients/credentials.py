@@ -27,6 +27,10 @@ class _Secretive:
     """What is made of secrets: no error shows them from then on."""
 
     def __post_init__(self) -> None:
+        self.remember()
+
+    def remember(self) -> None:
+        """Leave the secrets out of every text, as those that were used last."""
         remember_secrets(*(getattr(self, name, None) for name in _SECRETS))
 
 

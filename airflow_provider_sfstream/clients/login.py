@@ -82,6 +82,7 @@ class Login:
     """
 
     def __init__(self, credentials: Credentials, now: float, *, allow_insecure: bool = False) -> None:
+        credentials.remember()  # a process may have had many others since they were made
         self.request: httpx.Request | None = None
         self.token: AccessToken | None = None
         self._steps = _steps(credentials, now, allow_insecure)

@@ -332,7 +332,7 @@ class LocalOrg:
         if process.poll() is None:
             os.kill(process.pid, number)
         try:
-            return process.wait(20)
+            return process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             return process.wait()

@@ -14,7 +14,7 @@ from tests.support.localorg import LocalOrg
 class ManagedSubscriber:
     """One ManagedSubscribe call; ``seconds`` is the deadline of the whole call."""
 
-    def __init__(self, org: LocalOrg, *, token: str | None = None, stub: Any = None, seconds: float = 30.0) -> None:
+    def __init__(self, org: LocalOrg, *, token: str | None = None, stub: Any = None, seconds: float = 120.0) -> None:
         self._requests: queue.SimpleQueue[pb.ManagedFetchRequest | None] = queue.SimpleQueue()
         self._commits = 0
         self.call: Any = (stub or org.stub()).ManagedSubscribe(

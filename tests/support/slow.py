@@ -16,7 +16,7 @@ SLOW: dict[str, str] = {
         "as many events as show whether memory grows"
     ),
     "tests/integration/landing/test_drains_to_s3.py::test_a_storage_that_is_gone_for_seconds_only_delays_a_drain": (
-        "starts SeaweedFS twice, and waits as long as clients do by default"
+        "starts SeaweedFS twice, and waits as long as clients do"
     ),
     "tests/integration/landing/test_drains_to_s3.py::"
     "test_windows_follow_each_other_and_nothing_of_a_credential_is_landed": ("starts SeaweedFS"),

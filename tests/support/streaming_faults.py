@@ -37,7 +37,7 @@ from tests.support.localorg import AdminError, LocalOrg
 
 KINDS = ("push_topic", "generic", "platform_event")
 COMPARED = ("replay_id", "payload", "event_id", "schema_id")
-_DEADLINE = 120.0
+_DEADLINE = 600.0
 _AHEAD = 500
 """Events published and not landed yet, from which on the publisher waits."""
 

@@ -16,7 +16,7 @@ PREFIX = "sfdc.platform.eventbus.grpc."
 class Subscriber:
     """One Subscribe call; ``seconds`` is the deadline of the whole call."""
 
-    def __init__(self, org: LocalOrg, *, token: str | None = None, stub: Any = None, seconds: float = 30.0) -> None:
+    def __init__(self, org: LocalOrg, *, token: str | None = None, stub: Any = None, seconds: float = 120.0) -> None:
         self._requests: queue.SimpleQueue[pb.FetchRequest | None] = queue.SimpleQueue()
         self.call = (stub or org.stub()).Subscribe(
             iter(self._requests.get, None), metadata=org.metadata(token), timeout=seconds

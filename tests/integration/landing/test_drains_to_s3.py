@@ -229,9 +229,10 @@ def meanwhile(work: Callable[[], Any]) -> Iterator[list[Any]]:
 
 @pytest.mark.extended
 def test_a_storage_that_is_gone_for_seconds_only_delays_a_drain(org: LocalOrg, make: Make, tmp_path: Path) -> None:
-    """Killed in the middle of the drain and started again, with the patience that clients have by default."""
+    """Killed in the middle of the drain and started again, within the patience of clients that try eight times."""
     with ObjectStorage.running(tmp_path / "server") as storage, ObjectStorageProxy.running(storage.port) as proxy:
-        drains = make(storage.airflow_connection(proxy.endpoint))
+        patient = {"retries": {"total_max_attempts": 8}}
+        drains = make(storage.airflow_connection(proxy.endpoint, config_kwargs=patient))
         drains.run(0)
         reached = proxy.cut("PUT", "/part-", times=None)
         with meanwhile(lambda: drains.run(1)) as results:

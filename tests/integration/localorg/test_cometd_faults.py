@@ -165,7 +165,7 @@ def test_a_token_can_be_revoked_under_a_message(org: LocalOrg, client: BayeuxCli
 
 def test_a_black_hole_never_answers(org: LocalOrg, client: BayeuxClient, numbers: list[int]) -> None:
     org.fault("cometd_black_hole", channel="*")
-    client.http.timeout = httpx.Timeout(0.3)
+    client.http.timeout = httpx.Timeout(30, read=3)
     with pytest.raises(httpx.ReadTimeout):
         client.poll()
     client.http.timeout = httpx.Timeout(30)

@@ -56,7 +56,8 @@ def test_streams_drop_every_n_events_and_resume(org: LocalOrg, topic: str, how: 
             endings.append((error.code().name, error_code(error)))
         subscriber.cancel()
     assert received == ids
-    assert endings == [expected] * 4
+    assert len(endings) >= 4
+    assert endings == [expected] * len(endings)
 
 
 def test_a_drop_may_be_limited_in_times(org: LocalOrg, topic: str) -> None:

@@ -143,8 +143,11 @@ def test_one_answer_acknowledges_several_commits(org: LocalOrg, topic: str, mana
     org.knobs(managed_ack_every=3, managed_ack_seconds=600)
     with ManagedSubscriber(org).fetch(7, managed) as subscriber:
         subscriber.events(7)
-        requests = [subscriber.commit(replay_id) for replay_id in ids]
-        answered = [subscriber.next().commit_response.commit_request_id for _ in range(2)]
+        requests, answered = [], []
+        for part in (ids[:3], ids[3:6]):
+            requests += [subscriber.commit(replay_id) for replay_id in part]
+            answered.append(subscriber.next().commit_response.commit_request_id)
+        requests.append(subscriber.commit(ids[6]))
         assert answered == [requests[2], requests[5]]
         subscriber.half_close()  # nothing more can come: the last is answered too
         assert [one.commit_response.commit_request_id for one in subscriber.call] == [requests[6]]

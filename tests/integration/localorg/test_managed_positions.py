@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.localorg import LocalOrg
+from tests.support.localorg import LocalOrg, wait_until
 from tests.support.managed_subscriber import ManagedSubscriber
 
 
@@ -14,6 +14,7 @@ def publish(org: LocalOrg, topic: str, count: int) -> list[bytes]:
 
 def first_event_after(org: LocalOrg, topic: str, managed: str) -> bytes:
     """Subscribe, publish one more event, and return the replay ID of the first event that comes."""
+    wait_until(lambda: org.managed_subscriptions()[managed]["slot"] == "free", what="the place")
     with ManagedSubscriber(org).fetch(1, managed) as subscriber:
         subscriber.commit(b"")
         started = subscriber.next()

@@ -16,7 +16,7 @@ from tests.support.tasks import context_for, set_connection
 __all__ = ["org"]
 
 TOPIC = "/event/Order__e"
-IDLE = 0.6
+IDLE = 2.0
 
 
 def calls(org: LocalOrg, last: str) -> dict[str, int]:

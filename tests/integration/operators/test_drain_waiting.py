@@ -49,7 +49,7 @@ def drain(org: SharedOrg, store: TableReplayStore, tmp_path: Path) -> MakeDrain:
             topic=org.topic,
             landing_url=str(tmp_path / "landing"),
             replay_store="table",
-            idle_timeout=1.0,
+            idle_timeout=2.0,
             **arguments,
         )
 

@@ -51,7 +51,7 @@ def drain(store: TableReplayStore, tmp_path: Path) -> Callable[..., DrainReplayW
                 "topic": TOPIC,
                 "landing_url": str(tmp_path / "landing"),
                 "replay_store": "table",
-                "idle_timeout": 1.0,
+                "idle_timeout": 2.0,
                 **arguments,
             },
         )

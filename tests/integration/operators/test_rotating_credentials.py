@@ -139,7 +139,7 @@ def drain(org: SharedOrg, tmp_path: Path) -> DrainReplayWindowOperator:
         topic=org.topic,
         landing_url=str(tmp_path / "lake"),
         replay_store="table",
-        idle_timeout=1.0,
+        idle_timeout=2.0,
     )
 
 

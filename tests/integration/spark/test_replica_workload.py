@@ -20,7 +20,6 @@ SMALL = {"runs": 2, "steps": 80}
 SEEDS = range(int(os.environ.get("SFSTREAM_REPLICA_SEEDS", "0")))
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("seed", "size"),
     [

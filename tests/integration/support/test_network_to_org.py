@@ -153,7 +153,7 @@ class TestSilent:
         """The Streaming API's first request does not pass, nor anything else from then on."""
         network = behind_network.http
         rule = network.at(Seen(b"POST /cometd", TO_SERVER, before=True), lambda _: network.silence())
-        with streaming_client(behind_network, connection_timeout=0.3) as client:
+        with streaming_client(behind_network, connection_timeout=3.0) as client:
             stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=60)
             with pytest.raises(ServiceUnavailableError):
                 next(stream)
@@ -197,10 +197,10 @@ class TestSilent:
             rule = network.at(Carried(3_000), Connection.hold)
             published = behind_network.publish(topic, [{"Number__c": n} for n in range(100)])
             stream = client.subscribe(topic, StartFrom.EARLIEST, idle_timeout=0.3)
-            assert next(stream) is None
+            wait_until(lambda: next(stream) is None and rule.done, what="the hold")
             assert rule.done == 1
             [connection] = network.connections
-            assert connection.to_client.waiting > 0
+            wait_until(lambda: connection.to_client.waiting > 0, what="the rest")
             connection.release()
             assert events(stream) == published
 
@@ -222,7 +222,7 @@ class TestEnds:
         network = behind_network.grpc
         published = behind_network.publish(topic, [{"Number__c": 1}])
         async with async_pubsub_client(behind_network) as client:
-            stream = client.subscribe(topic, StartFrom.EARLIEST, silence_timeout=1.0)
+            stream = client.subscribe(topic, StartFrom.EARLIEST, silence_timeout=4.0)
             batch = await anext(stream)
             assert list(batch.replay_ids) == published
             assert network.forget() == 1

@@ -32,7 +32,7 @@ from airflow_provider_sfstream.windows.managed import (
 from airflow_provider_sfstream.windows.restoring import restore_position
 from tests.support.clients import token_provider
 from tests.support.killed import Killed, killed_at
-from tests.support.localorg import LocalOrg
+from tests.support.localorg import LocalOrg, wait_until
 from tests.support.network import Network
 
 _numbers = count(1)
@@ -132,7 +132,7 @@ def test_each_run_goes_on_after_what_the_one_before_committed(org: LocalOrg, tmp
     managed.publish(7)
     assert managed.run(4).manifest.window.event_count == 7
     assert managed.landed() == managed.record()
-    assert managed.slot() == "free"
+    wait_until(lambda: managed.slot() == "free", what="the place")
 
 
 def test_a_quiet_subscription_is_drained_of_nothing_again_and_again(org: LocalOrg, tmp_path: Path) -> None:
