@@ -135,11 +135,10 @@ def test_a_setting_is_shown_as_it_is() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    for number in range(2 * redaction._MOST_SECRETS):
-        remember_secrets(f"access-token-number-{number:06}")
+    tokens = [f"access-token-number-{number:06}" for number in range(2 * redaction._MOST_SECRETS)]
+    remember_secrets(*tokens)
     assert len(redaction._forms) == redaction._MOST_SECRETS
-    last = f"access-token-number-{2 * redaction._MOST_SECRETS - 1:06}"
-    assert last not in redacted(f"refused: {last}")
+    assert tokens[-1] not in redacted(f"refused: {tokens[-1]}")
 
 
 @pytest.mark.parametrize("text", [":" * 1_000_000, "-----BEGIN " * 100_000, "?sig=" * 200_000, "a:b@" * 250_000])
