@@ -24,6 +24,12 @@ import httpx
 import psutil
 
 BIN = Path(sys.executable).parent
+PATIENT = {
+    "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
+    "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "600",
+    "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+}
+"""Airflow's own limits are for machines of a cluster: a busy one is not a broken one."""
 T = TypeVar("T")
 
 
@@ -110,6 +116,7 @@ class AirflowStack:
             "AIRFLOW__DAG_PROCESSOR__PARSING_PROCESSES": "1",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
+            **PATIENT,
             **self.given_environment,
         }
         self._client: httpx.Client | None = None
@@ -123,11 +130,11 @@ class AirflowStack:
             check=True,
             stdout=self._log("migrate"),
             stderr=subprocess.STDOUT,
-            timeout=180,
+            timeout=600,
         )
         for name in ("api-server", "scheduler", "dag-processor", *(["triggerer"] if triggerer else [])):
             self.start_component(name)
-        wait_for(self._healthy, 180, f"Airflow to be healthy (logs in {self.home})")
+        wait_for(self._healthy, 600, f"Airflow to be healthy (logs in {self.home})")
         described = {
             "dags_folder": str(self.dags_folder),
             "environment": self.given_environment,
@@ -238,7 +245,7 @@ class AirflowStack:
             self.api("DELETE", f"/connections/{connection_id}")
         self.api("POST", "/connections", json=body)
 
-    def wait_for_dag(self, dag_id: str, seconds: float = 180) -> None:
+    def wait_for_dag(self, dag_id: str, seconds: float = 600) -> None:
         """Wait until the DAG processor has stored the DAG."""
 
         def known() -> bool:

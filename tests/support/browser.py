@@ -13,11 +13,12 @@ from tests.support.packages import BROWSER, need
 
 
 @contextmanager
-def browser_page(seconds: float = 60) -> Iterator[Page]:
+def browser_page(seconds: float = 180) -> Iterator[Page]:
     """Yield a page whose clock shows UTC; what is waited for on it has to come within ``seconds``."""
     with sync_playwright() as playwright:
         # Chromium's sandbox needs privileges that CI containers do not have; it shows our own pages only.
-        browser = playwright.chromium.launch(executable_path=str(need(BROWSER)), args=["--no-sandbox"])
+        program, options = str(need(BROWSER)), ["--no-sandbox"]
+        browser = playwright.chromium.launch(executable_path=program, args=options, timeout=seconds * 1000)
         try:
             page = browser.new_page(viewport={"width": 1400, "height": 1000}, timezone_id="UTC", locale="en-US")
             page.set_default_timeout(seconds * 1000)

@@ -15,7 +15,7 @@ from tests.support.compose import Service, read_services
 from tests.support.compose_rewriting import GRPC_OFFSET, Rewriting, free_ports
 from tests.support.compose_service import NativeService, copied
 
-_SECONDS = 300.0
+_SECONDS = 900.0
 _RESTART_SECONDS, _LONGEST_RESTART_SECONDS = 1.0, 30.0
 
 

@@ -20,7 +20,7 @@ from tests.support.compose_rewriting import Rewriting
 from tests.support.database_servers import unprivileged
 from tests.support.packages import POSTGRES
 
-_HEALTH_CHECK_SECONDS = 90
+_HEALTH_CHECK_SECONDS = 240
 _MARKER = "SFSTREAM_DEPLOYED_SERVICE"
 
 

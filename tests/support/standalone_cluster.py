@@ -24,7 +24,7 @@ from tests.support.spark import spark_environment
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin/spark-class"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
-_START_SECONDS = 90.0
+_START_SECONDS = 240.0
 
 
 @dataclass(frozen=True)

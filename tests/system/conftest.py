@@ -107,9 +107,9 @@ def own_airflow(
     event_log = {"enabled": "true", "compress": "false", "dir": (home / "spark-events").as_uri()}
     spark_settings = INTERPRETED | {f"spark.eventLog.{name}": value for name, value in event_log.items()}
     # A DAG that a test left unpaused ticks when the tests are over: its run would take what others wait for.
-    late = (datetime.now(UTC) - timedelta(minutes=5)).minute
+    late = f"{datetime.now(UTC) - timedelta(minutes=5):%M %H} * * *"
     for source in (*(ROOT / "dags").glob("*.py"), *OWN_DAGS):
-        (dags / source.name).write_text(source.read_text().replace("*/15 * * * *", f"{late} * * * *"))
+        (dags / source.name).write_text(source.read_text().replace("*/15 * * * *", late))
     return AirflowStack(
         home,
         dags,

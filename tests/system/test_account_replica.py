@@ -54,7 +54,7 @@ def account_replica(airflow: AirflowStack, system_org: LocalOrg) -> Iterator[str
 
 
 @pytest.mark.usefixtures("account_replica")
-@pytest.mark.timeout(1200)  # five Spark jobs in processes of their own, one after the other
+@pytest.mark.timeout(2400)  # five Spark jobs in processes of their own, one after the other
 def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
     before = [create(system_org, f"before {n}", AnnualRevenue=n * 1.5) for n in range(30)]
     # The events of all but the last are older than what the org keeps.
@@ -63,7 +63,7 @@ def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg,
     first = create(system_org, "first", BillingCity="Hamburg")
     airflow.unpause(DAG_ID)
     scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "the scheduled run")[0]
-    assert airflow.wait_for_run(DAG_ID, scheduled, 400) == "success", airflow.task_log(DAG_ID, scheduled, "refresh")
+    assert airflow.wait_for_run(DAG_ID, scheduled) == "success", airflow.task_log(DAG_ID, scheduled, "refresh")
     assert replica(lake) == org_records(system_org)
     assert len(replica(lake)) == 31
 
@@ -74,7 +74,7 @@ def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg,
     system_org.admin("POST", "/entities/Account/gaps", {"percent": 0})
     system_org.rest("PATCH", f"/sobjects/Account/{before[1]}", {"Phone": "030"})
     second = airflow.trigger(DAG_ID)
-    assert airflow.wait_for_run(DAG_ID, second, 400) == "success", airflow.task_log(DAG_ID, second, "refresh")
+    assert airflow.wait_for_run(DAG_ID, second) == "success", airflow.task_log(DAG_ID, second, "refresh")
     assert airflow.xcom(DAG_ID, second, "replica")["tables"]["Account"]["dirty"] == 1
     refreshed = airflow.xcom(DAG_ID, second, "refresh")["tables"]["Account"]
     assert (refreshed["mode"], refreshed["fetched"], refreshed["still_dirty"], refreshed["flag"]) == (
@@ -92,7 +92,7 @@ def test_the_replica_equals_the_org(airflow: AirflowStack, system_org: LocalOrg,
     published = snapshot(lake)["number"]
     clear = {"dag_run_id": second, "task_ids": ["replica"], "dry_run": False, "only_failed": False}
     airflow.api("POST", f"/dags/{DAG_ID}/clearTaskInstances", json=clear)
-    assert airflow.wait_for_run(DAG_ID, second, 400) == "success"
+    assert airflow.wait_for_run(DAG_ID, second) == "success"
     assert snapshot(lake)["number"] == published, "a run that is repeated changes nothing"
 
     for task in ("drain", "replica", "refresh"):

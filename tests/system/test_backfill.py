@@ -27,7 +27,7 @@ def start(airflow: AirflowStack, *dag_ids: str) -> list[dict[str, Any]]:
         airflow.unpause(dag_id)
     runs = []
     for dag_id in dag_ids:
-        run_id = wait_for(lambda: airflow.run_ids(dag_id), 60, f"the scheduled run of {dag_id}")[0]  # noqa: B023
+        run_id = wait_for(lambda: airflow.run_ids(dag_id), 300, f"the scheduled run of {dag_id}")[0]  # noqa: B023
         airflow.wait_for_run(dag_id, run_id)
         runs.append(airflow.api("GET", f"/dags/{dag_id}/dagRuns/{run_id}"))
     return runs

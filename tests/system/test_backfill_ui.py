@@ -57,7 +57,7 @@ def table_rows(lake: Path) -> list[bytes]:
     return sorted(table["_replay_id"].to_pylist())
 
 
-@pytest.mark.timeout(900)  # three Spark jobs, one after the other
+@pytest.mark.timeout(1800)  # three Spark jobs, one after the other
 def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, lake: Path, tmp_path: Path) -> None:
     need(BROWSER)
     topic = PastTopic(airflow, past_org, "Table__e")
@@ -74,11 +74,11 @@ def test_a_backfill_from_the_dialog(airflow: AirflowStack, past_org: LocalOrg, l
         page.goto(f"{airflow.url}/dags/{DAG_ID}")
         press_backfill(page, first, last, "All Runs", 2)
         (created,) = airflow.api("GET", "/backfills", params={"dag_id": DAG_ID})["backfills"]
-        airflow.wait_for_backfill(created["id"], 300)
+        airflow.wait_for_backfill(created["id"])
         page.goto(f"{airflow.url}/dags/{DAG_ID}/runs?run_type=backfill")
         for begin in (first, last):
             row = page.get_by_role("row").filter(has_text=f"backfill__{(begin + HOUR).isoformat()}")
-            expect(row.get_by_text("Success")).to_be_visible(timeout=60_000)
+            expect(row.get_by_text("Success")).to_be_visible()
         screenshot = artifact_folder(tmp_path) / "backfill_from_the_dialog.png"
         page.screenshot(path=screenshot)
         print(f"\nscreenshot: {screenshot}")

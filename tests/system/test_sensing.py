@@ -24,7 +24,7 @@ def start(airflow: AirflowStack, org: LocalOrg) -> dict[str, str]:
     """Run each DAG, and return its run once it waits."""
     runs = {dag_id: airflow.trigger(dag_id) for dag_id in WAITING}
     for dag_id, (task_id, state) in WAITING.items():
-        wait_for(lambda: airflow.task_states(dag_id, runs[dag_id])[task_id] == state, 90, f"{dag_id} to wait")  # noqa: B023
+        wait_for(lambda: airflow.task_states(dag_id, runs[dag_id])[task_id] == state, 300, f"{dag_id} to wait")  # noqa: B023
     wait_for(
         lambda: len([each for each in org.streams() if each["topic"] == TOPIC]) >= 2, 180, "the waits to subscribe"
     )

@@ -17,6 +17,7 @@ from tests.support.standalone_cluster import standalone_cluster
 
 
 @pytest.mark.extended
+@pytest.mark.timeout(3600)
 def test_the_replica_equals_the_org_though_a_worker_died(spark: Any, tmp_path: Path) -> None:
     with standalone_cluster(tmp_path / "cluster") as cluster:
         output = tmp_path / "replica"

@@ -108,7 +108,7 @@ def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped
             start_new_session=True,
         )
         stopped.append(process)
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while not halted.exists():
             assert process.poll() is None, (tmp_path / "first.log").read_text()[-2000:]
             assert time.monotonic() < deadline, "the job never put a partition in its place"
@@ -125,7 +125,7 @@ def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped
     again_command = command(elsewhere / APPLICATION.name, *arguments)
     again_command[1:1] = ["--py-files", str(write_executor_package(elsewhere))]
     again = subprocess.run(
-        again_command, capture_output=True, text=True, env=short_lived_environment(), timeout=240, check=False
+        again_command, capture_output=True, text=True, env=short_lived_environment(), timeout=600, check=False
     )
     assert again.returncode == 0, again.stderr[-4000:]
     metrics = json.loads(again.stdout.strip().splitlines()[-1].removeprefix("event_log metrics: "))

@@ -33,7 +33,7 @@ def drain(topic: str, subscription: str, **arguments: Any) -> DrainReplayWindowO
             "salesforce_conn_id": "salesforce_backfill",
             "landing_url": f"{LAKE}/landing",
             "mode": "interval",
-            "idle_timeout": 1,
+            "idle_timeout": 20,
             **arguments,
         }
     )
@@ -44,7 +44,7 @@ for name, topic, arguments in (
     ("landed", "Landed__e", {}),
     ("fail", "Expired__e", {"on_invalid_replay": "earliest"}),
     ("partial", "Expired__e", {"on_invalid_replay": "earliest", "on_expired": "partial"}),
-    ("beside", "Beside__e", {"mode": "incremental", "max_seconds": 240, "idle_timeout": 20}),
+    ("beside", "Beside__e", {"mode": "incremental", "max_seconds": 1200, "idle_timeout": 20}),
     ("again", "Again__e", {}),
 ):
     with hourly(name) as dag:

@@ -41,11 +41,11 @@ with DAG("sensing.deferred", **SETTINGS) as deferred:
     sensor("deferred", deferrable=True) >> drain("deferred")
 
 with DAG("sensing.rescheduled", **SETTINGS) as rescheduled:
-    sensor("rescheduled", deferrable=False, mode="reschedule", poke_interval=1) >> drain("rescheduled")
+    sensor("rescheduled", deferrable=False, mode="reschedule", poke_interval=10) >> drain("rescheduled")
 
 with DAG("sensing.worker", **SETTINGS) as worker:
     drain("worker", deferrable=False, min_events=3)
 
 with DAG("sensing.timed_out", **SETTINGS) as timed_out:
     for task_id, soft_fail in (("skipped", True), ("failed", False)):
-        sensor("timed_out", task_id=task_id, min_events=1_000, deferrable=True, timeout=3, soft_fail=soft_fail)
+        sensor("timed_out", task_id=task_id, min_events=1_000, deferrable=True, timeout=20, soft_fail=soft_fail)

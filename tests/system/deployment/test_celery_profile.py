@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.airflow_stack import wait_for
+from scripts.airflow_stack import PATIENT, wait_for
 from tests.support.compose import generated_variables
 from tests.support.compose_airflow import DeployedAirflow
 from tests.support.compose_deployment import NativeDeployment
@@ -20,12 +20,16 @@ DAG_ID = "sfstream_micro_batch"
 LEFT_OUT = {"spark-worker-1", "spark-worker-2", "airflow-triggerer"}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_worker_runs_the_tasks() -> None:
     for package in (POSTGRES, REDIS, WEB_CLIENTS):
         need(package)
     variables = generated_variables(ROOT / ".env.example", AIRFLOW_PARALLELISM="2")
-    environment = {"SPARK_LOCAL_IP": "127.0.0.1", "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    environment = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        **PATIENT,
+    }
     services = NativeDeployment(ROOT / "docker-compose.yaml", variables, "celery", environment=environment)
     with services.watched():
         for name in services:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scripts.airflow_stack import wait_for
+from scripts.airflow_stack import PATIENT, wait_for
 from tests.support.compose import generated_variables
 from tests.support.compose_airflow import DeployedAirflow
 from tests.support.compose_deployment import NativeDeployment
@@ -34,6 +34,7 @@ ENVIRONMENT = {
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # The files stay as they are: parsing them every half a minute takes from what is tested.
     "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+    **PATIENT,
 }
 NOT_BEGUN = (None, "scheduled", "queued")
 RUN_SECONDS = 900
@@ -127,7 +128,7 @@ def edited(mount: Path, path: Path, text: str) -> str:
         settings = "\n".join(f"{name} {value}" for name, value in INTERPRETED.items())
         return f"{text}{SPARK_ON_A_MOUNT.format(mount=mount)}{settings}\n"
     # No DAG ticks while the test runs: whose run it is would be a question of the minute.
-    return text.replace("*/15 * * * *", f"{(datetime.now(UTC) - timedelta(minutes=5)).minute} * * * *")
+    return text.replace("*/15 * * * *", f"{datetime.now(UTC) - timedelta(minutes=5):%M %H} * * *")
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +160,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
             assert sweep.looked_at > 1_000
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_tables_equal_the_org_whatever_fails(deployment: Deployment) -> None:
     airflow, org, services = deployment.airflow, deployment.org, deployment.services
     org.knobs(keepalive_seconds=2)
