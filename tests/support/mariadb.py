@@ -92,8 +92,10 @@ def running_mariadb(binary: Path) -> Iterator[MariaDBServer]:
         "DROP USER root@localhost;\n"
     )
     data = root / "data"
-    data.mkdir()
-    for path in (root, first_statements, data, tls.key):
+    temporary = root / "tmp"
+    for folder in (data, temporary):
+        folder.mkdir()
+    for path in (root, first_statements, data, temporary, tls.key):
         os.chown(path, owner.pw_uid, owner.pw_gid)
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C", "HOME": str(root)}
     install = ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal"]
@@ -109,6 +111,9 @@ def running_mariadb(binary: Path) -> Iterator[MariaDBServer]:
         )
         options = {
             "datadir": data,
+            # A server that starts removes every temporary table from this folder: in /tmp, other servers' too, which
+            # then crash.
+            "tmpdir": temporary,
             "bind-address": server.host,
             "port": server.port,
             "socket": root / "socket",
