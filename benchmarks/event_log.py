@@ -28,7 +28,7 @@ import fastavro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.spark.event_log_job import EventLogOptions, run
+from airflow_provider_sfstream.spark.event_log.job import EventLogOptions, run
 from tests.support.json_windows import JsonEvent, land_json_window
 from tests.support.landing_files import LandedEvent, land_window
 from tests.support.spark import start_session

@@ -25,11 +25,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.spark.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
-from airflow_provider_sfstream.spark.replica_files import ReplicaFiles, rewrite_buckets
-from airflow_provider_sfstream.spark.replica_merge import SETTINGS, folded_changes, merged_columns, with_bucket
-from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.spark.replica.files import ReplicaFiles, rewrite_buckets
+from airflow_provider_sfstream.spark.rows.replica_merge import SETTINGS, folded_changes, merged_columns, with_bucket
+from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 from tests.support.spark import start_session
 
 TABLE, BUCKETS, SET_BY_A_CHANGE = "Account", 16, 6

@@ -23,8 +23,8 @@ from tests.support.streaming_faults import Outcome, run
 
 def replay_ids_after_spark(folder: Path, manifests: list[str]) -> tuple[Counter[bytes], dict[str, Any]]:
     """Return how often each replay ID is in the tables that the ``event_log`` job wrote, and its metrics."""
-    from airflow_provider_sfstream.spark.event_log_job import EventLogOptions
-    from airflow_provider_sfstream.spark.event_log_job import run as run_event_log
+    from airflow_provider_sfstream.spark.event_log.job import EventLogOptions
+    from airflow_provider_sfstream.spark.event_log.job import run as run_event_log
     from tests.support.spark import start_session
 
     spark = start_session(folder)

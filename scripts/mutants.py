@@ -40,8 +40,8 @@ SECONDS = 400
 """A mutant that keeps the tests from ending in this time is noticed."""
 
 FLOORS = {
-    "windows": ["tests/unit/windows", "tests/integration/windows"],
-    "drain": ["tests/unit/drain"],
+    "runs": ["tests/unit/runs", "tests/integration/runs"],
+    "drain": ["tests/unit/drain", "tests/unit/reading"],
     "stores": ["tests/unit/stores", "tests/integration/stores/test_replay_store_contract.py"],
     "landing": ["tests/unit/landing", "tests/integration/landing/test_landing_contract.py"],
     "watch": ["tests/unit/watch"],

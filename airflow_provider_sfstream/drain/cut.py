@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
-from airflow_provider_sfstream.drain.source import EventBatch
+from airflow_provider_sfstream.reading.source import EventBatch
 
 EventTimes = Callable[[Sequence[str], Sequence[bytes]], Sequence[int | None]]
 """Event times of (schema ids, payloads): milliseconds since the epoch, ``None`` where an event has none."""
@@ -40,12 +40,7 @@ def cut(batch: EventBatch, limits: DrainLimits, event_count: int, payload_bytes:
         if past <= keep and past < len(batch):
             keep, stop = past, StopReason.UNTIL
             size = sum(map(len, batch.payloads[:keep]))
-    return Cut(batch if keep == len(batch) else _part(batch, 0, keep), size, stop)
-
-
-def without_first(batch: EventBatch) -> EventBatch:
-    """Return ``batch`` without its first event."""
-    return _part(batch, 1, len(batch))
+    return Cut(batch if keep == len(batch) else batch.part(0, keep), size, stop)
 
 
 def _within_bytes(payloads: Sequence[bytes], room: int, *, first: bool) -> tuple[int, int]:
@@ -57,15 +52,3 @@ def _within_bytes(payloads: Sequence[bytes], room: int, *, first: bool) -> tuple
         keep += 1
         size += len(payload)
     return keep, size
-
-
-def _part(batch: EventBatch, start: int, end: int) -> EventBatch:
-    return EventBatch(
-        replay_ids=batch.replay_ids[start:end],
-        event_ids=batch.event_ids[start:end],
-        schema_ids=batch.schema_ids[start:end],
-        payloads=batch.payloads[start:end],
-        latest_replay_id=batch.latest_replay_id,
-        pending=batch.pending,
-        received_at=batch.received_at,
-    )

@@ -20,14 +20,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 
-from airflow_provider_sfstream.drain.cursor import Cursor
 from airflow_provider_sfstream.drain.cut import EventTimes, cut
 from airflow_provider_sfstream.drain.end_marker import EndMarker
-from airflow_provider_sfstream.drain.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.progress import DrainProgress, ProgressReporter
-from airflow_provider_sfstream.drain.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
-from airflow_provider_sfstream.drain.source import EventBatch, EventSink, EventSource, StartFrom
 from airflow_provider_sfstream.exceptions import (
     ContactError,
     LandingError,
@@ -38,6 +34,10 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.protocol.event_time import to_datetime
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.streams import Gap
+from airflow_provider_sfstream.reading.cursor import Cursor
+from airflow_provider_sfstream.reading.event_times import StreamEventTimes, TimeReaders
+from airflow_provider_sfstream.reading.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
+from airflow_provider_sfstream.reading.source import EventBatch, EventSink, EventSource, StartFrom
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from airflow_provider_sfstream.drain.source import EventSource, Responses, StartFrom
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.reading.source import EventSource, Responses, StartFrom
 
 log = logging.getLogger(__name__)
 

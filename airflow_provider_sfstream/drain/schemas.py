@@ -6,9 +6,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from airflow_provider_sfstream.drain.source import EventSource
 from airflow_provider_sfstream.exceptions import SalesforceStreamError, SchemaError
 from airflow_provider_sfstream.protocol.schemas import parse
+from airflow_provider_sfstream.reading.source import EventSource
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from airflow_provider_sfstream.drain.source import EventBatch, PayloadEncoding, Responses, StartFrom
 from airflow_provider_sfstream.protocol.topics import Api
+from airflow_provider_sfstream.reading.source import EventBatch, PayloadEncoding, Responses, StartFrom
 
 
 @dataclass(frozen=True)

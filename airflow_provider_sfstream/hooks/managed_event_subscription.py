@@ -17,7 +17,7 @@ from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.topics import Topic
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.clients.tooling import (
+    from airflow_provider_sfstream.clients.rest.tooling import (
         ManagedEventSubscriptionRecord,
         ReplayPreset,
         SubscriptionState,
@@ -58,7 +58,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.tooling import ToolingClient
+        from airflow_provider_sfstream.clients.rest.tooling import ToolingClient
 
         settings = self.settings()
         try:
@@ -206,13 +206,13 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
 
         It subscribes, commits nothing, and closes the stream at once. That takes the subscription's only place for a
         moment, so ask only right after a change, while nobody can be using it; see
-        :mod:`airflow_provider_sfstream.clients.managed_visibility`.
+        :mod:`airflow_provider_sfstream.clients.managed.visibility`.
 
         :param timeout: seconds.
         :raises ServiceUnavailableError: if the Pub/Sub API does not see it within ``timeout``.
         """
-        from airflow_provider_sfstream.clients.managed_visibility import Seen, wait_until_seen
-        from airflow_provider_sfstream.clients.pubsub import PubSubClient
+        from airflow_provider_sfstream.clients.managed.visibility import Seen, wait_until_seen
+        from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
         from airflow_provider_sfstream.hooks.salesforce_pubsub import way_to_pubsub
 
         parsed = ManagedSubscription.parse(subscription)

@@ -67,7 +67,7 @@ def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: LandingCatal
     """
     if kind == "table":
         return ReplayStoreHook(conn_id).get_conn()
-    from airflow_provider_sfstream.stores.variables import VariableReplayStore
+    from airflow_provider_sfstream.stores.document.store import VariableReplayStore
 
     if kind == "variable":
         return VariableReplayStore(catalog=catalog)
@@ -75,6 +75,6 @@ def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: LandingCatal
         raise ConfigurationError(
             'replay_store="landing" keeps positions in the landing, which is known to a drain only. Nothing was moved.'
         )
-    from airflow_provider_sfstream.stores.landing_files import LandingFiles
+    from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
 
     return VariableReplayStore(catalog, LandingFiles(catalog.landing))

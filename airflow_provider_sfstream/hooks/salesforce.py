@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
 
-from airflow_provider_sfstream.clients.timers import TIMERS, Timers
+from airflow_provider_sfstream.clients.network.timers import TIMERS, Timers
 from airflow_provider_sfstream.exceptions import ConfigurationError, IdentityError, SalesforceStreamError
 from airflow_provider_sfstream.protocol.identifiers import to_18
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
-    from airflow_provider_sfstream.clients.credentials import Credentials
+    from airflow_provider_sfstream.clients.auth.credentials import Credentials
+    from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
 
 LEGACY_PREFIX = "extra__salesforce__"
 """Of extra fields that were stored by old versions of Airflow."""
@@ -64,7 +64,7 @@ class SalesforceSettings:
 
         :raises ConfigurationError: naming the connection and its missing or wrong fields. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.credentials import credentials_from
+        from airflow_provider_sfstream.clients.auth.credentials import credentials_from
 
         try:
             allow_insecure = _boolean("allow_insecure", _field(extra, "allow_insecure"))
@@ -136,8 +136,8 @@ class SalesforceLoginHook(BaseHook):
         return await asyncio.to_thread(self._provider, await self.asettings())
 
     def _provider(self, settings: SalesforceSettings) -> OAuthTokenProvider:
-        from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
-        from airflow_provider_sfstream.clients.credentials import UsernamePassword
+        from airflow_provider_sfstream.clients.auth.credentials import UsernamePassword
+        from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
 
         if self._token_provider is None:
             if isinstance(settings.credentials, UsernamePassword):

@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.clients.shared import SharedOnLoop
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     SalesforceStreamError,
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
+from airflow_provider_sfstream.hooks.shared import SharedOnLoop
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
-    from airflow_provider_sfstream.clients.pubsub import PubSubClient
+    from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
+    from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
 
 _EVERY_ORG_HAS = "/data/ChangeEvents"
 
@@ -40,7 +40,7 @@ class SalesforcePubSubHook(SalesforceLoginHook):
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.pubsub import PubSubClient
+        from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
 
         return PubSubClient(self.token_provider(), **way_to_pubsub(self.settings()))
 
@@ -60,7 +60,7 @@ class SalesforcePubSubHook(SalesforceLoginHook):
 
     def _new_async_client(self, settings: SalesforceSettings) -> AsyncPubSubClient:
         # Imported in a thread: gRPC takes longer than an event loop should be blocked for.
-        from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
+        from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
 
         return AsyncPubSubClient(self._provider(settings), **way_to_pubsub(settings))
 
@@ -91,7 +91,7 @@ class SalesforcePubSubHook(SalesforceLoginHook):
 
 def way_to_pubsub(settings: SalesforceSettings) -> dict[str, Any]:
     """Return the arguments of a client, whichever, that say how to reach the Pub/Sub API."""
-    from airflow_provider_sfstream.clients.channel import DEFAULT_ENDPOINT
+    from airflow_provider_sfstream.clients.pubsub.channel import DEFAULT_ENDPOINT
 
     return {
         "endpoint": settings.pubsub_endpoint or DEFAULT_ENDPOINT,

@@ -9,7 +9,7 @@ from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.clients.records import RecordClient
+    from airflow_provider_sfstream.clients.rest.records import RecordClient
 
 
 class SalesforceRecordHook(SalesforceLoginHook):
@@ -31,7 +31,7 @@ class SalesforceRecordHook(SalesforceLoginHook):
         """
         settings = self.settings()
         try:
-            from airflow_provider_sfstream.clients.records import RecordClient
+            from airflow_provider_sfstream.clients.rest.records import RecordClient
         except ImportError as error:
             raise ConfigurationError(
                 f"Fetching records needs {error.name or 'simple-salesforce'}, which is not installed. Install "

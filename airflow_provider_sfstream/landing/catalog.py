@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError
 from airflow_provider_sfstream.landing.location import MANIFEST, PRUNED, Landing
-from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned
 from airflow_provider_sfstream.landing.storage import abort_uploads, storage_errors, write_once
+from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Stream
 
 log = logging.getLogger(__name__)

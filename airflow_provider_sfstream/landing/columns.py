@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_sfstream.drain.source import EventBatch
+from airflow_provider_sfstream.reading.source import EventBatch
 
 SCHEMA = pa.schema(
     [

@@ -11,16 +11,18 @@ from airflow.sdk.exceptions import AirflowSkipException, TaskDeferralTimeout
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
-from airflow_provider_sfstream.operators._intervals import (
+from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
+from airflow_provider_sfstream.protocol.streams import Span
+from airflow_provider_sfstream.tasks.intervals import (
     check_interval_arguments,
     give_interval,
     interval_of,
     interval_summary,
     is_backfill,
 )
-from airflow_provider_sfstream.operators._managed import bounded, check_managed_arguments, drain_managed
-from airflow_provider_sfstream.operators._outlets import DrainOutlets
-from airflow_provider_sfstream.operators._parts import (
+from airflow_provider_sfstream.tasks.managed import bounded, check_managed_arguments, drain_managed
+from airflow_provider_sfstream.tasks.outlets import DrainOutlets
+from airflow_provider_sfstream.tasks.parts import (
     airflow_errors,
     check_choice,
     log_window,
@@ -29,8 +31,8 @@ from airflow_provider_sfstream.operators._parts import (
     time_from_text,
     warn_of_other_writers,
 )
-from airflow_provider_sfstream.operators._preparation import Prepared, prepare
-from airflow_provider_sfstream.operators._waiting import (
+from airflow_provider_sfstream.tasks.preparation import Prepared, prepare
+from airflow_provider_sfstream.tasks.waiting import (
     defer_until_confirmed,
     end_seen,
     log_wake_up,
@@ -38,16 +40,14 @@ from airflow_provider_sfstream.operators._waiting import (
     waited_long_enough,
     wake_up_conditions,
 )
-from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.protocol.streams import Span
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.drain.limits import DrainLimits
     from airflow_provider_sfstream.drain.seen_end import SeenEnd
+    from airflow_provider_sfstream.runs.incremental import WindowOutcome
     from airflow_provider_sfstream.watch.conditions import WakeUpConditions
-    from airflow_provider_sfstream.windows.incremental import WindowOutcome
 
 ON_INVALID_REPLAY = ("fail", "earliest", "latest")
 ON_EXPIRED = ("fail", "partial")
@@ -277,7 +277,7 @@ class DrainReplayWindowOperator(BaseOperator):
 
     def _has_made_its_window(self, drain: Prepared, context: Context) -> bool:
         """Return whether this run drained before a backfill took it over: then it gives what it gave."""
-        from airflow_provider_sfstream.windows.incremental import recorded_window
+        from airflow_provider_sfstream.runs.incremental import recorded_window
 
         return recorded_window(drain.stream, run_identity(context), drain.store) is not None
 
@@ -294,7 +294,7 @@ class DrainReplayWindowOperator(BaseOperator):
         return prepare(self, DrainLimits(), may_be_landed=True, writes=writes)
 
     def _drain(self, drain: Prepared, context: Context) -> dict[str, Any]:
-        from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window
+        from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
 
         if self.managed_subscription is not None:
             outcome = drain_managed(drain, self.managed_subscription, run_identity(context))

@@ -15,9 +15,9 @@ from airflow_provider_sfstream.hooks.managed_event_subscription import (
     check_confirmed,
     check_developer_name,
 )
-from airflow_provider_sfstream.operators._parts import airflow_errors, check_choice
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.tasks.parts import airflow_errors, check_choice
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -7,15 +7,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.operators._landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.operators._parts import airflow_errors, check_positive, run_identity
 from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.windows.least_age import check_age
+from airflow_provider_sfstream.runs.least_age import check_age
+from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.tasks.parts import airflow_errors, check_positive, run_identity
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.windows.pruning import PruneOutcome
+    from airflow_provider_sfstream.runs.pruning import PruneOutcome
 
 
 class PruneReplayWindowsOperator(LandedStreamOperator):
@@ -82,8 +82,8 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Remove the windows; return how many, and why older ones stay."""
-        from airflow_provider_sfstream.operators._readers import Readers
-        from airflow_provider_sfstream.windows.pruning import PruneRequest, prune_windows
+        from airflow_provider_sfstream.runs.pruning import PruneRequest, prune_windows
+        from airflow_provider_sfstream.tasks.readers import Readers
 
         with airflow_errors():
             replicas = _urls("replica_urls", self.replica_urls)

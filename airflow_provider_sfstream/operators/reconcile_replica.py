@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream.operators._parts import check_choice
-from airflow_provider_sfstream.operators._refresh import RefreshOperator, names_of
+from airflow_provider_sfstream.tasks.parts import check_choice
+from airflow_provider_sfstream.tasks.refresh import RefreshOperator, names_of
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.operators._refresh_plan import TablePlan
-    from airflow_provider_sfstream.spark.replica_snapshots import Snapshot
+    from airflow_provider_sfstream.refresh.plan import TablePlan
+    from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 
 
 class ReconcileReplicaOperator(RefreshOperator):
@@ -59,7 +59,7 @@ class ReconcileReplicaOperator(RefreshOperator):
 
     def plans(self, snapshot: Snapshot) -> list[TablePlan]:
         """Return a plan for each table."""
-        from airflow_provider_sfstream.operators._refresh_plan import plan_all
+        from airflow_provider_sfstream.refresh.plan import plan_all
 
         return plan_all(snapshot, names_of("tables", self.tables), "compare")
 

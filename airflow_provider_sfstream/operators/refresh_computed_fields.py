@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.operators._refresh import RefreshOperator, names_of
+from airflow_provider_sfstream.tasks.refresh import RefreshOperator, names_of
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.operators._refresh_plan import TablePlan
-    from airflow_provider_sfstream.spark.replica_snapshots import Snapshot
+    from airflow_provider_sfstream.refresh.plan import TablePlan
+    from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 
 
 class RefreshComputedFieldsOperator(RefreshOperator):
@@ -48,7 +48,7 @@ class RefreshComputedFieldsOperator(RefreshOperator):
 
     def plans(self, snapshot: Snapshot) -> list[TablePlan]:
         """Return a plan for each table."""
-        from airflow_provider_sfstream.operators._refresh_plan import plan_all
+        from airflow_provider_sfstream.refresh.plan import plan_all
 
         return plan_all(snapshot, names_of("tables", self.tables), "computed")
 

@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.operators._parts import check_choice
-from airflow_provider_sfstream.operators._refresh import RefreshOperator, names_of
+from airflow_provider_sfstream.tasks.parts import check_choice
+from airflow_provider_sfstream.tasks.refresh import RefreshOperator, names_of
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.operators._refresh_plan import TablePlan
-    from airflow_provider_sfstream.spark.replica_snapshots import Snapshot
+    from airflow_provider_sfstream.refresh.plan import TablePlan
+    from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 
 
 class RefreshDirtyRecordsOperator(RefreshOperator):
@@ -81,7 +81,7 @@ class RefreshDirtyRecordsOperator(RefreshOperator):
 
     def plans(self, snapshot: Snapshot) -> list[TablePlan]:
         """Return what has to be fetched of dirty rows and flagged tables."""
-        from airflow_provider_sfstream.operators._refresh_plan import plan
+        from airflow_provider_sfstream.refresh.plan import plan
 
         return plan(snapshot, names_of("tables", self.tables), _full(self.full), self.computed_fields)
 

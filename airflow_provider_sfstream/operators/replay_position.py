@@ -10,14 +10,14 @@ from airflow.sdk import BaseOperator
 from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStoreCorruptError
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
-from airflow_provider_sfstream.operators._parts import (
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.tasks.parts import (
     airflow_errors,
     check_replay_store_kind,
     open_landing,
     run_identity,
 )
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import Topic
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -59,7 +59,7 @@ class CommitReplayPositionOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the window; return its id and the stream's position. The result of a backfill moves nothing."""
-        from airflow_provider_sfstream.windows.incremental import commit_window
+        from airflow_provider_sfstream.runs.incremental import commit_window
 
         with airflow_errors():
             if isinstance(self.window, dict) and self.window.get("mode") == "interval":

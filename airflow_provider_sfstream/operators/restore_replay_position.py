@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.operators._landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.operators._parts import airflow_errors, run_identity
+from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.tasks.parts import airflow_errors, run_identity
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -42,7 +42,7 @@ class RestoreReplayPositionOperator(LandedStreamOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Restore; return the position before and after (hex), the window it stands on, and how many were recorded."""
-        from airflow_provider_sfstream.windows.restoring import restore_position
+        from airflow_provider_sfstream.runs.restoring import restore_position
 
         with airflow_errors():
             stream, catalog, store = self.open()

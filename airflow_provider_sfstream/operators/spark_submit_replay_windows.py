@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.operators._landed import Landed
-from airflow_provider_sfstream.operators._missing_schemas import fetch_missing_schemas
-from airflow_provider_sfstream.operators._parts import airflow_errors
-from airflow_provider_sfstream.operators._spark_job import SparkJobOperator
+from airflow_provider_sfstream.tasks.landed import Landed
+from airflow_provider_sfstream.tasks.missing_schemas import fetch_missing_schemas
+from airflow_provider_sfstream.tasks.parts import airflow_errors
+from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_sfstream.operators._landed import all_manifests
-from airflow_provider_sfstream.operators._parts import airflow_errors, check_choice, check_positive
-from airflow_provider_sfstream.operators._replica import read_snapshot
-from airflow_provider_sfstream.operators._spark_job import SparkJobOperator
+from airflow_provider_sfstream.tasks.landed import all_manifests
+from airflow_provider_sfstream.tasks.parts import airflow_errors, check_choice, check_positive
+from airflow_provider_sfstream.tasks.replica import read_snapshot
+from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal
 
@@ -49,6 +49,11 @@ class EventBatch:
 
     def __len__(self) -> int:
         return len(self.replay_ids)
+
+    def part(self, first: int, end: int) -> EventBatch:
+        """Return the events from index ``first`` up to, and without, ``end``; with the rest as it is."""
+        columns = ("replay_ids", "event_ids", "schema_ids", "payloads")
+        return replace(self, **{name: getattr(self, name)[first:end] for name in columns})
 
 
 Responses = Generator[EventBatch | None, None, None]

@@ -13,12 +13,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
-from airflow_provider_sfstream.operators._parts import airflow_errors, check_choice, check_replay_store_kind
-from airflow_provider_sfstream.operators._waiting import awaited, defer_until, log_wake_up, wake_up_conditions
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.tasks.parts import airflow_errors, check_choice, check_replay_store_kind
+from airflow_provider_sfstream.tasks.waiting import awaited, defer_until, log_wake_up, wake_up_conditions
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -175,7 +175,7 @@ class SalesforceEventSensor(BaseSensorOperator):
 
     def _managed(self, client: Any) -> Any:
         """Return the managed subscription as a source."""
-        from airflow_provider_sfstream.clients.managed_source import ManagedSource
+        from airflow_provider_sfstream.clients.managed.source import ManagedSource
         from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 
         return ManagedSource(client, ManagedSubscription.parse(str(self.managed_subscription)), commits=False)

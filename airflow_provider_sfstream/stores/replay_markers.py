@@ -7,7 +7,7 @@ import threading
 
 from aiosfstream import ReplayMarker, ReplayOption
 
-from airflow_provider_sfstream.clients.cometd_replay import ArrivalOrderStorage
+from airflow_provider_sfstream.clients.streaming.cometd.replay import ArrivalOrderStorage
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_integer, replay_id_to_integer
 from airflow_provider_sfstream.protocol.streams import Stream
@@ -17,9 +17,9 @@ from airflow_provider_sfstream.stores.base import Position, ReplayStore
 class StoredReplayMarkers(ArrivalOrderStorage):
     """Keeps the replay marker of each channel as the position of the stream (org, channel, subscription).
 
-    Give it to a :class:`~airflow_provider_sfstream.clients.cometd_client.CometdClient` as ``replay`` and mark each
-    message when it has been handled: ``async with client.replay_storage(message): ...``. Each mark is one write. The
-    store works in a thread, never in the event loop.
+    Give it to a :class:`~airflow_provider_sfstream.clients.streaming.cometd.client.CometdClient` as ``replay`` and mark
+    each message when it has been handled: ``async with client.replay_storage(message): ...``. Each mark is one write.
+    The store works in a thread, never in the event loop.
 
     Guarantees: a marker moves in the order of arrival only; one that another consumer has moved meanwhile is not
     overwritten. Streams that are drained into windows cannot be marked: choose another ``subscription``.

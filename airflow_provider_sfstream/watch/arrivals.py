@@ -11,11 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
-from airflow_provider_sfstream.drain.cursor import Cursor
-from airflow_provider_sfstream.drain.recovery import Retries
 from airflow_provider_sfstream.exceptions import SalesforceStreamError, ServiceUnavailableError
 from airflow_provider_sfstream.protocol.events import AsyncResponses, EventBatch, StartFrom
-from airflow_provider_sfstream.watch.source import AsyncEventSource
+from airflow_provider_sfstream.reading.async_source import AsyncEventSource
+from airflow_provider_sfstream.reading.cursor import Cursor
+from airflow_provider_sfstream.reading.recovery import Retries
 
 log = logging.getLogger(__name__)
 

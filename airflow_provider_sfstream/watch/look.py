@@ -15,11 +15,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from airflow_provider_sfstream.drain.cursor import Cursor
-from airflow_provider_sfstream.drain.event_times import StreamEventTimes, TimeReaders
-from airflow_provider_sfstream.drain.source import EventBatch, EventSource, StartFrom
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.protocol.event_time import to_datetime
+from airflow_provider_sfstream.reading.cursor import Cursor
+from airflow_provider_sfstream.reading.event_times import StreamEventTimes, TimeReaders
+from airflow_provider_sfstream.reading.source import EventBatch, EventSource, StartFrom
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 
 log = logging.getLogger(__name__)

@@ -12,15 +12,15 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from math import inf
 
-from airflow_provider_sfstream.drain.cursor import Cursor
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT, EventBatch, StartFrom
+from airflow_provider_sfstream.reading.async_event_times import EventTimes
+from airflow_provider_sfstream.reading.async_source import AsyncEventSource
+from airflow_provider_sfstream.reading.cursor import Cursor
 from airflow_provider_sfstream.watch.arrivals import arrivals
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
-from airflow_provider_sfstream.watch.event_times import EventTimes
 from airflow_provider_sfstream.watch.policy import Untold
 from airflow_provider_sfstream.watch.read_ahead import ReadAhead
-from airflow_provider_sfstream.watch.source import AsyncEventSource
 
 SILENCE_TIMEOUT = CONFIRM_TIMEOUT
 """Seconds without any response after which a subscription is taken for dead."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from airflow_provider_sfstream.localorg.process import LocalOrg
 from airflow_provider_sfstream.protocol.streams import Gap, Stream
-from airflow_provider_sfstream.stores.variable_document import gaps_from_json
-from airflow_provider_sfstream.stores.variables import VariableReplayStore
+from airflow_provider_sfstream.stores.document.document import gaps_from_json
+from airflow_provider_sfstream.stores.document.store import VariableReplayStore
 from scripts.airflow_stack import AirflowStack
 from tests.support.landed import replay_ids_of
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from airflow_provider_sfstream.localorg.entity import Entity
 from airflow_provider_sfstream.localorg.fields import Field
-from airflow_provider_sfstream.spark.refresh_document import (
+from airflow_provider_sfstream.spark.replica.job import ReplicaMetrics, ReplicaOptions, run
+from airflow_provider_sfstream.spark.replica.reader import read_replica
+from airflow_provider_sfstream.spark.replica.refresh_document import (
     FILE_NAME,
     FOLDER,
     IMAGE_ENVELOPE,
@@ -19,9 +21,7 @@ from airflow_provider_sfstream.spark.refresh_document import (
     RefreshDocument,
     TableRefresh,
 )
-from airflow_provider_sfstream.spark.replica_job import ReplicaMetrics, ReplicaOptions, run
-from airflow_provider_sfstream.spark.replica_reader import read_replica
-from airflow_provider_sfstream.spark.replica_snapshots import Snapshot, SnapshotReader
+from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, SnapshotReader
 from tests.support.landing_files import LandedEvent, land_window
 
 TOPIC = "/data/ChangeEvents"
@@ -116,7 +116,7 @@ class ChangeLake:
     ) -> Iterator[str]:
         """Leave records as if they had been fetched just now, and yield the URL of the refresh.
 
-        :param lines: what :mod:`~airflow_provider_sfstream.spark.refresh_document` says, all values as text.
+        :param lines: what :mod:`~airflow_provider_sfstream.spark.replica.refresh_document` says, all values as text.
         :param columns: what was fetched; that of which some line has a value if not given.
         :param computed: the types of those that no event carries.
         """

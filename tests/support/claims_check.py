@@ -17,10 +17,10 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, Span
-from airflow_provider_sfstream.spark.landed_windows import reading_order
-from airflow_provider_sfstream.windows.interval import IntervalOutcome
+from airflow_provider_sfstream.runs.interval import IntervalOutcome
+from airflow_provider_sfstream.spark.storage.landed_windows import reading_order
 from tests.support.claims_bus import BusEvent, place_of
 from tests.support.claims_world import World
 

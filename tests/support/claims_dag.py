@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from random import Random
 
-from airflow_provider_sfstream.drain.source import StartFrom
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Span
+from airflow_provider_sfstream.reading.source import StartFrom
 from tests.support.claims_bus import HOUR
 from tests.support.claims_source import Weather
 

@@ -10,8 +10,8 @@ from math import inf
 from random import Random
 from typing import ClassVar
 
-from airflow_provider_sfstream.drain.source import EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.exceptions import ContactError, ServiceUnavailableError
+from airflow_provider_sfstream.reading.source import EventBatch, PayloadEncoding, StartFrom
 from tests.support.claims_bus import Bus, BusEvent, replay_id_of
 from tests.support.scripted_source import SCHEMA, SCHEMA_ID, avro_payload
 

@@ -15,9 +15,9 @@ from airflow_provider_sfstream.exceptions import (
     ReplayIdLostError,
     SalesforceStreamError,
 )
-from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Span
-from airflow_provider_sfstream.windows.restoring import restore_position
+from airflow_provider_sfstream.runs.restoring import restore_position
 from tests.support.claims_bus import HOUR, MIDNIGHT
 from tests.support.claims_check import Claims
 from tests.support.claims_dag import Dag, Task, some_weather

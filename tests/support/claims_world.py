@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Span, Stream
 from airflow_provider_sfstream.protocol.topics import retention
-from airflow_provider_sfstream.spark.landed_windows import reading_order
+from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, commit_window, drain_window
+from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalRequest, drain_interval
+from airflow_provider_sfstream.spark.storage.landed_windows import reading_order
+from airflow_provider_sfstream.stores.document.store import VariableReplayStore
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
-from airflow_provider_sfstream.stores.variables import VariableReplayStore
-from airflow_provider_sfstream.windows.incremental import WindowOutcome, WindowRequest, commit_window, drain_window
-from airflow_provider_sfstream.windows.interval import IntervalOutcome, IntervalRequest, drain_interval
 from tests.support.claims_bus import MIDNIGHT, Bus, BusEvent, WorldTime
 from tests.support.claims_source import SimulatedSource, Weather
 from tests.support.replay_stores import DictVariables

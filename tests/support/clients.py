@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
-from airflow_provider_sfstream.clients.async_streaming import AsyncStreamingClient
-from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
-from airflow_provider_sfstream.clients.credentials import credentials_from
-from airflow_provider_sfstream.clients.pubsub import PubSubClient
-from airflow_provider_sfstream.clients.streaming import StreamingClient
+from airflow_provider_sfstream.clients.auth.credentials import credentials_from
+from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
+from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
+from airflow_provider_sfstream.clients.streaming.async_client import AsyncStreamingClient
+from airflow_provider_sfstream.clients.streaming.client import StreamingClient
 from tests.support.localorg import LocalOrg
 
 

@@ -18,8 +18,8 @@ from airflow_provider_sfstream.operators.reconcile_replica import ReconcileRepli
 from airflow_provider_sfstream.operators.refresh_computed_fields import RefreshComputedFieldsOperator
 from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
-from airflow_provider_sfstream.spark.replica_merge import Deletes
-from airflow_provider_sfstream.spark.replica_reader import read_replica
+from airflow_provider_sfstream.spark.replica.reader import read_replica
+from airflow_provider_sfstream.spark.rows.replica_merge import Deletes
 from tests.support.localorg import LocalOrg
 from tests.support.replica_seeds import BUCKETS, connection_to
 from tests.support.spark import SETTINGS, SHORT_LIVED, short_lived_environment

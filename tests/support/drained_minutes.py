@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_sfstream.drain.limits import DrainLimits
-from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Span, Stream
+from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, drain_window
+from airflow_provider_sfstream.runs.interval import IntervalRequest, drain_interval
+from airflow_provider_sfstream.runs.restoring import restore_position
 from airflow_provider_sfstream.stores.base import ReplayStore
-from airflow_provider_sfstream.windows.incremental import WindowOutcome, WindowRequest, drain_window
-from airflow_provider_sfstream.windows.interval import IntervalRequest, drain_interval
-from airflow_provider_sfstream.windows.restoring import restore_position
 from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
 from tests.support.scripted_source import Event, ScriptedSource, avro_payload, replay_id
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_sfstream.spark.event_log_job import EventLogMetrics, EventLogOptions, run
+from airflow_provider_sfstream.spark.event_log.job import EventLogMetrics, EventLogOptions, run
 from tests.support.json_windows import JsonEvent, land_json_window
 from tests.support.landing_files import LandedEvent, land_window
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
-from airflow_provider_sfstream.clients.async_streaming import AsyncStreamingClient
-from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
-from airflow_provider_sfstream.clients.credentials import credentials_from
-from airflow_provider_sfstream.clients.managed_async_source import AsyncManagedSource
-from airflow_provider_sfstream.clients.managed_source import ManagedSource
-from airflow_provider_sfstream.clients.pubsub import PubSubClient
-from airflow_provider_sfstream.clients.streaming import StreamingClient
+from airflow_provider_sfstream.clients.auth.credentials import credentials_from
+from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.clients.managed.async_source import AsyncManagedSource
+from airflow_provider_sfstream.clients.managed.source import ManagedSource
+from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
+from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
+from airflow_provider_sfstream.clients.streaming.async_client import AsyncStreamingClient
+from airflow_provider_sfstream.clients.streaming.client import StreamingClient
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from tests.support.clients import app_fields

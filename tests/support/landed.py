@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 
-from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Stream
 
 

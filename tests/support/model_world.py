@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airflow_provider_sfstream.operators._refresh_plan import TablePlan, fields_of_columns, plan
-from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
-from airflow_provider_sfstream.spark.refresh_document import TableRefresh
-from airflow_provider_sfstream.spark.replica_refresh import flag_after
-from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
-from airflow_provider_sfstream.spark.table_fields import with_fields
+from airflow_provider_sfstream.refresh.plan import TablePlan, fields_of_columns, plan
+from airflow_provider_sfstream.spark.replica.refresh import flag_after
+from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
+from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
+from airflow_provider_sfstream.spark.replica.table_fields import with_fields
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from tests.support.replica_model import Row, apply_window, refresh_all, refresh_columns, refresh_listed, with_seen
 
 ORG, SINCE = "00D000000000001AAA", "2026-01-01T00:00:00+00:00"

@@ -19,8 +19,8 @@ from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
-from airflow_provider_sfstream.stores.variables import VariableReplayStore
-from airflow_provider_sfstream.windows.incremental import WindowRequest, drain_window
+from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
+from airflow_provider_sfstream.stores.document.store import VariableReplayStore
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg
 from tests.support.replay_stores import DictVariables

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
-from airflow_provider_sfstream.windows.pruning import PruneOutcome, PruneRequest, prune_windows
+from airflow_provider_sfstream.runs.pruning import PruneOutcome, PruneRequest, prune_windows
 from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
 
 DAY = 24 * 60

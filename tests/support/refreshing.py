@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from airflow_provider_sfstream.operators._refresh import RefreshOperator
 from airflow_provider_sfstream.operators.reconcile_replica import ReconcileReplicaOperator
 from airflow_provider_sfstream.operators.refresh_computed_fields import RefreshComputedFieldsOperator
 from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
-from airflow_provider_sfstream.spark.replica import parse_arguments
-from airflow_provider_sfstream.spark.replica_job import run
+from airflow_provider_sfstream.spark.apps.replica import parse_arguments
+from airflow_provider_sfstream.spark.replica.job import run
+from airflow_provider_sfstream.tasks.refresh import RefreshOperator
 from tests.support.tasks import context_for
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import URL, Engine
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.protocol.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.protocol.streams import (
     Gap,
     ReplayWindow,
@@ -22,9 +22,9 @@ from airflow_provider_sfstream.protocol.streams import (
     window_id_for,
 )
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
-from airflow_provider_sfstream.stores.landing_files import LandingFiles
+from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
+from airflow_provider_sfstream.stores.document.store import VariableReplayStore
 from airflow_provider_sfstream.stores.table import TableReplayStore
-from airflow_provider_sfstream.stores.variables import VariableReplayStore
 
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
 _numbers = itertools.count(1)

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from airflow_provider_sfstream.spark.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.replica_rows import CHANGE_ENVELOPE
+from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE
 from tests.support.replica_changes import batch_of, change_batch
 from tests.support.replica_model import Row
 

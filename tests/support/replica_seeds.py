@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_sfstream.operators._replica import read_snapshot
-from airflow_provider_sfstream.spark.replica_job import ReplicaOptions, run
-from airflow_provider_sfstream.spark.replica_merge import Deletes
-from airflow_provider_sfstream.spark.replica_reader import read_replica
+from airflow_provider_sfstream.spark.replica.job import ReplicaOptions, run
+from airflow_provider_sfstream.spark.replica.reader import read_replica
+from airflow_provider_sfstream.spark.rows.replica_merge import Deletes
+from airflow_provider_sfstream.tasks.replica import read_snapshot
 from tests.support.computed_fields import add_computed_fields
 from tests.support.event_replica import EventReplica
 from tests.support.localorg import LocalOrg

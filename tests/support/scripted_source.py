@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import ClassVar
 
-from airflow_provider_sfstream.drain.source import EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError
+from airflow_provider_sfstream.reading.source import EventBatch, PayloadEncoding, StartFrom
 
 SCHEMA_ID = "K98aAtiNFBjA-PJlcvaQ2g"
 SCHEMA = json.dumps(

@@ -108,7 +108,7 @@ SLOW: dict[str, str] = {
     "tests/unit/localorg/test_change_events.py::test_a_replica_of_the_events_equals_the_org": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/operators/test_intervals.py::test_partitions_are_those_of_the_scheduler_all_the_year": (
+    "tests/unit/tasks/test_intervals.py::test_partitions_are_those_of_the_scheduler_all_the_year": (
         "the scheduler's own class takes a millisecond for each tick"
     ),
     "tests/unit/spark/test_change_batches.py::test_a_batch_gives_what_its_events_give_one_by_one": (
@@ -137,50 +137,48 @@ SLOW: dict[str, str] = {
     "tests/unit/watch/test_wake_up_guarantees.py::test_every_event_is_told_in_exactly_one_wake_up": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_claims.py::test_every_claim_of_every_green_run_is_true": (
+    "tests/unit/runs/test_claims.py::test_every_claim_of_every_green_run_is_true": (
         "some tens of runs, with a real landing and a real store"
     ),
-    "tests/unit/windows/test_incremental.py::test_killed_at_any_change_and_tried_again": (
+    "tests/unit/runs/test_incremental.py::test_killed_at_any_change_and_tried_again": (
         "as many runs as there are changes to be killed at"
     ),
-    "tests/unit/windows/test_interval.py::test_killed_at_any_change_and_tried_again": (
+    "tests/unit/runs/test_interval.py::test_killed_at_any_change_and_tried_again": (
         "as many runs as there are changes to be killed at"
     ),
-    "tests/unit/windows/test_interval_plan.py::test_a_drain_begins_at_the_nearest_position_that_can_be_read": (
+    "tests/unit/runs/test_interval_plan.py::test_a_drain_begins_at_the_nearest_position_that_can_be_read": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_interval_plan.py::test_an_interval_without_anything_unconfirmed_is_complete": (
+    "tests/unit/runs/test_interval_plan.py::test_an_interval_without_anything_unconfirmed_is_complete": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_interval_plan.py::"
+    "tests/unit/runs/test_interval_plan.py::"
     "test_each_minute_is_landed_or_drained_or_missing_or_unconfirmed_and_only_one_of_them": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_interval_plan.py::"
+    "tests/unit/runs/test_interval_plan.py::"
     "test_every_landed_event_is_given_once_over_the_intervals_of_a_day_whatever_its_time_says": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_interval_plan.py::"
+    "tests/unit/runs/test_interval_plan.py::"
     "test_every_window_with_events_that_may_count_in_the_interval_is_landed_unless_others_have_them": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_interval_plan.py::test_results_are_in_order": (
+    "tests/unit/runs/test_interval_plan.py::test_results_are_in_order": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_interval_plan.py::test_the_order_of_what_is_given_changes_nothing": (
+    "tests/unit/runs/test_interval_plan.py::test_the_order_of_what_is_given_changes_nothing": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_restoring.py::test_it_holds_what_the_lost_one_held": (
+    "tests/unit/runs/test_restoring.py::test_it_holds_what_the_lost_one_held": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_silence.py::test_a_quiet_stream_goes_on_for_days_and_lands_what_comes_then_once": (
+    "tests/unit/runs/test_silence.py::test_a_quiet_stream_goes_on_for_days_and_lands_what_comes_then_once": (
         "a run for each of 60 hours"
     ),
-    "tests/unit/windows/test_stretches.py::test_a_chain_of_windows_leaves_no_time_out": (
+    "tests/unit/runs/test_stretches.py::test_a_chain_of_windows_leaves_no_time_out": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/windows/test_silence.py::test_the_stretches_of_its_windows_do_not_overlap": (
-        "a run for each of 40 hours"
-    ),
+    "tests/unit/runs/test_silence.py::test_the_stretches_of_its_windows_do_not_overlap": ("a run for each of 40 hours"),
 }
 """Reasons by node id, without parameters."""

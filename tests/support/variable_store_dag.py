@@ -16,7 +16,7 @@ with DAG("variable_store", schedule=None) as dag:
     @task
     def drain() -> None:
         """Advance by one empty window."""
-        from airflow_provider_sfstream.stores.variables import VariableReplayStore
+        from airflow_provider_sfstream.stores.document.store import VariableReplayStore
 
         store = VariableReplayStore()
         instance = get_current_context()["ti"]

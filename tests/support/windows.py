@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from airflow_provider_sfstream.drain.source import EventBatch
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.parquet import LandedWindow
+from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.reading.source import EventBatch
 from tests.support.scripted_source import SCHEMA_ID, avro_payload, replay_id
 
 STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e")

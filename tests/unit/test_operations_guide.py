@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_sfstream.operators._landed_stream import LandedStreamOperator
 from airflow_provider_sfstream.operators.restore_replay_position import RestoreReplayPositionOperator
 from airflow_provider_sfstream.protocol.topics import retention
+from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])

@@ -18,7 +18,7 @@ from airflow.sdk.providers_manager_runtime import ProvidersManagerTaskRuntime
 
 from airflow_provider_sfstream import provider_info
 from airflow_provider_sfstream.assets.sfstream import create_asset, sanitize_uri
-from airflow_provider_sfstream.clients.timers import TIMERS
+from airflow_provider_sfstream.clients.network.timers import TIMERS
 
 THEIRS = {
     "security_token",

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream import exceptions, redaction
-from airflow_provider_sfstream.clients.credentials import ClientCredentials
-from airflow_provider_sfstream.clients.login import Login
+from airflow_provider_sfstream.clients.auth.credentials import ClientCredentials
+from airflow_provider_sfstream.clients.auth.login import Login
 from airflow_provider_sfstream.redaction import quoted, quoted_setting, redacted, remember_secrets, remember_user_info
 
 PRINTABLE = st.characters(exclude_categories=("C", "Z"))

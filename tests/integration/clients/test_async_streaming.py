@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 import pytest
 
-from airflow_provider_sfstream.clients.async_streaming import AsyncStreamingClient
+from airflow_provider_sfstream.clients.streaming.async_client import AsyncStreamingClient
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.schemas import canonical

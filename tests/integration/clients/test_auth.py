@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
-from airflow_provider_sfstream.clients.credentials import credentials_from
-from airflow_provider_sfstream.clients.tokens import AccessToken
+from airflow_provider_sfstream.clients.auth.credentials import credentials_from
+from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.clients.auth.tokens import AccessToken
 from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
     ConfigurationError,

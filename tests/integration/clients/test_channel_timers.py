@@ -16,8 +16,8 @@ from typing import Any
 import grpc
 import pytest
 
-from airflow_provider_sfstream.clients.pubsub import PubSubClient
-from airflow_provider_sfstream.clients.timers import Timers
+from airflow_provider_sfstream.clients.network.timers import Timers
+from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.protocol.events import StartFrom
 from tests.support.clients import token_provider

@@ -17,12 +17,12 @@ import pytest
 from aiosfstream import ReplayMarker, ReplayMarkerStoragePolicy, ReplayOption
 from aiosfstream.exceptions import AuthenticationError, ClientInvalidOperation, ServerError, TransportError
 
-from airflow_provider_sfstream.clients.cometd_auth import SessionAuthenticator
-from airflow_provider_sfstream.clients.cometd_client import CometdClient
-from airflow_provider_sfstream.clients.cometd_http import HttpError
-from airflow_provider_sfstream.clients.cometd_messages import UnreadableMessageError
-from airflow_provider_sfstream.clients.cometd_replay import ReplayFrom
-from airflow_provider_sfstream.clients.tls import load_ca, ssl_context
+from airflow_provider_sfstream.clients.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.clients.streaming.cometd.auth import SessionAuthenticator
+from airflow_provider_sfstream.clients.streaming.cometd.client import CometdClient
+from airflow_provider_sfstream.clients.streaming.cometd.http import HttpError
+from airflow_provider_sfstream.clients.streaming.cometd.messages import UnreadableMessageError
+from airflow_provider_sfstream.clients.streaming.cometd.replay import ReplayFrom
 from airflow_provider_sfstream.exceptions import ConfigurationError, LoginUnavailableError
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_to_integer
 from airflow_provider_sfstream.stores.replay_markers import StoredReplayMarkers
@@ -482,7 +482,7 @@ async def test_the_first_subscription_is_answered_before_the_first_poll(scene: S
 
 
 async def test_without_a_subscription_the_session_is_kept_alive(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_sfstream.clients.cometd_transport.SUBSCRIBE_FIRST_SECONDS", 0.05)
+    monkeypatch.setattr("airflow_provider_sfstream.clients.streaming.cometd.transport.SUBSCRIBE_FIRST_SECONDS", 0.05)
     async with scene.client(subscribed=False) as client:
         await client.open()
         assert await client.receive_many(1, heartbeats=True) == []
@@ -572,7 +572,7 @@ async def test_opening_that_is_cancelled_leaves_nothing_behind(scene: Scene, cha
 
 
 async def test_closing_ends_though_nobody_answers(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_sfstream.clients.cometd_transport.DISCONNECT_SECONDS", 0.1)
+    monkeypatch.setattr("airflow_provider_sfstream.clients.streaming.cometd.transport.DISCONNECT_SECONDS", 0.1)
     async with scene.client() as client:
         scene.proxy.next("/meta/disconnect", hang())
         await asyncio.wait_for(client.close(), DEADLINE)

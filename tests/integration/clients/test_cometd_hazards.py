@@ -335,7 +335,7 @@ async def until_forgotten(org: LocalOrg, client: aiosfstream.Client) -> None:
 def test_a_client_made_outside_of_the_event_loop_can_be_used_in_it(
     org: LocalOrg, topic: str, kind: str, recwarn: pytest.WarningsRecorder
 ) -> None:
-    from airflow_provider_sfstream.clients.cometd_client import CometdClient
+    from airflow_provider_sfstream.clients.streaming.cometd.client import CometdClient
     from tests.support.stock_aiosfstream import StockClient, stock_asyncio
 
     authenticator = TokenAuthenticator(org.token, f"http://localhost:{org.http_port}")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients import reachability
-from airflow_provider_sfstream.clients.timers import Timers
+from airflow_provider_sfstream.clients.network import reachability
+from airflow_provider_sfstream.clients.network.timers import Timers
 from airflow_provider_sfstream.drain import drain as module
 from airflow_provider_sfstream.drain.drain import DrainResult, drain
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason

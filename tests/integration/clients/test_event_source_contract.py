@@ -158,7 +158,7 @@ class TestSilence:
         topic: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr("airflow_provider_sfstream.clients.subscription.MOST_EVENTS_WAITING", 100)
+        monkeypatch.setattr("airflow_provider_sfstream.clients.pubsub.subscription.MOST_EVENTS_WAITING", 100)
         source: EventSourceAdapter = open_source(**source_kind.reading_little)
         source.answer_in_parts(100)
         org.publish_many(topic, 1_000, {"Amount__c": "{n}"})
@@ -181,7 +181,7 @@ class TestSilence:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         """Salesforce ends a stream that is owed nothing and asks for nothing for 60 seconds, here 0.3."""
-        monkeypatch.setattr("airflow_provider_sfstream.clients.subscription.MOST_EVENTS_WAITING", 100)
+        monkeypatch.setattr("airflow_provider_sfstream.clients.pubsub.subscription.MOST_EVENTS_WAITING", 100)
         org.publish_many(topic, 1_000, {"Amount__c": "{n}"})
         source: EventSourceAdapter = open_source(**source_kind.reading_little)
         for end in source.idle_ends:

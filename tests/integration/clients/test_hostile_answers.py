@@ -18,12 +18,14 @@ from typing import Any
 import grpc
 import pytest
 
-from airflow_provider_sfstream.clients import auth, record_session, subscription
-from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
-from airflow_provider_sfstream.clients.credentials import ClientCredentials, credentials_from
-from airflow_provider_sfstream.clients.pubsub import PubSubClient
-from airflow_provider_sfstream.clients.records import RecordClient
-from airflow_provider_sfstream.clients.rest import RestClient
+from airflow_provider_sfstream.clients.auth import token_provider as auth
+from airflow_provider_sfstream.clients.auth.credentials import ClientCredentials, credentials_from
+from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.clients.pubsub import subscription
+from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
+from airflow_provider_sfstream.clients.rest import record_session
+from airflow_provider_sfstream.clients.rest.client import RestClient
+from airflow_provider_sfstream.clients.rest.records import RecordClient
 from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
     ConfigurationError,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.managed import ManagedStream
-from airflow_provider_sfstream.clients.pubsub import PubSubClient
+from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
+from airflow_provider_sfstream.clients.pubsub.managed import ManagedStream
 from airflow_provider_sfstream.exceptions import (
     CommitError,
     CommitFailedError,
@@ -308,7 +308,7 @@ class TestCommits:
     def test_closing_right_after_a_commit_does_not_lose_it(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("airflow_provider_sfstream.clients.managed._SECONDS_TO_FLUSH", SECONDS)
+        monkeypatch.setattr("airflow_provider_sfstream.clients.pubsub.managed._SECONDS_TO_FLUSH", SECONDS)
         org.knobs(managed_ack_every=100, managed_ack_seconds=0.1)
         events = publish(org, topic, 200)
         for replay_id in events[:100:20]:

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients import subscription
-from airflow_provider_sfstream.clients.managed_async_source import AsyncManagedSource
-from airflow_provider_sfstream.clients.managed_source import ManagedSource
-from airflow_provider_sfstream.clients.pubsub import PubSubClient
-from airflow_provider_sfstream.drain.cursor import Cursor
+from airflow_provider_sfstream.clients.managed.async_source import AsyncManagedSource
+from airflow_provider_sfstream.clients.managed.source import ManagedSource
+from airflow_provider_sfstream.clients.pubsub import subscription
+from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
 from airflow_provider_sfstream.drain.drain import DrainResult, drain
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.exceptions import (
@@ -27,6 +26,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+from airflow_provider_sfstream.reading.cursor import Cursor
 from airflow_provider_sfstream.watch.arrivals import arrivals
 from tests.support.clients import async_pubsub_client, pubsub_client, token_provider
 from tests.support.localorg import LocalOrg, wait_until

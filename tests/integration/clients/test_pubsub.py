@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_sfstream.clients.publishing import OutgoingEvent
-from airflow_provider_sfstream.clients.pubsub import PubSubClient
+from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
+from airflow_provider_sfstream.clients.pubsub.publishing import OutgoingEvent
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     InvalidTopicError,

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 from requests.adapters import BaseAdapter
 
-from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
-from airflow_provider_sfstream.clients.credentials import GivenAccessToken, credentials_from
-from airflow_provider_sfstream.clients.records import Record, RecordClient
+from airflow_provider_sfstream.clients.auth.credentials import GivenAccessToken, credentials_from
+from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.clients.rest.records import Record, RecordClient
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     AuthenticationError,

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.streaming import StreamingClient
+from airflow_provider_sfstream.clients.streaming.client import StreamingClient
 from airflow_provider_sfstream.exceptions import ConfigurationError, TopicNotFoundError
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from tests.support.clients import streaming_client

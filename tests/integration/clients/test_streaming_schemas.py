@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_provider_sfstream.clients.event_schemas import EventSchemas
-from airflow_provider_sfstream.clients.session import Session
-from airflow_provider_sfstream.clients.tokens import AccessToken
+from airflow_provider_sfstream.clients.auth.session import Session
+from airflow_provider_sfstream.clients.auth.tokens import AccessToken
+from airflow_provider_sfstream.clients.streaming.event_schemas import EventSchemas
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError, ThrottledError
 from tests.support.http_serving import serving
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.tokens import AccessToken
-from airflow_provider_sfstream.clients.tooling import ManagedEventSubscriptionRecord, ToolingClient
+from airflow_provider_sfstream.clients.auth.tokens import AccessToken
+from airflow_provider_sfstream.clients.rest.tooling import ManagedEventSubscriptionRecord, ToolingClient
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     AlreadyExistsError,
@@ -205,8 +205,8 @@ def test_a_session_that_stays_refused(proxied: Proxied) -> None:
 
 
 def test_a_token_given_directly_cannot_be_renewed(org: LocalOrg) -> None:
-    from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
-    from airflow_provider_sfstream.clients.credentials import credentials_from
+    from airflow_provider_sfstream.clients.auth.credentials import credentials_from
+    from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
 
     given = credentials_from({"access_token": org.token(), "instance_url": org.instance_url})
     with ToolingClient(OAuthTokenProvider(given)) as client:

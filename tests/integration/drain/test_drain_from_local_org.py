@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
-from airflow_provider_sfstream.clients.credentials import ClientCredentials
-from airflow_provider_sfstream.clients.pubsub import PubSubClient
+from airflow_provider_sfstream.clients.auth.credentials import ClientCredentials
+from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
 from airflow_provider_sfstream.drain.drain import DrainResult, drain
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
-from airflow_provider_sfstream.drain.source import StartFrom
 from airflow_provider_sfstream.exceptions import QuotaExceededError, ReplayIdLostError
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import LandedWindow, ParquetWindowWriter
 from airflow_provider_sfstream.protocol.streams import Stream, window_id_for
+from airflow_provider_sfstream.reading.source import StartFrom
 from tests.support.localorg import LocalOrg, wait_until
 from tests.support.windows import run_identity
 

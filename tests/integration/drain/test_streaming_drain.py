@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.streaming import StreamingClient
+from airflow_provider_sfstream.clients.streaming.client import StreamingClient
 from airflow_provider_sfstream.drain.drain import DrainResult, drain
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
-from airflow_provider_sfstream.drain.source import EventBatch, StartFrom
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     QuotaExceededError,
@@ -24,6 +23,7 @@ from airflow_provider_sfstream.exceptions import (
     ServiceUnavailableError,
     ThrottledError,
 )
+from airflow_provider_sfstream.reading.source import EventBatch, StartFrom
 from tests.support.clients import streaming_client
 from tests.support.cometd_log import count, sessions
 from tests.support.localorg import LocalOrg, put_back, wait_until

@@ -14,9 +14,9 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.operators._parts import open_landing
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.tasks.parts import open_landing
 from tests.integration.landing.conftest import IMPATIENT, connect
 from tests.support.localorg import LocalOrg
 from tests.support.object_storage import BUCKET, ObjectStorage

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.stores.landing_files import LandingFiles
-from airflow_provider_sfstream.stores.variables import VariableReplayStore
+from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
+from airflow_provider_sfstream.stores.document.store import VariableReplayStore
 from tests.integration.stores import test_replay_store_contract
 from tests.support.replay_stores import StoreUnderTest
 

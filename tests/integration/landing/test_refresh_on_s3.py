@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import LandingError
-from airflow_provider_sfstream.operators._replica import read_snapshot
 from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
-from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
-from airflow_provider_sfstream.spark.refresh_document import FOLDER, RefreshDocument
-from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Snapshot, StreamState, TableState
+from airflow_provider_sfstream.spark.replica.refresh_document import FOLDER, RefreshDocument
+from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Snapshot, StreamState, TableState
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tasks.replica import read_snapshot
 from tests.integration.landing.conftest import IMPATIENT, connect
 from tests.support.localorg import LocalOrg
 from tests.support.object_storage import BUCKET, ObjectStorage

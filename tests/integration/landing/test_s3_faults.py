@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_sfstream.drain.source import EventBatch
 from airflow_provider_sfstream.exceptions import LandingError, ReplayStoreError
 from airflow_provider_sfstream.landing import parquet
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import LandedWindow, ParquetWindowWriter
 from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
-from airflow_provider_sfstream.operators._parts import open_landing
-from airflow_provider_sfstream.stores.landing_files import LandingFiles
+from airflow_provider_sfstream.reading.source import EventBatch
+from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
+from airflow_provider_sfstream.tasks.parts import open_landing
 from tests.integration.landing.conftest import connect
 from tests.support.localorg import wait_until
 from tests.support.object_storage import BUCKET, ObjectStorage

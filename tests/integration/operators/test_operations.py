@@ -330,7 +330,7 @@ def test_what_a_watchdog_needs_is_in_variables_too(
     org: SharedOrg, drain: Drain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variables = DictVariables()
-    monkeypatch.setattr("airflow_provider_sfstream.stores.variables.AirflowVariables", lambda: variables)
+    monkeypatch.setattr("airflow_provider_sfstream.stores.document.store.AirflowVariables", lambda: variables)
     publish(org, 3)
     window = drain(replay_store="variable")
     store = open_replay_store("variable", "")

@@ -15,7 +15,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.operators.prune_replay_windows import PruneReplayWindowsOperator
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
-from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Snapshot, StreamState
+from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Snapshot, StreamState
 from airflow_provider_sfstream.stores.table import TableReplayStore
 from tests.support.pruning import DailyWindows, day
 from tests.support.replay_stores import StoreUnderTest

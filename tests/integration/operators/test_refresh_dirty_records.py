@@ -14,14 +14,14 @@ import pyarrow.dataset as ds
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from airflow_provider_sfstream.clients.records import RecordClient
+from airflow_provider_sfstream.clients.rest.records import RecordClient
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
-from airflow_provider_sfstream.operators import _refresh_files
-from airflow_provider_sfstream.operators._replica import read_snapshot
 from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
-from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
-from airflow_provider_sfstream.spark.refresh_document import FOLDER, RefreshDocument
-from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
+from airflow_provider_sfstream.refresh import files as _refresh_files
+from airflow_provider_sfstream.spark.replica.refresh_document import FOLDER, RefreshDocument
+from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tasks.replica import read_snapshot
 from tests.support.localorg import LocalOrg
 from tests.support.spark import MASTER, SETTINGS, short_lived_environment
 from tests.support.tasks import context_for, set_connection
@@ -282,7 +282,7 @@ def test_a_list_of_dirty_rows_that_is_gone(fetching: Fetching, accounts: dict[st
 
 def test_without_simple_salesforce(fetching: Fetching, monkeypatch: pytest.MonkeyPatch) -> None:
     fetching.tables = {"Account": fetching.table(flagged=True)}
-    monkeypatch.delitem(sys.modules, "airflow_provider_sfstream.clients.records")
+    monkeypatch.delitem(sys.modules, "airflow_provider_sfstream.clients.rest.records")
     monkeypatch.setitem(sys.modules, "simple_salesforce.api", None)
     with pytest.raises(AirflowFailException, match=r"airflow-provider-sfstream\[salesforce\].*Nothing was contacted"):
         fetching.run()

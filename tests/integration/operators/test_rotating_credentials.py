@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from airflow_provider_sfstream.clients import subscription
+from airflow_provider_sfstream.clients.pubsub import subscription
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
 from airflow_provider_sfstream.localorg.grants import PUBLIC_KEY_FILE
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator

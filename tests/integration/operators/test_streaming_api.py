@@ -14,9 +14,9 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_sfstream.exceptions import InvalidTopicError
-from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import ResetReplayPositionOperator
+from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
 from airflow_provider_sfstream.stores.table.store import TableReplayStore

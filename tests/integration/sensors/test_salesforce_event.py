@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from airflow_provider_sfstream.clients import reachability
+from airflow_provider_sfstream.clients.network import reachability
 from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor

@@ -11,12 +11,12 @@ from urllib.parse import quote
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_sfstream.clients.records import RecordClient
+from airflow_provider_sfstream.clients.rest.records import RecordClient
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.operators._replica import read_snapshot
-from airflow_provider_sfstream.spark.replica_job import ReplicaOptions, run
-from airflow_provider_sfstream.spark.replica_reader import read_replica
-from airflow_provider_sfstream.spark.replica_snapshots import TableState
+from airflow_provider_sfstream.spark.replica.job import ReplicaOptions, run
+from airflow_provider_sfstream.spark.replica.reader import read_replica
+from airflow_provider_sfstream.spark.replica.snapshots import TableState
+from airflow_provider_sfstream.tasks.replica import read_snapshot
 from tests.support.change_lake import ChangeLake, change
 from tests.support.computed_fields import COMPUTED, add_computed_fields
 from tests.support.localorg import LocalOrg

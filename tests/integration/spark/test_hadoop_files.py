@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from airflow_provider_sfstream.spark import hadoop_files
-from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.storage import hadoop_files
+from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 
 
 @pytest.fixture(params=["file", "s3a"])

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.drain.limits import DrainLimits
-from airflow_provider_sfstream.drain.source import StartFrom
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.spark.event_log import parse_arguments
-from airflow_provider_sfstream.spark.event_log_job import run
-from airflow_provider_sfstream.spark.replica_job import ReplicaOptions
-from airflow_provider_sfstream.spark.replica_job import run as run_replica
-from airflow_provider_sfstream.windows.landing import NewWindow, land_window
+from airflow_provider_sfstream.reading.source import StartFrom
+from airflow_provider_sfstream.runs.landing import NewWindow, land_window
+from airflow_provider_sfstream.spark.apps.event_log import parse_arguments
+from airflow_provider_sfstream.spark.event_log.job import run
+from airflow_provider_sfstream.spark.replica.job import ReplicaOptions
+from airflow_provider_sfstream.spark.replica.job import run as run_replica
 from tests.support.clients import pubsub_client
 from tests.support.event_log import Lake
 from tests.support.json_windows import JsonEvent

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_sfstream.clients.records import RecordClient
+from airflow_provider_sfstream.clients.rest.records import RecordClient
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
-from airflow_provider_sfstream.operators._refresh_files import RefreshFiles
-from airflow_provider_sfstream.operators._replica import read_snapshot
-from airflow_provider_sfstream.spark.refresh_document import FOLDER
-from airflow_provider_sfstream.spark.replica_job import ReplicaOptions, run
-from airflow_provider_sfstream.spark.replica_reader import read_replica
+from airflow_provider_sfstream.refresh.files import RefreshFiles
+from airflow_provider_sfstream.spark.replica.job import ReplicaOptions, run
+from airflow_provider_sfstream.spark.replica.reader import read_replica
+from airflow_provider_sfstream.spark.replica.refresh_document import FOLDER
+from airflow_provider_sfstream.tasks.replica import read_snapshot
 from tests.support.localorg import LocalOrg
 from tests.support.org_workload import OrgWorkload, RandomWindows
 from tests.support.refreshing import refresh
@@ -95,7 +95,7 @@ def test_a_new_table_then_dirty_rows(replica: Replica, monkeypatch: pytest.Monke
     replica.org.rest("DELETE", f"/sobjects/Account/{replica.ids[5]}")
     replica.apply()
     before = read_snapshot(replica.output, None)
-    killed = RefreshFiles(replica.output, None, "20260101T000000Z-killed")
+    killed = RefreshFiles(replica.output, Path, "20260101T000000Z-killed")
     killed.write("Account", iter(["half of a li"]))
     whole = RecordClient.bulk_query
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.replica_formats import check_session, merge_table
-from airflow_provider_sfstream.spark.replica_sql import add_columns, create_table, merge
+from airflow_provider_sfstream.spark.replica.formats import check_session, merge_table
+from airflow_provider_sfstream.spark.replica.sql import add_columns, create_table, merge
 from tests.support.replica_changes import COLUMNS
 
 BUCKETS = 4

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
-from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
-from airflow_provider_sfstream.spark.history_batches import VERSION_ENVELOPE
-from airflow_provider_sfstream.spark.refresh_document import IMAGE_ENVELOPE, TableRefresh
-from airflow_provider_sfstream.spark.replica_files import ReplicaFiles, rewrite_buckets
-from airflow_provider_sfstream.spark.replica_history import (
+from airflow_provider_sfstream.spark.replica.files import ReplicaFiles, rewrite_buckets
+from airflow_provider_sfstream.spark.replica.history import (
     closed_versions,
     read_history,
     replaced_versions,
     write_versions,
 )
-from airflow_provider_sfstream.spark.replica_merge import Deletes, folded_changes, merged_columns, with_bucket
-from airflow_provider_sfstream.spark.replica_refresh import refreshed_columns
-from airflow_provider_sfstream.spark.replica_rows import TABLE_ENVELOPE
-from airflow_provider_sfstream.spark.replica_snapshots import Snapshot, SnapshotStore, TableState
+from airflow_provider_sfstream.spark.replica.refresh import refreshed_columns
+from airflow_provider_sfstream.spark.replica.refresh_document import IMAGE_ENVELOPE, TableRefresh
+from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, SnapshotStore, TableState
+from airflow_provider_sfstream.spark.rows.history_batches import VERSION_ENVELOPE
+from airflow_provider_sfstream.spark.rows.replica_merge import Deletes, folded_changes, merged_columns, with_bucket
+from airflow_provider_sfstream.spark.rows.replica_rows import TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
+from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 from tests.support import history_model, replica_model
 from tests.support.replica_changes import COLUMNS, START, random_changes
 from tests.support.replica_frames import change_frame, frame_of, rows_of, with_numbers

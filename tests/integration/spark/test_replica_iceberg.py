@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
-from airflow_provider_sfstream.spark.refresh_document import IMAGE_ENVELOPE, TableRefresh
-from airflow_provider_sfstream.spark.replica_files import Rewritten
-from airflow_provider_sfstream.spark.replica_formats import MergeTable, check_session, merge_table
-from airflow_provider_sfstream.spark.replica_merge import Deletes, folded_changes, merged_columns, with_bucket
-from airflow_provider_sfstream.spark.replica_refresh import refreshed_columns
-from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
-from airflow_provider_sfstream.spark.replica_sinks import MergeSink
-from airflow_provider_sfstream.spark.replica_snapshots import TableState
+from airflow_provider_sfstream.spark.replica.files import Rewritten
+from airflow_provider_sfstream.spark.replica.formats import MergeTable, check_session, merge_table
+from airflow_provider_sfstream.spark.replica.refresh import refreshed_columns
+from airflow_provider_sfstream.spark.replica.refresh_document import IMAGE_ENVELOPE, TableRefresh
+from airflow_provider_sfstream.spark.replica.sinks import MergeSink
+from airflow_provider_sfstream.spark.replica.snapshots import TableState
+from airflow_provider_sfstream.spark.rows.replica_merge import Deletes, folded_changes, merged_columns, with_bucket
+from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from tests.support import replica_model
 from tests.support.replica_changes import COLUMNS, START, random_changes
 from tests.support.replica_frames import change_frame, frame_of, rows_of, with_numbers

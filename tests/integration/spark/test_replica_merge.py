@@ -10,11 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_sfstream.spark.arrow_columns import arrow_type
-from airflow_provider_sfstream.spark.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
-from airflow_provider_sfstream.spark.replica_files import ReplicaFiles, Rewritten, rewrite_buckets
-from airflow_provider_sfstream.spark.replica_merge import (
+from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type
+from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.spark.replica.files import ReplicaFiles, Rewritten, rewrite_buckets
+from airflow_provider_sfstream.spark.rows.replica_merge import (
     SETTINGS,
     Deletes,
     folded_changes,
@@ -23,7 +22,8 @@ from airflow_provider_sfstream.spark.replica_merge import (
     with_bucket,
     with_seen,
 )
-from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 from tests.support.replica_changes import COLUMNS, START, change_batch, random_changes
 from tests.support.replica_model import Row, apply_window
 

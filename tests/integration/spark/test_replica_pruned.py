@@ -12,10 +12,10 @@ import pytest
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.operators._readers import Readers
 from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.runs.pruning import PruneOutcome, PruneRequest, prune_windows
 from airflow_provider_sfstream.stores.table import TableReplayStore
-from airflow_provider_sfstream.windows.pruning import PruneOutcome, PruneRequest, prune_windows
+from airflow_provider_sfstream.tasks.readers import Readers
 from tests.support.change_lake import TOPIC, ChangeLake, change
 
 IDS = [f"a0W00000000000{number}AAA" for number in range(1, 10)]

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_sfstream.spark.arrow_columns import arrow_type
-from airflow_provider_sfstream.spark.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.refresh_document import Mode, TableRefresh
-from airflow_provider_sfstream.spark.replica_merge import DROPPED, Deletes, joined, with_bucket
-from airflow_provider_sfstream.spark.replica_refresh import images, refreshed_columns
-from airflow_provider_sfstream.spark.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type
+from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.spark.replica.refresh import images, refreshed_columns
+from airflow_provider_sfstream.spark.replica.refresh_document import Mode, TableRefresh
+from airflow_provider_sfstream.spark.rows.replica_merge import DROPPED, Deletes, joined, with_bucket
+from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
 from tests.support.replica_model import refresh_all, refresh_columns, refresh_listed
 
 COLUMNS: dict[str, ColumnType] = {"Name": "string", "Amount__c": "double", "Secret__c": "string"}

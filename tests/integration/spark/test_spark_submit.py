@@ -20,12 +20,12 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
-from airflow_provider_sfstream.spark.executor_package import write_executor_package
+from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package
 from tests.support.landing_files import LandedEvent, encode, land_window
 from tests.support.spark import MASTER, SETTINGS, short_lived_environment
 from tests.support.tasks import context_for, set_connection
 
-APPLICATION = Path(__file__).parents[3] / "airflow_provider_sfstream/spark/event_log.py"
+APPLICATION = Path(__file__).parents[3] / "airflow_provider_sfstream/spark/apps/event_log.py"
 SCHEMA = {
     "type": "record",
     "name": "Order__e",
@@ -73,8 +73,8 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 HALTING = """
 import pathlib, sys, time
 
-from airflow_provider_sfstream.spark.event_log import main
-from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.apps.event_log import main
+from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 
 rename = HadoopFiles.rename
 

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import URL
 
 from airflow_provider_sfstream.stores.base import ReplayStore
-from airflow_provider_sfstream.stores.landing_files import LandingFiles
+from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
+from airflow_provider_sfstream.stores.document.store import VariableReplayStore
 from airflow_provider_sfstream.stores.table import TableReplayStore
-from airflow_provider_sfstream.stores.variables import VariableReplayStore
 from tests.support.mariadb import mariadb_server  # noqa: F401 (a fixture)
 from tests.support.postgres import postgres_server  # noqa: F401 (a fixture)
 from tests.support.replay_stores import DictVariables, StoreUnderTest, landing_store, table_store, variable_store

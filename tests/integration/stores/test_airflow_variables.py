@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_sfstream.stores.variables import VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import VariableReplayStore
 from tests.support.replay_stores import DictVariables
 
 REPOSITORY = Path(__file__).parents[3]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import PositionConflictError
-from airflow_provider_sfstream.windows.incremental import commit_window
+from airflow_provider_sfstream.runs.incremental import commit_window
 from tests.support.drained_minutes import Minutes
 from tests.support.replay_stores import StoreUnderTest
 from tests.support.scripted_source import replay_id

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.drain.source import StartFrom
 from airflow_provider_sfstream.exceptions import PositionConflictError, ReplayStoreLostError
 from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.reading.source import StartFrom
+from airflow_provider_sfstream.runs.incremental import WindowOutcome, commit_window
+from airflow_provider_sfstream.runs.lost_stores import known_position
 from airflow_provider_sfstream.stores.base import Position
-from airflow_provider_sfstream.windows.incremental import WindowOutcome, commit_window
-from airflow_provider_sfstream.windows.lost_stores import known_position
 from tests.support.drained_minutes import Minutes, event
 from tests.support.replay_stores import StoreUnderTest, run_at
 from tests.support.scripted_source import ScriptedSource, replay_id

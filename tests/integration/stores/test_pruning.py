@@ -15,14 +15,14 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.protocol.streams import Span, Stream
+from airflow_provider_sfstream.runs import pruning
+from airflow_provider_sfstream.runs.interval import IntervalRequest, drain_interval
+from airflow_provider_sfstream.runs.least_age import LEAST_AGE
+from airflow_provider_sfstream.runs.pruning import PruneRequest, prune_windows
+from airflow_provider_sfstream.runs.restoring import restore_position
+from airflow_provider_sfstream.runs.silence import aged_out_in_silence
 from airflow_provider_sfstream.stores.base import Position
 from airflow_provider_sfstream.stores.table import TableReplayStore
-from airflow_provider_sfstream.windows import pruning
-from airflow_provider_sfstream.windows.interval import IntervalRequest, drain_interval
-from airflow_provider_sfstream.windows.least_age import LEAST_AGE
-from airflow_provider_sfstream.windows.pruning import PruneRequest, prune_windows
-from airflow_provider_sfstream.windows.restoring import restore_position
-from airflow_provider_sfstream.windows.silence import aged_out_in_silence
 from tests.support.killed import Killed, killed_at
 from tests.support.pruning import DAY, DailyWindows, day
 from tests.support.replay_stores import StoreUnderTest, landing_store, new_stream, run_at, table_store, variable_store

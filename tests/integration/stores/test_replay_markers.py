@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiosfstream import ReplayMarker, ReplayOption
 
-from airflow_provider_sfstream.clients.cometd_messages import EventMessage
+from airflow_provider_sfstream.clients.streaming.cometd.messages import EventMessage
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
     InvalidReplayIdError,

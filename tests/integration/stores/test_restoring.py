@@ -13,8 +13,8 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
+from airflow_provider_sfstream.runs.restoring import Restored, restore_position
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
-from airflow_provider_sfstream.windows.restoring import Restored, restore_position
 from tests.support.replay_stores import StoreUnderTest, gap_at, minute, new_stream, run_at
 
 BY = "recovery.restore run manual"

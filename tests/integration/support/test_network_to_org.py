@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_provider_sfstream.clients import auth
-from airflow_provider_sfstream.clients.auth import OAuthTokenProvider
-from airflow_provider_sfstream.clients.credentials import credentials_from
-from airflow_provider_sfstream.clients.pubsub import PubSubClient, TopicInfo
-from airflow_provider_sfstream.clients.timers import Timers
+from airflow_provider_sfstream.clients.auth import token_provider as auth
+from airflow_provider_sfstream.clients.auth.credentials import credentials_from
+from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.clients.network.timers import Timers
+from airflow_provider_sfstream.clients.pubsub.client import PubSubClient, TopicInfo
 from airflow_provider_sfstream.exceptions import LoginUnavailableError, ServiceUnavailableError
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from tests.support.behind_network import OrgBehindNetwork, behind_network

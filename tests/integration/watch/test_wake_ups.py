@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.async_pubsub import AsyncPubSubClient
-from airflow_provider_sfstream.clients.timers import Timers
+from airflow_provider_sfstream.clients.network.timers import Timers
+from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
 from airflow_provider_sfstream.exceptions import AuthenticationError, TopicNotFoundError
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason

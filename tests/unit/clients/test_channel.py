@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_sfstream.clients.channel import DEFAULT_ENDPOINT, Endpoint, call_metadata, channel_options
-from airflow_provider_sfstream.clients.timers import Timers
-from airflow_provider_sfstream.clients.tls import is_loopback, load_ca
-from airflow_provider_sfstream.clients.tokens import AccessToken
+from airflow_provider_sfstream.clients.auth.tokens import AccessToken
+from airflow_provider_sfstream.clients.network.timers import Timers
+from airflow_provider_sfstream.clients.network.tls import is_loopback, load_ca
+from airflow_provider_sfstream.clients.pubsub.channel import DEFAULT_ENDPOINT, Endpoint, call_metadata, channel_options
 from airflow_provider_sfstream.exceptions import AuthenticationError, ConfigurationError
 
 

@@ -6,9 +6,9 @@ import pytest
 from aiosfstream.exceptions import AuthenticationError
 
 from airflow_provider_sfstream import exceptions
-from airflow_provider_sfstream.clients.cometd_auth import SessionAuthenticator
-from airflow_provider_sfstream.clients.session import Session
-from airflow_provider_sfstream.clients.tokens import AccessToken
+from airflow_provider_sfstream.clients.auth.session import Session
+from airflow_provider_sfstream.clients.auth.tokens import AccessToken
+from airflow_provider_sfstream.clients.streaming.cometd.auth import SessionAuthenticator
 
 
 class Tokens:

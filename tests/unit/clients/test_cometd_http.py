@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from aiosfstream.exceptions import TransportError
 
-from airflow_provider_sfstream.clients.cometd_http import HttpOptions, cometd_url, transport_error
+from airflow_provider_sfstream.clients.streaming.cometd.http import HttpOptions, cometd_url, transport_error
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
 

@@ -9,8 +9,8 @@ import pytest
 from aiosfstream.exceptions import TransportError
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.clients import cometd_messages
-from airflow_provider_sfstream.clients.cometd_messages import (
+from airflow_provider_sfstream.clients.streaming.cometd import messages as cometd_messages
+from airflow_provider_sfstream.clients.streaming.cometd.messages import (
     EventMessage,
     MessageSplitter,
     RawMessage,

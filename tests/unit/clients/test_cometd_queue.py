@@ -7,8 +7,8 @@ import itertools
 
 import pytest
 
-from airflow_provider_sfstream.clients.cometd_messages import EventMessage
-from airflow_provider_sfstream.clients.cometd_queue import EventQueue
+from airflow_provider_sfstream.clients.streaming.cometd.messages import EventMessage
+from airflow_provider_sfstream.clients.streaming.cometd.queue import EventQueue
 
 
 def message(number: int) -> EventMessage:

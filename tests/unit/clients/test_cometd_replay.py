@@ -9,9 +9,9 @@ from aiocometd.exceptions import ServerError
 from aiosfstream import ConstantReplayId, DefaultMappingStorage, ReplayMarker, ReplayMarkerStorage, ReplayOption
 from aiosfstream.exceptions import ReplayError
 
-from airflow_provider_sfstream.clients.cometd_client import CometdClient
-from airflow_provider_sfstream.clients.cometd_messages import EventMessage
-from airflow_provider_sfstream.clients.cometd_replay import (
+from airflow_provider_sfstream.clients.streaming.cometd.client import CometdClient
+from airflow_provider_sfstream.clients.streaming.cometd.messages import EventMessage
+from airflow_provider_sfstream.clients.streaming.cometd.replay import (
     AdaptedStorage,
     MappingMarkers,
     ReplayFrom,

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
-from airflow_provider_sfstream.clients.credentials import (
+from airflow_provider_sfstream.clients.auth.credentials import (
     ClientCredentials,
     GivenAccessToken,
     JwtBearer,

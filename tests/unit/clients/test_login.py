@@ -10,7 +10,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from airflow_provider_sfstream.clients.credentials import (
+from airflow_provider_sfstream.clients.auth.credentials import (
     ClientCredentials,
     Credentials,
     GivenAccessToken,
@@ -18,8 +18,8 @@ from airflow_provider_sfstream.clients.credentials import (
     RefreshToken,
     UsernamePassword,
 )
-from airflow_provider_sfstream.clients.login import Login
-from airflow_provider_sfstream.clients.tokens import AccessToken
+from airflow_provider_sfstream.clients.auth.login import Login
+from airflow_provider_sfstream.clients.auth.tokens import AccessToken
 from airflow_provider_sfstream.exceptions import AuthenticationError, IdentityError, LoginUnavailableError
 
 URL = "https://acme.my.salesforce.com"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.managed_async_source import AsyncManagedSource
+from airflow_provider_sfstream.clients.managed.async_source import AsyncManagedSource
 from airflow_provider_sfstream.exceptions import ConfigurationError, ServiceUnavailableError
 from airflow_provider_sfstream.protocol.credit import Credit
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.managed_redelivery import Redelivery
-from airflow_provider_sfstream.clients.managed_slot import SlotWait
-from airflow_provider_sfstream.clients.managed_source import ManagedSource
+from airflow_provider_sfstream.clients.managed.redelivery import Redelivery
+from airflow_provider_sfstream.clients.managed.slot import SlotWait
+from airflow_provider_sfstream.clients.managed.source import ManagedSource
 from airflow_provider_sfstream.exceptions import (
     CommitError,
     CommitFailedError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_sfstream.clients.proxies import proxy_for
+from airflow_provider_sfstream.clients.network.proxies import proxy_for
 
 ORG = "https://acme.my.salesforce.com/cometd/62.0"
 

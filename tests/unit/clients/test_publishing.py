@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.clients import publishing
-from airflow_provider_sfstream.clients.publishing import OutgoingEvent
+from airflow_provider_sfstream.clients.pubsub import publishing
+from airflow_provider_sfstream.clients.pubsub.publishing import OutgoingEvent
 from airflow_provider_sfstream.exceptions import PublishError, SchemaError
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from airflow_provider_sfstream.clients.session import Session
-from airflow_provider_sfstream.clients.tokens import AccessToken
+from airflow_provider_sfstream.clients.auth.session import Session
+from airflow_provider_sfstream.clients.auth.tokens import AccessToken
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError
 
 

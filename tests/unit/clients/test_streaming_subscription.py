@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.cometd_messages import EventMessage
-from airflow_provider_sfstream.clients.streaming_subscription import check_arguments, event_batch
+from airflow_provider_sfstream.clients.streaming.cometd.messages import EventMessage
+from airflow_provider_sfstream.clients.streaming.subscription import check_arguments, event_batch
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
     InvalidReplayIdError,

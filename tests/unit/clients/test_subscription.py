@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.clients.subscription import event_batch, first_request, sized_response
+from airflow_provider_sfstream.clients.pubsub.subscription import event_batch, first_request, sized_response
 from airflow_provider_sfstream.exceptions import ProtocolError
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.protocol.events import StartFrom

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from airflow_provider_sfstream.drain.drain import DrainResult, drain
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
-from airflow_provider_sfstream.drain.source import StartFrom
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     ConfigurationError,
@@ -23,6 +22,7 @@ from airflow_provider_sfstream.exceptions import (
     SessionExpiredError,
     ThrottledError,
 )
+from airflow_provider_sfstream.reading.source import StartFrom
 from tests.support.scripted_source import (
     Deliver,
     End,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from airflow.sdk import Connection
 
-from airflow_provider_sfstream.clients.credentials import ClientCredentials, UsernamePassword
-from airflow_provider_sfstream.clients.timers import Timers
+from airflow_provider_sfstream.clients.auth.credentials import ClientCredentials, UsernamePassword
+from airflow_provider_sfstream.clients.network.timers import Timers
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
 from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook

@@ -10,10 +10,10 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferralTimeout
 
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, ReplayStoreError
-from airflow_provider_sfstream.operators._waiting import LONGEST_UNCONFIRMED, LONGEST_WAIT, is_to_be_confirmed
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.stores.base import Position
+from airflow_provider_sfstream.tasks.waiting import LONGEST_UNCONFIRMED, LONGEST_WAIT, is_to_be_confirmed
 from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.watch.payload import error_payload
 from tests.support.tasks import context_for

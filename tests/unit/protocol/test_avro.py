@@ -11,7 +11,7 @@ from airflow_provider_sfstream.exceptions import SchemaError
 from airflow_provider_sfstream.protocol.avro import LARGEST_SCHEMA
 from airflow_provider_sfstream.protocol.event_time import EventTimeReader
 from airflow_provider_sfstream.protocol.schemas import parse
-from airflow_provider_sfstream.spark.avro_decoding import AvroDecoder
+from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder
 from tests.support.hostile_schemas import HOSTILE, record
 
 CAPTURED = sorted((Path(__file__).parents[3].parent / "shared" / "schemas").glob("*.avsc"))

@@ -15,10 +15,10 @@ from airflow_provider_sfstream.exceptions import (
     SessionExpiredError,
     ThrottledError,
 )
-from airflow_provider_sfstream.protocol.errors import CODE_PREFIX, error_from
-from airflow_provider_sfstream.protocol.query_errors import query_error
-from airflow_provider_sfstream.protocol.streaming_errors import error_from_reply, error_from_status
-from airflow_provider_sfstream.protocol.tooling_errors import error_from_response
+from airflow_provider_sfstream.protocol.errors.pubsub import CODE_PREFIX, error_from
+from airflow_provider_sfstream.protocol.errors.query import query_error
+from airflow_provider_sfstream.protocol.errors.streaming import error_from_reply, error_from_status
+from airflow_provider_sfstream.protocol.errors.tooling import error_from_response
 from tests.support import error_cases
 
 SUBJECT = "/event/A__e"

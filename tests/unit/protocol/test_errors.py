@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from airflow_provider_sfstream.protocol.errors import CODE_PREFIX, STATUS_NAMES, error_from
+from airflow_provider_sfstream.protocol.errors.pubsub import CODE_PREFIX, STATUS_NAMES, error_from
 from tests.support.error_cases import PUBSUB_CODES, PUBSUB_STATUSES
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_sfstream import exceptions as errors
-from airflow_provider_sfstream.protocol.query_errors import job_error
+from airflow_provider_sfstream.protocol.errors.query import job_error
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_sfstream import exceptions as errors
-from airflow_provider_sfstream.protocol.streaming_errors import error_from_reply, error_from_status
+from airflow_provider_sfstream.protocol.errors.streaming import error_from_reply, error_from_status
 from tests.support.error_cases import REPLAY_ID, STREAMING_REPLIES
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_sfstream import exceptions as errors
-from airflow_provider_sfstream.protocol.tooling_errors import error_from_response
+from airflow_provider_sfstream.protocol.errors.tooling import error_from_response
 
 
 @pytest.mark.parametrize("code", ["NOT_FOUND", "ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY", None])

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_sfstream.spark import arrow_files
-from airflow_provider_sfstream.spark.arrow_files import write_files
+from airflow_provider_sfstream.spark.storage import arrow_files
+from airflow_provider_sfstream.spark.storage.arrow_files import write_files
 
 ONE, TWO = date(2026, 1, 10), date(2026, 1, 11)
 SCHEMA = pa.schema([("n", pa.int64()), ("event_date", pa.date32()), ("window_id", pa.string())])

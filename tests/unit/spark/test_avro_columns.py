@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.spark.avro_columns import members_of, needs_fastavro
+from airflow_provider_sfstream.spark.decode.avro_columns import members_of, needs_fastavro
 
 
 def record(*fields: dict[str, Any], name: str = "Order__e") -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.spark.avro_decoding import AvroDecoder
+from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder
 from tests.support.landing_files import encode
 
 PERSON = {"type": "record", "name": "Person", "fields": [{"name": "First", "type": ["null", "string"]}]}

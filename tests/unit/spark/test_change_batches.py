@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from airflow_provider_sfstream.localorg.entities import STANDARD_ENTITIES
 from airflow_provider_sfstream.localorg.fields import Field
-from airflow_provider_sfstream.spark.change_batches import (
+from airflow_provider_sfstream.spark.rows.change_batches import (
     ChangePlan,
     ChangeSchema,
     change_rows,
     transactions,
     undecodable_rows,
 )
-from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
-from airflow_provider_sfstream.spark.event_batches import WindowReference
-from airflow_provider_sfstream.spark.replica_columns import entity_of, replica_columns
-from airflow_provider_sfstream.spark.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.rows.event_batches import WindowReference
+from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
+from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from tests.support.change_events import (
     COMMITTED,
     Record,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.spark.change_fold import compose, fold, folded_rows, folded_schema
-from airflow_provider_sfstream.spark.replica_rows import CHANGE_ENVELOPE
+from airflow_provider_sfstream.spark.rows.change_fold import compose, fold, folded_rows, folded_schema
+from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE
 from tests.support import replica_model
 from tests.support.examples import for_examples
 from tests.support.replica_changes import COLUMNS, START, batch_of, change_batch, random_changes, set_words

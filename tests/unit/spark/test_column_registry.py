@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_sfstream.spark.column_registry import ColumnRegistry, merge_types, type_of_spark
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry, merge_types, type_of_spark
 
 
 def test_a_column_keeps_its_type_and_a_conflict_gets_one_of_its_own() -> None:

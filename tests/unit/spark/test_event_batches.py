@@ -3,7 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from airflow_provider_sfstream.spark.event_batches import by_value
+from airflow_provider_sfstream.spark.rows.event_batches import by_value
 
 
 @pytest.mark.parametrize(

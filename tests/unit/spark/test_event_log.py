@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from airflow_provider_sfstream.spark.event_log import parse_arguments
-from airflow_provider_sfstream.spark.event_log_job import EventLogMetrics, EventLogOptions
-from airflow_provider_sfstream.spark.landed_windows import LandedWindow
+from airflow_provider_sfstream.spark.apps.event_log import parse_arguments
+from airflow_provider_sfstream.spark.event_log.job import EventLogMetrics, EventLogOptions
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 
 WINDOW = LandedWindow("w1", "00D", "/event/Order__e", (), {}, 0, None, None)
 

@@ -5,9 +5,16 @@ import sys
 import zipfile
 from pathlib import Path
 
-from airflow_provider_sfstream.spark.executor_package import write_executor_package
+from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package
 
-EXECUTED = ("event_batches", "arrow_files", "field_survey", "change_batches", "event_log", "replica")
+EXECUTED = (
+    "rows.event_batches",
+    "storage.arrow_files",
+    "event_log.field_survey",
+    "rows.change_batches",
+    "apps.event_log",
+    "apps.replica",
+)
 """The modules that executors import, and drivers that have nothing but the zip; what they import comes along."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.spark.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 
 
 class LosesAnswers(HadoopFiles):

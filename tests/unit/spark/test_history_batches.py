@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.spark.history_batches import STEP_ENVELOPE, closed_rows, states_after, version_schema
+from airflow_provider_sfstream.spark.rows.history_batches import (
+    STEP_ENVELOPE,
+    closed_rows,
+    states_after,
+    version_schema,
+)
 from tests.support import history_model, replica_model
 from tests.support.replica_changes import COLUMNS, START, batch_of, random_changes, random_value, set_words
 from tests.support.replica_model import Row

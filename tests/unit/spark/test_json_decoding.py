@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.spark.avro_columns import members_of
-from airflow_provider_sfstream.spark.avro_decoding import AvroDecoder
-from airflow_provider_sfstream.spark.decoded_events import DecodedEvents
-from airflow_provider_sfstream.spark.json_decoding import JsonDecoder
+from airflow_provider_sfstream.spark.decode.avro_columns import members_of
+from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder
+from airflow_provider_sfstream.spark.decode.decoded_events import DecodedEvents
+from airflow_provider_sfstream.spark.decode.json_decoding import JsonDecoder
 from tests.support.landing_files import encode
 
 ACCOUNT = Path(__file__).parents[4] / "shared/schemas/AccountChangeEvent.avsc"

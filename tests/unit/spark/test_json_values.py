@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.spark.json_values import as_double, json_text, parse, parse_object
+from airflow_provider_sfstream.spark.decode.json_values import as_double, json_text, parse, parse_object
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 VALUES = st.recursive(

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ManifestError
-from airflow_provider_sfstream.spark.landed_windows import LandedWindow, MissingSchema, read_windows
-from airflow_provider_sfstream.spark.table_plans import read_schemas
+from airflow_provider_sfstream.spark.event_log.table_plans import read_schemas
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, MissingSchema, read_windows
 from tests.support.landing_files import LandedEvent, land_window
 
 SCHEMA = {"type": "record", "name": "Order__e", "fields": [{"name": "a", "type": "int"}]}

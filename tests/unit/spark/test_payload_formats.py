@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.spark.event_tables import check_table_name
-from airflow_provider_sfstream.spark.payload_formats import own_format, table_of_topic
+from airflow_provider_sfstream.spark.decode.payload_formats import own_format, table_of_topic
+from airflow_provider_sfstream.spark.event_log.tables import check_table_name
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.refresh_document import RefreshDocument, TableRefresh
-from airflow_provider_sfstream.spark.replica_refresh import flag_after
-from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, Flag, StreamState
+from airflow_provider_sfstream.spark.replica.refresh import flag_after
+from airflow_provider_sfstream.spark.replica.refresh_document import RefreshDocument, TableRefresh
+from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, StreamState
 
 TABLE = TableRefresh(
     "full",

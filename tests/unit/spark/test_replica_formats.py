@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.replica_formats import MergeTable, check_settings, merge_table
-from airflow_provider_sfstream.spark.replica_rows import TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.replica.formats import MergeTable, check_settings, merge_table
+from airflow_provider_sfstream.spark.rows.replica_rows import TABLE_ENVELOPE
 
 
 def delta() -> MergeTable:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
-from airflow_provider_sfstream.spark.column_registry import ColumnRegistry
-from airflow_provider_sfstream.spark.replica_snapshots import (
+from airflow_provider_sfstream.spark.replica.snapshots import (
     AppliedWindow,
     Computed,
     Flag,
@@ -18,6 +17,7 @@ from airflow_provider_sfstream.spark.replica_snapshots import (
     StreamState,
     TableState,
 )
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
 WINDOW = AppliedWindow("20260110T000000Z-1", "file:///w/manifest.json", 5, 3)

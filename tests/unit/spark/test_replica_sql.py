@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.replica_sql import add_columns, create_table, merge, quoted, sql_type
+from airflow_provider_sfstream.spark.replica.sql import add_columns, create_table, merge, quoted, sql_type
 
 TABLE = "`lake`.`salesforce`.`Account`"
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.landed_windows import LandedWindow
-from airflow_provider_sfstream.spark.replica_job import ReplicaOptions
-from airflow_provider_sfstream.spark.replica_snapshots import Snapshot, TableState
-from airflow_provider_sfstream.spark.replica_stream import StreamRun, _EventSchemas
-from airflow_provider_sfstream.spark.replica_windows import NewWindow
+from airflow_provider_sfstream.spark.replica.job import ReplicaOptions
+from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, TableState
+from airflow_provider_sfstream.spark.replica.stream import StreamRun, _EventSchemas
+from airflow_provider_sfstream.spark.replica.windows import NewWindow
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 
 
 def test_a_table_of_another_org_is_not_touched() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
-from airflow_provider_sfstream.spark.landed_windows import LandedWindow
-from airflow_provider_sfstream.spark.replica_snapshots import AppliedWindow, StreamState
-from airflow_provider_sfstream.spark.replica_windows import check_windows, new_windows, numbered
+from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, StreamState
+from airflow_provider_sfstream.spark.replica.windows import check_windows, new_windows, numbered
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 
 ROOT = "file:///lake/org/pubsub/data~topic/airflow/windows"
 

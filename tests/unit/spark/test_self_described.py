@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.spark.field_survey import FOUND, found_fields
-from airflow_provider_sfstream.spark.json_decoding import SelfDescribedDecoder
-from airflow_provider_sfstream.spark.payload_formats import Format
-from airflow_provider_sfstream.spark.self_described import Field, read_body
+from airflow_provider_sfstream.spark.decode.json_decoding import SelfDescribedDecoder
+from airflow_provider_sfstream.spark.decode.payload_formats import Format
+from airflow_provider_sfstream.spark.decode.self_described import Field, read_body
+from airflow_provider_sfstream.spark.event_log.field_survey import FOUND, found_fields
 
 CREATED = "2016-09-16T19:45:27.454Z"
 TIME = datetime(2016, 9, 16, 19, 45, 27, 454000, UTC)

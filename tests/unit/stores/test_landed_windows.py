@@ -10,10 +10,10 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.landed_windows import Head, LandedWindows
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, WindowKind, window_id_for
-from airflow_provider_sfstream.stores.landed_windows import Head, LandedWindows
 
 STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e")
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -20,7 +20,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.stores.base import Position
-from airflow_provider_sfstream.stores.variables import GAPS_KEPT, RESETS_KEPT, VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import GAPS_KEPT, RESETS_KEPT, VariableReplayStore
 from tests.support.replay_stores import DictVariables, gap_at, minute, run_at, variable_store
 
 STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e", "airflow")

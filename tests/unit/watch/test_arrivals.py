@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.drain.cursor import Cursor
 from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
     LoginUnavailableError,
@@ -23,6 +22,7 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.protocol.events import StartFrom
+from airflow_provider_sfstream.reading.cursor import Cursor
 from airflow_provider_sfstream.watch.arrivals import arrivals
 from airflow_provider_sfstream.watch.read_ahead import ReadAhead
 from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, behind

@@ -1,0 +1,147 @@
+"""Which landed windows, and which drains, give the events of an interval: pure, without any I/O.
+
+All times are the bus's, told by the worker's clock; see ``ReplayWindow``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from airflow_provider_sfstream.protocol.manifest import Manifest
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, Span
+from airflow_provider_sfstream.runs.positions import nearest_position
+from airflow_provider_sfstream.runs.spans import clip, covers, span_between, stretch_of, subtract, union
+from airflow_provider_sfstream.runs.stream_order import stream_order
+
+_TICK = datetime.resolution
+_FOREVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class BusDrain:
+    """A stretch of the interval that has to be drained: the events after ``after`` (``None``: from the earliest)."""
+
+    span: Span
+    after: bytes | None
+
+
+@dataclass(frozen=True)
+class IntervalPlan:
+    """What gives the events of an interval, in order of time.
+
+    ``landed`` are the recorded windows to read, ``drains`` what has to be read from Salesforce, ``missing`` what can no
+    longer be had, and ``unconfirmed`` what the live windows hold as far as anybody knows: the server has not said so.
+    Together they cover the interval. All spans are in UTC.
+    """
+
+    landed: tuple[ReplayWindow, ...]
+    drains: tuple[BusDrain, ...]
+    missing: tuple[Span, ...]
+    unconfirmed: tuple[Span, ...]
+
+
+def plan_interval(
+    interval: Span, *, windows: Sequence[ReplayWindow], gaps: Sequence[Gap], horizon: datetime, live: bool
+) -> IntervalPlan:
+    """Return what gives the events that count in ``interval``, whatever the order of ``windows`` and ``gaps``.
+
+    Guarantee: every time in the interval is in exactly one of: the stretch of a recorded window, a drain, a missing
+    span, an unconfirmed one. A window answers for ``[covered_from, covered_until)`` and no more. What no window answers
+    for is, if ``live``, unconfirmed where the chain of live windows has it or will have it. It is missing if it is
+    before ``horizon``, or in the stretch ``[since, detected_at)`` of a gap (an unknown ``since`` reaches back for
+    ever); else it is drained. A hole is drained however small it is.
+
+    ``landed`` are the windows with an event that may count in the interval. All such live windows are in it; a backfill
+    window is left out if others answer for all that it could add. Live windows are in the order of their chain,
+    backfill windows stand between them by time.
+
+    A drain begins at the nearest position that is known to lie before it and should still be readable, see
+    :func:`~airflow_provider_sfstream.runs.positions.nearest_position`; else at the earliest event.
+
+    :param windows: all recorded windows of the stream, empty ones too, that may answer for a part of the interval, hold
+        an event that counts in it, or name a position before it. Unrelated ones change nothing.
+    :param horizon: what was published before can no longer be read: now less the retention.
+    :param live: whether the run goes on with the live windows, so that what they do not have yet is not drained beside.
+    """
+    interval = Span(interval.start.astimezone(UTC), interval.end.astimezone(UTC))
+    ordered = stream_order(windows)
+    all_gaps = {*gaps, *(window.gap for window in ordered if window.gap is not None)}
+
+    uncovered = subtract([interval], _stretches(ordered))
+    held = span_between(_held_from(ordered), _FOREVER) if live else None
+    unconfirmed = [] if held is None else clip(uncovered, held)
+    wanted = subtract(uncovered, unconfirmed)
+    readable = subtract(wanted, _unreadable(interval, all_gaps, ordered, horizon))
+    return IntervalPlan(
+        landed=tuple(_worth_reading(ordered, interval)),
+        drains=tuple(BusDrain(part, nearest_position(part.start, ordered, all_gaps, horizon)) for part in readable),
+        missing=tuple(subtract(wanted, readable)),
+        unconfirmed=tuple(unconfirmed),
+    )
+
+
+def _held_from(ordered: Sequence[ReplayWindow]) -> datetime | None:
+    """Return the time from which on the live windows have, or will have, all that is published."""
+    live = [window for window in ordered if window.kind == "live"]
+    first = None
+    for window in reversed(live):  # in the order of their chain: each is followed by the one that names it
+        if first is not None and (first.gap is not None or first.previous_window_id != window.window_id):
+            break
+        first = window
+    return None if first is None else first.covered_from or first.covered_until
+
+
+def _stretches(windows: Iterable[ReplayWindow]) -> list[Span]:
+    return union(stretch for window in windows if (stretch := stretch_of(window)) is not None)
+
+
+def _unreadable(interval: Span, gaps: Iterable[Gap], ordered: Iterable[ReplayWindow], horizon: datetime) -> list[Span]:
+    """Return what of ``interval`` Salesforce no longer gives. A gap lasts until a window goes on after it."""
+    begins = {window.gap: window.covered_from for window in ordered if window.gap is not None}
+    lost = [(gap.since or interval.start, begins.get(gap) or gap.detected_at) for gap in gaps]
+    return union(span for stretch in ((interval.start, horizon), *lost) if (span := span_between(*stretch)) is not None)
+
+
+def _worth_reading(ordered: Sequence[ReplayWindow], interval: Span) -> list[ReplayWindow]:
+    """Return the windows that may hold events of ``interval``, without backfill windows that add nothing to others."""
+    useful = {window.window_id: span for window in ordered if (span := _useful_span(window, interval)) is not None}
+    optional = [window for window in ordered if window.kind == "backfill" and window.window_id in useful]
+    optional.sort(key=lambda window: (useful[window.window_id].start, -_length(useful[window.window_id])))
+    left_out = {window.window_id for window in optional}
+    answered = _stretches(window for window in ordered if window.window_id not in left_out)
+    for window in optional:
+        if not covers(answered, useful[window.window_id]):
+            left_out.remove(window.window_id)
+            answered = union([*answered, *_stretches([window])])
+    return [window for window in ordered if window.window_id in useful and window.window_id not in left_out]
+
+
+def _useful_span(window: ReplayWindow, interval: Span) -> Span | None:
+    """Return the part of the interval in which the window's events may count; ``None`` if none may."""
+    if window.event_count == 0:
+        return None
+    first, last = window.covered_from or window.first_event_time, window.contact_at or window.last_event_time
+    if first is not None and last is not None:
+        last = max(first, last)
+    held = span_between(first or interval.start, interval.end if last is None else last + _TICK)
+    return next(iter(clip([] if held is None else [held], interval)), None)
+
+
+def may_count_in(interval: Span, manifest: Manifest) -> bool:
+    """Return whether an event of a window may count in ``interval``, by all that its manifest says."""
+    window = manifest.window
+    begin, end = manifest.started_at, window.contact_at or manifest.finished_at  # events were received between
+    if window.first_event_time is not None and window.last_event_time is not None:
+        begin = min(begin, window.first_event_time)
+        end = min(end, window.last_event_time) if manifest.untimed_events == 0 else end
+    elif manifest.untimed_events != window.event_count:
+        begin = interval.start
+    if window.covered_from is not None:
+        begin, end = max(begin, window.covered_from), max(end, window.covered_from)
+    return window.event_count > 0 and begin < interval.end and end >= interval.start
+
+
+def _length(span: Span) -> timedelta:
+    return span.end - span.start

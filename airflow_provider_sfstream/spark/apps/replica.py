@@ -1,0 +1,69 @@
+"""Spark application: landed change events, or records fetched anew, in; replica tables of Salesforce objects out.
+
+``spark-submit replica.py --manifest URL [--manifest URL ...] --output URL``, or ``--refresh URL`` in place of the
+manifests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[3]
+if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
+    sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
+
+from airflow_provider_sfstream.spark.apps.application import run_application  # noqa: E402
+from airflow_provider_sfstream.spark.replica.job import ReplicaOptions, run  # noqa: E402
+
+
+def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
+    """Return the options of a command line; exits with a message if they cannot be used."""
+    parser = argparse.ArgumentParser(prog="replica.py", description=__doc__)
+    parser.add_argument("--manifest", action="append", default=[], metavar="URL", help="manifest.json of a window")
+    parser.add_argument("--refresh", metavar="URL", help="refresh.json of records that were fetched")
+    parser.add_argument("--max-deleted-fraction", type=float, default=0.2, help="of a table, that a refresh may delete")
+    parser.add_argument("--output", required=True, metavar="URL", help="folder of the tables")
+    parser.add_argument("--table-format", choices=("parquet", "delta", "iceberg"), default="parquet")
+    parser.add_argument("--table-prefix", metavar="CATALOG.NAMESPACE", help="where new Iceberg tables are")
+    parser.add_argument("--deletes", choices=("soft", "hard"), default="soft")
+    parser.add_argument("--history", action="store_true", help="keep every version of each record too")
+    parser.add_argument("--buckets", type=int, default=16, help="parts of a new table")
+    parser.add_argument("--keep-snapshots", type=int, default=10)
+    parser.add_argument("--decoder", choices=("auto", "fastavro"), default="auto")
+    parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
+    parser.add_argument("--trust-files", action="store_true", help="do not compare landed files with their SHA-256")
+    given = parser.parse_args(arguments)
+    if bool(given.manifest) == bool(given.refresh):
+        parser.error("give at least one --manifest, or --refresh")
+    if given.buckets < 1 or given.keep_snapshots < 1:
+        parser.error("--buckets and --keep-snapshots must be above zero")
+    if not 0 <= given.max_deleted_fraction <= 1:
+        parser.error("--max-deleted-fraction must be from 0 to 1")
+    return ReplicaOptions(
+        output=given.output,
+        manifests=tuple(given.manifest),
+        refresh=given.refresh,
+        max_deleted_fraction=given.max_deleted_fraction,
+        table_format=given.table_format,
+        table_prefix=given.table_prefix,
+        deletes=given.deletes,
+        history=given.history,
+        buckets=given.buckets,
+        keep_snapshots=given.keep_snapshots,
+        decoder=given.decoder,
+        metrics_file=given.metrics_file,
+        verify_files=not given.trust_files,
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the job in a session of its own, and print its metrics as the last line."""
+    options = parse_arguments(arguments)
+    run_application("replica", lambda spark: run(spark, options))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,149 @@
+"""Which landed rows are the same event: same org, topic and replay ID, in the windows at hand or in the table already.
+
+Only narrow columns are read for this. Rows are told apart by their ``place``, a number made of window and ordinal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_sfstream.spark.rows.event_batches import WindowReference
+from airflow_provider_sfstream.spark.storage.frames import union
+
+_ORDINALS = 1 << 40
+"""More than a window can hold; ``window * _ORDINALS + ordinal`` is a 64-bit place for four million windows."""
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """``count`` landed rows are duplicates. ``copies``: the ``place`` of each row of an event that has several, and
+    whether it is one that ``stays``; ``None`` where no event has."""
+
+    count: int
+    copies: Any | None
+
+    def remove_from(self, rows: Any) -> Any:
+        """Return the landed rows without the duplicates."""
+        if self.copies is None:
+            return rows
+        return (
+            rows.withColumn("place", _place()).join(self.copies.where("NOT stays"), "place", "left_anti").drop("place")
+        )
+
+    def chosen(self, rows: Any) -> Any | None:
+        """Return the landed rows that stay, of events of which another landed row does not; ``None`` if there are
+        none."""
+        if self.copies is None:
+            return None
+        return rows.withColumn("place", _place()).join(self.copies.where("stays"), "place", "left_semi").drop("place")
+
+
+def places_of(outcasts: Any, windows: tuple[WindowReference, ...]) -> Any:
+    """Return the places of landed rows that are rows of the quarantine."""
+    return outcasts.withColumn("window", _number_of_partition(windows)).select(_place().alias("place"))
+
+
+def find_duplicates(
+    rows: Any, table_keys: Any | None, windows: tuple[WindowReference, ...], unreadable: Any | None = None
+) -> Duplicates:
+    """Find the landed rows that must not be written.
+
+    One row of each event stays: the one that the table already has, so that running windows again, alone or together,
+    changes nothing; else that of the first window, in the order of ``landed_windows.reading_order``, then of the lowest
+    ordinal. One that cannot be decoded stays only if no other row of the event in these windows can.
+
+    :param rows: landed rows with ``window``.
+    :param table_keys: ``org_id``, ``topic``, ``replay_id`` and ``window_id`` of rows in the table, if any.
+    :param unreadable: places of rows that are known not to be decodable, each once.
+    :raises ValueError: if a landed row has no replay ID.
+    """
+    from pyspark.sql import functions as f
+
+    landed = rows.select(
+        _stream_of_window(windows).alias("stream"),
+        "replay_id",
+        _place().alias("place"),
+        f.lit(None).cast("int").alias("owner"),
+    )
+    keys = landed if table_keys is None else landed.unionByName(_owned(table_keys, windows))
+    # Numbers only, so that Spark aggregates by hash and not by sorting.
+    events = keys.groupBy("stream", "replay_id").agg(
+        f.count("place").alias("landed"),
+        f.max("owner").alias("owner"),
+        f.max((f.col("owner") < 0).cast("int")).alias("foreign"),
+    )
+    kept = f.when(f.col("foreign") == 1, 0).otherwise(1)
+    found = (
+        events.where("landed > 0")
+        .agg(
+            f.coalesce(f.sum(f.col("landed") - kept), f.lit(0)).alias("duplicates"),
+            f.coalesce(f.sum(f.when(f.col("replay_id").isNull(), f.col("landed"))), f.lit(0)).alias("nameless"),
+        )
+        .first()
+    )
+    if found["nameless"]:
+        raise ValueError(f"{found['nameless']} landed rows have no replay ID. Nothing was written.")
+    if not found["duplicates"]:
+        return Duplicates(0, None)
+    return Duplicates(found["duplicates"], _copies(landed, events.where("landed > 1 or foreign = 1"), unreadable))
+
+
+def _copies(landed: Any, events: Any, unreadable: Any | None) -> Any:
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    suspects = landed.drop("owner").join(events, ["stream", "replay_id"])
+    readable = f.lit(True)
+    if unreadable is not None:
+        suspects = suspects.join(unreadable.withColumn("readable", f.lit(False)), "place", "left")
+        readable = f.coalesce("readable", f.lit(True))
+    in_table = f.col("place").between(f.col("owner") * f.lit(_ORDINALS), (f.col("owner") + 1) * f.lit(_ORDINALS) - 1)
+    order = Window.partitionBy("stream", "replay_id").orderBy(
+        readable.desc(), f.coalesce(in_table, f.lit(False)).desc(), "place"
+    )
+    stays = (f.row_number().over(order) == 1) & ~f.coalesce(f.col("foreign") == 1, f.lit(False))
+    return suspects.select("place", stays.alias("stays")).persist()
+
+
+def _place() -> Any:
+    from pyspark.sql import functions as f
+
+    return f.col("window").cast("long") * f.lit(_ORDINALS) + f.col("ordinal")
+
+
+def _number_of_partition(windows: tuple[WindowReference, ...]) -> Any:
+    """Return the number of the running window that a partition of the table is of; null for another's."""
+    from pyspark.sql import functions as f
+
+    numbers = [f.lit(value) for number, window in enumerate(windows) for value in (window.partition, number)]
+    return f.create_map(*numbers)[f.col("window_id")]
+
+
+def _streams(windows: tuple[WindowReference, ...]) -> list[tuple[str, str]]:
+    return sorted({(window.org_id, window.topic) for window in windows})
+
+
+def _stream_of_window(windows: tuple[WindowReference, ...]) -> Any:
+    from pyspark.sql import functions as f
+
+    streams = _streams(windows)
+    numbers = [streams.index((window.org_id, window.topic)) for window in windows]
+    return f.element_at(f.array(*map(f.lit, numbers)), f.col("window") + 1)
+
+
+def _owned(table_keys: Any, windows: tuple[WindowReference, ...]) -> Any:
+    """Return table rows as keys: ``owner`` is the number of the running window that wrote one, or -1 for another's."""
+    from pyspark.sql import functions as f
+
+    owner = f.coalesce(_number_of_partition(windows), f.lit(-1))
+    parts = [
+        table_keys.where((f.col("org_id") == org_id) & (f.col("topic") == topic)).select(
+            f.lit(number).alias("stream"),
+            "replay_id",
+            f.lit(None).cast("long").alias("place"),
+            owner.alias("owner"),
+        )
+        for number, (org_id, topic) in enumerate(_streams(windows))
+    ]
+    return union(parts)

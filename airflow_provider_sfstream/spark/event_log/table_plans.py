@@ -1,0 +1,133 @@
+"""From what the windows at hand have to one plan for each table, placing every field in a column."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import SchemaError
+from airflow_provider_sfstream.protocol.schemas import parse
+from airflow_provider_sfstream.spark.decode.avro_columns import members_of, tells_time
+from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format
+from airflow_provider_sfstream.spark.decode.self_described import Field
+from airflow_provider_sfstream.spark.event_log.field_survey import FoundFields
+from airflow_provider_sfstream.spark.event_log.tables import check_table_name
+from airflow_provider_sfstream.spark.rows.event_batches import ENVELOPE, PARTITIONS, FieldsPlan, SchemaPlan
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, TextFiles
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Schemas:
+    """The readable schemas by table and schema id, and why others cannot be used, by schema id."""
+
+    tables: dict[str, dict[str, str]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def usable(self) -> set[str]:
+        """Return the ids of the readable schemas."""
+        return {schema_id for schemas in self.tables.values() for schema_id in schemas}
+
+    def all_tell_time(self) -> bool:
+        """Tell whether every event has a time of its own, so that it has the same event date in every window."""
+        return all(tells_time(json.loads(text)) for schemas in self.tables.values() for text in schemas.values())
+
+
+def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
+    """Read the schema files of all windows, also those that were missing when a window landed and are there now. What
+    cannot be read or understood is refused, never an error."""
+    found = Schemas()
+    urls: set[tuple[str, str]] = set()
+    missing: dict[str, str] = {}
+    for window in windows:
+        urls.update(window.schemas.items())
+        for schema_id, each in window.missing_schemas.items():
+            urls.update(() if each.url is None else [(schema_id, each.url)])
+            reason = f"schema {schema_id!r} could not be had when the window landed: {each.reason}"
+            found.refused[schema_id] = missing[schema_id] = reason
+    for schema_id, url in sorted(urls):
+        try:
+            text = files.read_text(url)
+            schema = parse(text)
+            members_of(schema)
+            table = check_table_name(str(schema["name"]).rpartition(".")[2])
+        except FileNotFoundError:
+            found.refused[schema_id] = missing.get(schema_id, f"the file of schema {schema_id} is missing")
+        except (SchemaError, ValueError) as error:
+            found.refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
+        else:
+            found.tables.setdefault(table, {})[schema_id] = text
+    for schemas in found.tables.values():
+        for schema_id in schemas:
+            found.refused.pop(schema_id, None)
+    return found
+
+
+@dataclass
+class TableSources:
+    """What the rows of one table are made from: Avro schemas by id, fields of events that describe themselves by
+    format, and the numbers of the windows that have such events."""
+
+    schemas: dict[str, str] = field(default_factory=dict)
+    fields: dict[Format, dict[Field, str]] = field(default_factory=dict)
+    windows: set[int] = field(default_factory=set)
+
+    def choose(self, rows: Any) -> Any:
+        """Return the landed rows of this table."""
+        described = rows.format.isin(list(WITH_SCHEMA))
+        chosen = described & rows.schema_id.isin(sorted(self.schemas))
+        return rows.where(chosen | (~described & rows.window.isin(sorted(self.windows))))
+
+
+def sources_by_table(
+    present: Iterable[tuple[Format, str | None, int]], schemas: Schemas, found: FoundFields, tables: Sequence[str]
+) -> dict[str, TableSources]:
+    """Return what goes to each table.
+
+    :param present: format, schema id and window of the landed rows.
+    :param tables: the table of each window's rows that describe themselves.
+    """
+    sources: dict[str, TableSources] = {}
+    table_of = {schema_id: table for table, ids in schemas.tables.items() for schema_id in ids}
+    for format_, schema_id, window in present:
+        if format_ not in WITH_SCHEMA:
+            table = sources.setdefault(tables[window], TableSources())
+            table.windows.add(window)
+            table.fields[format_] = found.tables.get(tables[window], {}).get(format_, {})
+        elif schema_id in table_of:
+            name = table_of[schema_id]
+            sources.setdefault(name, TableSources()).schemas[schema_id] = schemas.tables[name][schema_id]
+    return sources
+
+
+def place_columns(
+    table: str, sources: TableSources, registry: ColumnRegistry
+) -> tuple[dict[str, Any], dict[str, SchemaPlan], dict[Format, FieldsPlan]]:
+    """Return the columns that these events have in the table, and how each schema and each format fills them.
+
+    New columns are added to ``registry``; a field whose type is not its column's is written elsewhere, and logged.
+    """
+    schemas: dict[str, SchemaPlan] = {}
+    fields: dict[Format, FieldsPlan] = {}
+    for schema_id, text in sorted(sources.schemas.items()):
+        wanted = [(member.name, member.value.type) for member in members_of(json.loads(text))]
+        schemas[schema_id] = SchemaPlan(text, _place(f"{table} (schema {schema_id})", wanted, registry))
+    for format_, found in sorted(sources.fields.items()):
+        names = [(spelling, field.type) for field, spelling in found.items()]
+        fields[format_] = FieldsPlan(tuple(found), _place(table, names, registry))
+    plans: list[SchemaPlan | FieldsPlan] = [*schemas.values(), *fields.values()]
+    used = {column for plan in plans for column in plan.columns}
+    return {name: type_ for name, type_ in registry.columns.items() if name in used}, schemas, fields
+
+
+def _place(where: str, wanted: Sequence[tuple[str, Any]], registry: ColumnRegistry) -> tuple[str, ...]:
+    columns = registry.place(wanted, reserved=(*ENVELOPE, *PARTITIONS))
+    for (name, _), column in zip(wanted, columns, strict=True):
+        if name.lower() != column.lower():
+            log.warning("%s of %s is written to column %s: its type differs.", name, where, column)
+    return columns

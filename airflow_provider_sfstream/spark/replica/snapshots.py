@@ -1,0 +1,353 @@
+"""What a replica consists of at one moment, as one document: ``{output}/_sfstream/replica/snapshots/{number}.json``.
+
+The document with the highest number is the replica. It names every file of every table and, for each stream, how far
+its windows are applied, so that rows and progress change together or not at all, for all tables at once. A document
+never changes once it is there, and neither does a file that it names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal, Protocol
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
+from airflow_provider_sfstream.spark.rows.replica_rows import FlagReason
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
+
+FORMAT, VERSION = "sfstream-replica", 1
+PAGE = 1_000
+"""Window ids of a page. A snapshot names those of the last one to two pages; older ones never change again."""
+_UNKNOWN_MOMENT = datetime.max.replace(tzinfo=UTC).isoformat()
+"""In place of what a document of an earlier version of the package does not tell."""
+_FILE_NAME = re.compile(r"(\d{12})\.json")
+
+TableFormat = Literal["parquet", "delta", "iceberg"]
+
+
+class ReadableFiles(Protocol):
+    """Where snapshots are read from."""
+
+    def read_text(self, url: str) -> str: ...
+
+    def file_names(self, url: str) -> list[str]: ...
+
+
+class WritableFiles(ReadableFiles, Protocol):
+    """Where snapshots are kept."""
+
+    def create_text(self, url: str, text: str) -> None: ...
+
+    def replace_text(self, url: str, text: str) -> None: ...
+
+    def delete(self, url: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class AppliedWindow:
+    """A window that a replica has taken in: the sequence of its first event, and how many events it has."""
+
+    window_id: str
+    manifest_url: str
+    first_sequence: int
+    event_count: int
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """How far the windows of one stream are applied.
+
+    :param last: the window taken in last.
+    :param through: its position as hex, ``None`` where it has none.
+    :param applied_sequence: the sequence of the last event applied. Later ones of ``held`` belong to a transaction of
+        which the rest is yet to come.
+    :param applied_replay_id: the replay ID of that event as hex; ``None`` before the first.
+    :param held: windows with events that are not applied yet, oldest first.
+    :param recent: ids of the last windows taken in, oldest first.
+    :param pages: how many pages of :data:`PAGE` ids each there are of those before them.
+    """
+
+    org_id: str
+    api: str
+    topic: str
+    subscription: str
+    last: AppliedWindow
+    through: str | None
+    applied_sequence: int = 0
+    applied_replay_id: str | None = None
+    held: tuple[AppliedWindow, ...] = ()
+    recent: tuple[str, ...] = ()
+    pages: int = 0
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that the first event of the next window gets."""
+        return self.last.first_sequence + self.last.event_count
+
+    @property
+    def held_events(self) -> int:
+        """How many events are not applied yet."""
+        return self.next_sequence - 1 - self.applied_sequence
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Why a whole table has to be fetched, since when (ISO 8601, UTC), and the sequence of the event that says so.
+
+    :param columns: those that came, changed or went with a new schema: all that has to be fetched for that reason.
+    """
+
+    reason: FlagReason
+    since: str
+    sequence: int
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The columns of a table that no event carries: formulas, roll-up summaries, and whatever else describe names and
+    the schema of the change events lacks.
+
+    :param columns: their names.
+    :param compared_at: when the last fetch of all their values began (ISO 8601, UTC); they are as fresh as that, those
+        of records fetched since are fresher.
+    :param on_change: whether rows that an event changed are listed, for a refresh to fetch them.
+    :param changed: how many are listed now, beside the dirty ones.
+    """
+
+    columns: tuple[str, ...] = ()
+    compared_at: str | None = None
+    on_change: bool = False
+    changed: int = 0
+
+
+@dataclass(frozen=True)
+class TableState:
+    """One table of a replica.
+
+    :param stream: key of the stream that its changes come from.
+    :param table_prefix: catalog and namespace of an Iceberg table.
+    :param columns: the record's columns, in order.
+    :param files: for Parquet, the table's files by bucket, relative to the output folder.
+    :param history: files of closed versions, relative to the output folder; ``None`` where no history is kept.
+    :param dirty: how many rows have to be fetched.
+    :param dirty_list: the folder, relative to the output folder, of JSON lines that list them (``Id``, ``sequence``),
+        and the rows whose computed columns are to be fetched because an event changed them.
+    :param fields: the columns that records have by the schema of the last event applied, each with what the schema says
+        of its field, which is another text for a field that was deleted and made again; ``None`` where not known.
+    :param computed: the columns that no event carries.
+    :param refreshed_through: the latest ``_refreshed_at`` of its rows (ISO 8601, UTC), ``None`` if none was fetched.
+    """
+
+    stream: str
+    table_format: TableFormat
+    buckets: int
+    table_prefix: str | None = None
+    columns: ColumnRegistry = field(default_factory=ColumnRegistry)
+    files: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    history: tuple[str, ...] | None = None
+    dirty: int = 0
+    dirty_list: str | None = None
+    flag: Flag | None = None
+    refreshed_through: str | None = None
+    fields: dict[str, str] | None = None
+    computed: Computed = field(default_factory=Computed)
+
+    def flagged(self, flag: Flag) -> TableState:
+        """Return the table with a flag.
+
+        One that is there keeps its reason, unless that is for some columns only; it gets the later sequence, and the
+        columns of both.
+        """
+        if self.flag is not None:
+            first = flag if self.flag.reason == "schema" else self.flag
+            columns = tuple(sorted({*self.flag.columns, *flag.columns}))
+            flag = replace(first, sequence=max(self.flag.sequence, flag.sequence), columns=columns)
+        return replace(self, flag=flag)
+
+    def paths(self) -> Iterator[str]:
+        """Yield every file and folder that belongs to the table, relative to the output folder."""
+        for names in self.files.values():
+            yield from names
+        yield from self.history or ()
+        if self.dirty_list is not None:
+            yield self.dirty_list
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A replica at one moment. Number 0 stands for one that does not exist yet."""
+
+    number: int = 0
+    published_at: str | None = None
+    streams: dict[str, StreamState] = field(default_factory=dict)
+    tables: dict[str, TableState] = field(default_factory=dict)
+
+    def next(self, streams: dict[str, StreamState], tables: dict[str, TableState], now: datetime) -> Snapshot:
+        """Return the snapshot that follows, with these streams and tables in place of those of the same names."""
+        stamp = now.astimezone(UTC).isoformat()
+        return Snapshot(self.number + 1, stamp, {**self.streams, **streams}, {**self.tables, **tables})
+
+    def to_json(self) -> str:
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "number": self.number,
+            "published_at": self.published_at,
+            "streams": {key: _stream_to_document(state) for key, state in self.streams.items()},
+            "tables": {name: _table_to_document(table) for name, table in self.tables.items()},
+        }
+        return json.dumps(document, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Snapshot:
+        """Return the snapshot stored at ``where``.
+
+        :raises ConfigurationError: if it is not one of a version known here.
+        """
+        try:
+            document = json.loads(text)
+            if document["format"] != FORMAT or document["version"] != VERSION:
+                raise ValueError(f"it is {document['format']!r} of version {document['version']!r}")
+            return cls(
+                document["number"],
+                document["published_at"],
+                {key: _stream_of_document(each) for key, each in document["streams"].items()},
+                {name: _table_of_document(each) for name, each in document["tables"].items()},
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ConfigurationError(
+                f"{where} is not a replica snapshot that this version of the package can read ({error}). Upgrade "
+                "airflow-provider-sfstream where the job runs, or give another output folder. Nothing was written."
+            ) from error
+
+
+class SnapshotReader:
+    """The snapshots below one output folder.
+
+    :param files: the storage.
+    :param base: the output folder, as the storage names it.
+    """
+
+    def __init__(self, files: ReadableFiles, base: str) -> None:
+        self._reads = files
+        self._folder = f"{base}/_sfstream/replica/snapshots"
+        self._windows = f"{base}/_sfstream/replica/windows"
+
+    def current(self) -> Snapshot:
+        """Return the replica as it is now; its number is 0 where there is none.
+
+        :raises ConfigurationError: if the newest snapshot cannot be understood.
+        """
+        numbers = self._numbers()
+        return self.read(numbers[-1]) if numbers else Snapshot()
+
+    def read(self, number: int) -> Snapshot:
+        """Return one snapshot.
+
+        :raises FileNotFoundError: if it is not kept any longer.
+        """
+        url = self._url(number)
+        return Snapshot.from_json(self._reads.read_text(url), url)
+
+    def older_windows(self, stream: str, pages: int) -> Iterator[list[str]]:
+        """Yield the ids of the windows of each page of a stream, the newest page first.
+
+        :param stream: its key.
+        :param pages: how many there are, as its state says.
+        """
+        for number in reversed(range(pages)):
+            yield json.loads(self._reads.read_text(self._page_url(stream, number)))
+
+    def _page_url(self, stream: str, number: int) -> str:
+        name = hashlib.sha256(stream.encode()).hexdigest()[:16]
+        return f"{self._windows}/{name}/{number:09d}.json"
+
+    def _numbers(self) -> list[int]:
+        names = map(_FILE_NAME.fullmatch, self._reads.file_names(self._folder))
+        return sorted(int(match[1]) for match in names if match)
+
+    def _url(self, number: int) -> str:
+        return f"{self._folder}/{number:012d}.json"
+
+
+class SnapshotStore(SnapshotReader):
+    """The snapshots below one output folder, for the job that writes them."""
+
+    def __init__(self, files: WritableFiles, base: str) -> None:
+        super().__init__(files, base)
+        self._files = files
+
+    def publish(self, snapshot: Snapshot) -> Snapshot:
+        """Make ``snapshot`` the replica; return it as it was published.
+
+        :raises PositionConflictError: if another job published one of this number; it stands, this one's files are
+            never read.
+        """
+        streams = {key: self._with_pages(key, state) for key, state in snapshot.streams.items()}
+        snapshot = replace(snapshot, streams=streams)
+        try:
+            self._files.create_text(self._url(snapshot.number), snapshot.to_json())
+        except FileExistsError as error:
+            raise PositionConflictError(
+                f"Another job published snapshot {snapshot.number} of the replica below {self._folder} meanwhile. "
+                "Nothing of this one counts; run it again. Let one job at a time write to an output folder "
+                "(max_active_runs=1, or a pool of one slot)."
+            ) from error
+        return snapshot
+
+    def forget(self, keep: int) -> list[Snapshot]:
+        """Remove all but the last ``keep`` snapshots; return those that are left, oldest first."""
+        numbers = self._numbers()
+        for number in numbers[:-keep]:
+            self._files.delete(self._url(number))
+        return [self.read(number) for number in numbers[-keep:]]
+
+    def _with_pages(self, stream: str, state: StreamState) -> StreamState:
+        """Return the state with no more recent windows than two pages have; those before are on pages of their own.
+
+        A run that is repeated writes the same page again: its windows were all published before.
+        """
+        while len(state.recent) > 2 * PAGE:
+            self._files.replace_text(self._page_url(stream, state.pages), json.dumps(state.recent[:PAGE]))
+            state = replace(state, recent=state.recent[PAGE:], pages=state.pages + 1)
+        return state
+
+
+def _stream_to_document(state: StreamState) -> dict[str, Any]:
+    document = vars(state) | {"last": vars(state.last), "next_sequence": state.next_sequence}
+    return document | {"held": [vars(window) for window in state.held], "recent": list(state.recent)}
+
+
+def _stream_of_document(document: dict[str, Any]) -> StreamState:
+    values = {name: value for name, value in document.items() if name != "next_sequence"}
+    values["last"] = AppliedWindow(**document["last"])
+    values["held"] = tuple(AppliedWindow(**window) for window in document["held"])
+    values["recent"] = tuple(document["recent"])
+    return StreamState(**values)
+
+
+def _table_to_document(table: TableState) -> dict[str, Any]:
+    columns = [{"name": name, "type": type_} for name, type_ in table.columns.columns.items()]
+    flag = None if table.flag is None else vars(table.flag) | {"columns": list(table.flag.columns)}
+    files = {str(bucket): list(names) for bucket, names in sorted(table.files.items())}
+    history = None if table.history is None else list(table.history)
+    computed = vars(table.computed) | {"columns": list(table.computed.columns)}
+    changed = {"columns": columns, "flag": flag, "files": files, "history": history, "computed": computed}
+    return vars(table) | changed
+
+
+def _table_of_document(document: dict[str, Any]) -> TableState:
+    values = {"refreshed_through": _UNKNOWN_MOMENT, **document}
+    values["columns"] = ColumnRegistry({column["name"]: column["type"] for column in document["columns"]})
+    flag = document["flag"]
+    values["flag"] = None if flag is None else Flag(**{**flag, "columns": tuple(flag.get("columns", ()))})
+    values["files"] = {int(bucket): tuple(names) for bucket, names in document["files"].items()}
+    values["history"] = None if document["history"] is None else tuple(document["history"])
+    computed = document.get("computed", {"columns": ()})
+    values["computed"] = Computed(**{**computed, "columns": tuple(computed["columns"])})
+    return TableState(**values)

@@ -1,0 +1,118 @@
+"""The columns that a table has, and under which name a field of a new schema is written.
+
+Kept as ``_sfstream/columns.json`` in the table's folder, so that a type conflict is found without reading the table.
+A column keeps its type for ever: a field whose type differs gets a column of its own, named after the new type
+(``Amount__c__string``). Structs only grow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
+
+FORMAT, VERSION = "sfstream-columns", 1
+
+
+@dataclass
+class ColumnRegistry:
+    """Columns by name, in the order in which they came. Names are compared without case, as Spark does."""
+
+    columns: dict[str, ColumnType] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> ColumnRegistry:
+        """Return the registry stored at ``where``.
+
+        :raises ValueError: if the text is not a registry of a version known here.
+        """
+        try:
+            document = json.loads(text)
+            if document["format"] == FORMAT and document["version"] == VERSION:
+                return cls({column["name"]: column["type"] for column in document["columns"]})
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        raise ValueError(
+            f"{where} is not a column registry of version {VERSION}. Restore it, or remove it to have it made anew "
+            "from the table's files. Nothing was written."
+        )
+
+    def to_json(self) -> str:
+        columns = [{"name": name, "type": type_} for name, type_ in self.columns.items()]
+        return json.dumps({"format": FORMAT, "version": VERSION, "columns": columns}, indent=1)
+
+    def place(self, wanted: Iterable[tuple[str, ColumnType]], reserved: Iterable[str]) -> tuple[str, ...]:
+        """Return the column for each of one source's wanted columns, in order, registering those that are new.
+
+        No two wanted columns share one, and none takes a ``reserved`` name.
+        """
+        taken = {name.lower() for name in reserved}
+        placed: list[str] = []
+        for name, type_ in wanted:
+            placed.append(self._place(name, type_, taken))
+            taken.add(placed[-1].lower())
+        return tuple(placed)
+
+    def _place(self, name: str, type_: ColumnType, taken: set[str]) -> str:
+        known = {column.lower(): column for column in self.columns}
+        for candidate in _candidates(name, type_):
+            if candidate.lower() in taken:
+                continue
+            column = known.get(candidate.lower(), candidate)
+            merged = merge_types(self.columns.get(column, type_), type_)
+            if merged is not None:
+                self.columns[column] = merged
+                return column
+        raise AssertionError("unreachable: candidates never end")
+
+
+def merge_types(old: ColumnType, new: ColumnType) -> ColumnType | None:
+    """Return the type that holds values of both, or ``None``: equal types, and structs that agree where they meet."""
+    if old == new:
+        return old
+    if not isinstance(old, dict) or not isinstance(new, dict) or old.keys() != new.keys():
+        return None
+    ((kind, inside),) = old.items()
+    other = new[kind]
+    if kind != "struct":
+        item = merge_types(inside, other)
+        return None if item is None else {kind: item}
+    members = dict(inside)
+    spelling = {name.lower(): name for name in inside}
+    for name, type_ in other.items():
+        if spelling.setdefault(name.lower(), name) != name:
+            return None
+        merged = merge_types(members.get(name, type_), type_)
+        if merged is None:
+            return None
+        members[name] = merged
+    return {"struct": members}
+
+
+def type_of_spark(type_: Any) -> ColumnType:
+    """Return the column type of a type in the JSON form of Spark's own schemas."""
+    if isinstance(type_, str):
+        return {"integer": "int"}.get(type_, type_)
+    if type_["type"] == "struct":
+        return {"struct": {member["name"]: type_of_spark(member["type"]) for member in type_["fields"]}}
+    if type_["type"] == "array":
+        return {"array": type_of_spark(type_["elementType"])}
+    return {"map": type_of_spark(type_["valueType"])}
+
+
+def kind_of(type_: ColumnType) -> str:
+    """Return the short name of a type, as it is appended to a column's name."""
+    return type_ if isinstance(type_, str) else next(iter(type_))
+
+
+def _candidates(name: str, type_: ColumnType) -> Iterable[str]:
+    yield name
+    suffixed = f"{name}__{kind_of(type_)}"
+    yield suffixed
+    number = 2
+    while True:
+        yield f"{suffixed}_{number}"
+        number += 1

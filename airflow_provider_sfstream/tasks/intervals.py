@@ -1,0 +1,217 @@
+"""Interval mode of the drain: which interval a run stands for, which arguments go with it, and what it returns."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.streams import Span
+from airflow_provider_sfstream.tasks.parts import check_choice, run_identity, warn_of_other_writers
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_sfstream.drain.seen_end import SeenEnd
+    from airflow_provider_sfstream.protocol.streams import Stream
+    from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
+    from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalWindow
+    from airflow_provider_sfstream.tasks.preparation import Prepared
+
+log = logging.getLogger(__name__)
+
+_CLOCK_SKEW = timedelta(minutes=1)
+"""By which a worker's clock may be behind the scheduler's. The drain itself stays until the interval has ended."""
+_LIMITS = ("until", "grace", "max_events", "max_bytes", "max_seconds")
+_TIMETABLES = (
+    "Give the DAG a timetable with an interval: CronDataIntervalTimetable, DeltaDataIntervalTimetable, "
+    "CronTriggerTimetable(..., interval=timedelta(hours=1)) or CronPartitionTimetable. Only "
+    'runs with mode="incremental" that are no backfills need none. Nothing was read or moved.'
+)
+
+
+def is_backfill(context: Context) -> bool:
+    """Return whether this run is part of a backfill."""
+    return bool(context["dag_run"].run_type == "backfill")
+
+
+def interval_of(context: Context, timetable: Any, now: datetime) -> Span:
+    """Return the interval that a run stands for, in UTC: its data interval, or the one that its partition date begins.
+
+    A partition is from its date to the next tick of the DAG's cron expression, in the timetable's time zone.
+
+    :param timetable: the timetable of the DAG.
+    :raises ConfigurationError: if the run has no interval, or one of zero length, or one that has not ended.
+    """
+    run: Any = context["dag_run"]
+    begin, end = run.data_interval_start, run.data_interval_end
+    partition_date = getattr(run, "partition_date", None)  # newer than the other two
+    if partition_date is not None:
+        begin, end = partition_date, _next_tick(timetable, partition_date)
+    if begin is None or end is None:
+        raise ConfigurationError(f"Run {run.run_id} has no data interval. {_TIMETABLES}")
+    if begin >= end:
+        raise ConfigurationError(
+            f"The data interval of run {run.run_id} has no length ({begin.isoformat()}), as with a bare cron "
+            f"expression. {_TIMETABLES}"
+        )
+    interval = Span(begin.astimezone(UTC), end.astimezone(UTC))
+    if interval.end > now + _CLOCK_SKEW:
+        raise ConfigurationError(
+            f"The interval {interval} of run {run.run_id} has not ended yet. Run it after its end; with "
+            "CronPartitionTimetable, run_offset=-1 gives a run the partition that has just ended. Nothing was read or "
+            "moved."
+        )
+    return interval
+
+
+def _next_tick(timetable: Any, tick: datetime) -> datetime:
+    """Return the tick after ``tick`` of a cron timetable, with Airflow's rules for changes to and from daylight saving.
+
+    An expression for every hour goes on by elapsed time; any other by the clock on the wall, where a time that comes
+    twice is the second one. The scheduler's own form of the timetable does this, but not the form that DAGs have.
+    """
+    import pendulum
+    from croniter import croniter
+
+    # DAGs may also use the scheduler's class, which has other names for the two.
+    expression = getattr(timetable, "expression", None) or getattr(timetable, "_expression", None)
+    zone: Any = getattr(timetable, "timezone", None) or getattr(timetable, "_timezone", None)
+    if expression is None or zone is None:
+        raise ConfigurationError(
+            f"The run has a partition date, but {type(timetable).__name__}, the timetable of its DAG, does not tell "
+            "when the partition ends. Use CronPartitionTimetable. Nothing was read or moved."
+        )
+    zone = pendulum.timezone(zone) if isinstance(zone, str | int) else zone
+    moment = datetime.fromtimestamp(tick.timestamp(), UTC)  # of the standard library, whatever class the tick has
+    local = moment.astimezone(zone).replace(tzinfo=None)
+    cron = croniter(expression, local)
+    following: datetime = cron.get_next(datetime)
+    if cron.expanded[1] == ["*"]:
+        return moment + (following - local)
+    aware: datetime = zone.convert(following.replace(fold=1))
+    return aware.astimezone(UTC)
+
+
+def check_interval_arguments(drain: Any) -> None:
+    """Refuse what has no meaning where the interval says what is drained.
+
+    :raises ConfigurationError: naming the arguments.
+    """
+    if drain.mode != "interval":
+        return
+    given = [name for name in (*_LIMITS, "max_wait") if _is_set(drain, name)]
+    if drain.min_events:
+        given.append("min_events")
+    if drain.advance == "manual":
+        given.append('advance="manual"')
+    if given:
+        raise ConfigurationError(
+            f'mode="interval" drains all of an interval when it has ended, and records it. Leave out: '
+            f"{', '.join(given)}."
+        )
+
+
+class IntervalOperator(Protocol):
+    """What a drain has that says how it gives an interval."""
+
+    idle_timeout: float
+    on_invalid_replay: OnInvalidReplay
+    on_expired: Literal["fail", "partial"]
+    reuse: bool | str
+
+
+def give_interval(
+    operator: IntervalOperator,
+    drain: Prepared,
+    interval: Span,
+    context: Context,
+    *,
+    wait_for_confirmation: bool,
+    end_seen: SeenEnd | None,
+) -> IntervalOutcome:
+    """Return what gives the interval of a run, draining what is not landed yet."""
+    from airflow_provider_sfstream.drain.limits import DrainLimits
+    from airflow_provider_sfstream.runs.interval import IntervalRequest, drain_interval
+
+    backfill = is_backfill(context)
+    left_out = [name for name in _LIMITS if _is_set(operator, name)]
+    if not backfill:
+        warn_of_other_writers(drain.store)
+    elif left_out:
+        log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(left_out))
+    check_choice("reuse", str(operator.reuse), ("True", "False"))  # a template renders to text
+    outcome = drain_interval(
+        IntervalRequest(
+            stream=drain.stream,
+            run=run_identity(context),
+            interval=interval,
+            backfill=backfill,
+            limits=DrainLimits(idle_timeout=operator.idle_timeout, wait_for_confirmation=wait_for_confirmation),
+            start_from=drain.start_from,
+            on_invalid_replay=operator.on_invalid_replay,
+            on_expired=operator.on_expired,
+            reuse=str(operator.reuse) == "True",
+            end_seen=end_seen,
+        ),
+        open_source=drain.hook.get_conn,
+        store=drain.store,
+        catalog=drain.catalog,
+    )
+    log_interval(outcome, drain.stream)
+    return outcome
+
+
+def _is_set(drain: Any, name: str) -> bool:
+    return getattr(drain, name) not in (None, "")
+
+
+def interval_summary(outcome: IntervalOutcome, stream: Stream, landing_url: str) -> dict[str, Any]:
+    """Return the JSON-able result of a drain in interval mode: what a later task needs, never an event."""
+    return {
+        "mode": "interval",
+        "stream": dict(vars(stream)),
+        "landing_url": landing_url,
+        "event_time_from": outcome.interval.start.isoformat(),
+        "event_time_to": outcome.interval.end.isoformat(),
+        "windows": [_window(window) for window in outcome.windows],
+        "event_count": sum(window.manifest.window.event_count for window in outcome.windows),
+        "confirmed_at": outcome.confirmed_at and outcome.confirmed_at.isoformat(),
+        "missing": [{"from": span.start.isoformat(), "to": span.end.isoformat()} for span in outcome.missing],
+        "drained": outcome.drained,
+    }
+
+
+def log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
+    """Log what a drain in interval mode gave, and what is lost."""
+    origins = [window.origin for window in outcome.windows]
+    log.info(
+        "Interval %s of %s is in %d windows: %d landed before, %d drained for it.",
+        outcome.interval,
+        stream,
+        len(origins),
+        origins.count("landed"),
+        origins.count("bus"),
+    )
+    if outcome.confirmed_at is None:
+        log.info(
+            "Salesforce has not said yet that these are all events of %s: nothing is recorded for it. What comes later "
+            "for it is given by the run that lands it; with wait_for_confirmation=True a run waits for that.",
+            outcome.interval,
+        )
+    if outcome.missing:
+        log.warning("Lost of interval %s: %s", outcome.interval, ", ".join(map(str, outcome.missing)))
+
+
+def _window(window: IntervalWindow) -> dict[str, Any]:
+    facts = window.manifest.window
+    return {
+        "window_id": facts.window_id,
+        "manifest_url": facts.manifest_url,
+        "kind": facts.kind,
+        "origin": window.origin,
+        "event_count": facts.event_count,
+        "first_event_time": facts.first_event_time and facts.first_event_time.isoformat(),
+        "last_event_time": facts.last_event_time and facts.last_event_time.isoformat(),
+    }

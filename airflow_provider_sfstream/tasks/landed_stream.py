@@ -1,0 +1,75 @@
+"""What the operators share that look after a landed stream and its record, and drain nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.tasks.parts import check_choice, open_landing
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.stores.base import ReplayStore
+
+
+class LandedStream(NamedTuple):
+    """A stream, where it is landed, and where its position is recorded."""
+
+    stream: Stream
+    catalog: LandingCatalog
+    store: ReplayStore
+
+
+class LandedStreamOperator(BaseOperator):
+    """Base of operators on one landed stream; subclasses document the arguments."""
+
+    template_fields: Sequence[str] = (
+        "topic",
+        "landing_url",
+        "salesforce_conn_id",
+        "subscription",
+        "landing_conn_id",
+        "replay_store_conn_id",
+    )
+    ui_color = "#f8e5d8"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        landing_url: str,
+        salesforce_conn_id: str = "salesforce_default",
+        api: Literal["pubsub", "streaming"] | None = None,
+        subscription: str = "airflow",
+        landing_conn_id: str | None = None,
+        replay_store: ReplayStoreKind = "variable",
+        replay_store_conn_id: str = "sfstream_replay_store",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.landing_url = landing_url
+        self.salesforce_conn_id = salesforce_conn_id
+        self.api = api
+        self.subscription = subscription
+        self.landing_conn_id = landing_conn_id
+        self.replay_store = replay_store
+        self.replay_store_conn_id = replay_store_conn_id
+        check_choice("replay_store", replay_store, ("variable", "table", "landing"))
+
+    def open(self) -> LandedStream:
+        """Open landing and store, and learn whose stream it is.
+
+        :raises SalesforceStreamError: if an argument, a connection or a login is unusable.
+        """
+        topic = Topic.parse(self.topic, self.api)
+        catalog = open_landing(self.landing_url, self.landing_conn_id)
+        store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
+        org_id = event_hook(topic.api, self.salesforce_conn_id).known_org_id
+        return LandedStream(Stream(org_id, topic.api, topic.name, self.subscription), catalog, store)

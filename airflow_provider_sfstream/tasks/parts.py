@@ -1,0 +1,186 @@
+"""What the operators share: from arguments to landing and replay store, and from our errors to Airflow's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.protocol.streams import RunIdentity
+from airflow_provider_sfstream.redaction import has_credentials
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.protocol.events import StartFrom
+    from airflow_provider_sfstream.runs.incremental import WindowOutcome
+    from airflow_provider_sfstream.stores.base import ReplayStore
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def airflow_errors() -> Iterator[None]:
+    """Turn an error that a retry cannot mend into :class:`AirflowFailException`; let the others be retried."""
+    try:
+        yield
+    except SalesforceStreamError as error:
+        if error.retriable:
+            raise
+        raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+
+
+def run_identity(context: Context) -> RunIdentity:
+    """Return who this task run is. ``run_after`` is the one date that every kind of run has."""
+    task_instance: Any = context["ti"]
+    return RunIdentity(
+        dag_id=task_instance.dag_id,
+        task_id=task_instance.task_id,
+        run_id=task_instance.run_id,
+        run_after=context["dag_run"].run_after,
+        map_index=-1 if task_instance.map_index is None else task_instance.map_index,
+        try_number=task_instance.try_number,
+    )
+
+
+def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalog:
+    """Return the catalog of the landing at ``landing_url``, a URL or path that :class:`ObjectStoragePath` takes.
+
+    :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
+    """
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.landing.location import Landing
+
+    if not isinstance(landing_url, str) or not landing_url.strip():
+        raise ConfigurationError("landing_url is empty. Give the URL that windows are written to, e.g. s3://lake/raw.")
+    if has_credentials(landing_url):
+        raise ConfigurationError(
+            "landing_url carries a password or a signature. Put credentials into an Airflow connection and name it "
+            "with landing_conn_id; nothing was written."
+        )
+    try:
+        path = ObjectStoragePath(landing_url, conn_id=landing_conn_id)
+        filesystem = path.fs
+    except (ValueError, ImportError, KeyError) as error:
+        raise ConfigurationError(
+            f"landing_url {landing_url!r} cannot be used: {error}. Install the provider that serves such URLs, or "
+            "correct the URL; nothing was written."
+        ) from error
+    # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
+    url = filesystem.unstrip_protocol(path.path)
+    return LandingCatalog(Landing(filesystem, path.path, url))
+
+
+def start_from_text(text: str) -> StartFrom | bytes:
+    """Return what a ``start_from`` argument says: a preset, or a replay ID given as hex.
+
+    :raises InvalidReplayIdError: if it is neither.
+    """
+    from airflow_provider_sfstream.protocol.events import StartFrom
+    from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
+
+    return StartFrom(text) if text in ("earliest", "latest") else replay_id_from_text(text)
+
+
+def time_from_text(argument: str, value: str | datetime | None) -> datetime | None:
+    """Return the time that an argument says, as text or not; ``None`` if it is empty.
+
+    :raises ConfigurationError: naming the argument, if its text is no ISO 8601 time.
+    """
+    if not isinstance(value, str) or not value:
+        return None if isinstance(value, str) else value
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        raise ConfigurationError(f"{argument}={value!r} is not an ISO 8601 time; nothing was read.") from None
+
+
+def summary(outcome: WindowOutcome, landing_url: str) -> dict[str, Any]:
+    """Return the JSON-able result of a drain: what a later task needs, never an event."""
+    import json
+
+    document = json.loads(outcome.manifest.to_json())
+    keys = (
+        "window_id",
+        "stream",
+        "kind",
+        "after",
+        "through",
+        "event_count",
+        "payload_bytes",
+        "first_event_time",
+        "last_event_time",
+        "stop_reason",
+        "contact_at",
+        "gap",
+    )
+    return {
+        "manifest_url": outcome.manifest.window.manifest_url,
+        "landing_url": landing_url,
+        **{key: document[key] for key in keys},
+        "confirmed_at": document["covered_until"],
+        "drained": outcome.drained,
+        "committed": outcome.committed,
+    }
+
+
+def log_window(result: Mapping[str, Any]) -> None:
+    """Log what an incremental drain gave, from its summary, and what is lost."""
+    log.info(
+        "Window %s of %s: %d events, %d payload bytes, stopped because %s, position %s -> %s (%s). Manifest: %s",
+        result["window_id"],
+        result["stream"]["topic"],
+        result["event_count"],
+        result["payload_bytes"],
+        result["stop_reason"],
+        result["after"],
+        result["through"],
+        "recorded" if result["committed"] else "not recorded yet",
+        result["manifest_url"],
+    )
+    if result["gap"]:
+        log.warning("Events were lost before this window: %s", result["gap"])
+
+
+def warn_of_other_writers(store: ReplayStore) -> None:
+    """Warn that a position has to be moved by one run at a time, if the store cannot see to it."""
+    if not store.compares_and_sets:
+        log.warning(
+            "This replay store cannot tell two writers of a position apart: let one run at a time drain the stream "
+            "(max_active_runs=1), or use replay_store='table'."
+        )
+
+
+def check_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuse a value that is none of the choices, before anything is read.
+
+    :raises ConfigurationError: naming the argument and the choices.
+    """
+    if value not in choices:
+        raise ConfigurationError(f"{argument}={value!r} must be one of {', '.join(map(repr, choices))}.")
+
+
+def check_positive(**arguments: Any) -> None:
+    """Refuse arguments that are no whole number above zero, before anything is read.
+
+    :raises ConfigurationError: naming the argument.
+    """
+    for argument, number in arguments.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ConfigurationError(f"{argument}={number!r} must be a whole number above zero.")
+
+
+def check_replay_store_kind(kind: str) -> None:
+    """Refuse a ``replay_store`` argument that names no store, when the DAG is parsed.
+
+    :raises ConfigurationError: naming the choices.
+    """
+    check_choice("replay_store", kind, ("variable", "table"))

@@ -1,0 +1,84 @@
+"""Who still needs landed windows: replicas that have not applied them, event logs that have no rows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from airflow_provider_sfstream.tasks.replica import WorkerFiles, read_snapshot
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.protocol.streams import Stream
+    from airflow_provider_sfstream.runs.pruning import OldWindow
+
+
+@dataclass(frozen=True)
+class Readers:
+    """What is known of the readers of one stream's windows.
+
+    ``needed``: ids of the windows that replicas stand on or hold back, and which replica. ``not_begun``: a replica that
+    has nothing of the stream yet, to which every window is new.
+    """
+
+    needed: Mapping[str, str]
+    not_begun: str | None
+    event_log_urls: tuple[str, ...]
+    conn_id: str | None
+
+    @classmethod
+    def of(
+        cls, stream: Stream, replica_urls: Sequence[str], event_log_urls: Sequence[str], conn_id: str | None
+    ) -> Readers:
+        """Read how far replicas are.
+
+        :param conn_id: Airflow connection of their storage, where it needs one.
+        :raises ConfigurationError: if a replica's newest snapshot cannot be understood.
+        """
+        needed: dict[str, str] = {}
+        not_begun = None
+        for url in replica_urls:
+            states = [
+                state
+                for state in read_snapshot(url, conn_id).streams.values()
+                if (state.org_id, state.api, state.topic, state.subscription) == tuple(vars(stream).values())
+            ]
+            if not states:
+                not_begun = url
+            for state in states:
+                needed |= {each.window_id: f"the replica at {url}" for each in (*state.held, state.last)}
+        return cls(needed, not_begun, tuple(event_log_urls), conn_id)
+
+    def still_needed(self, windows: Sequence[OldWindow]) -> Mapping[str, str]:
+        """Return the ids of those of ``windows`` that somebody has yet to read, and who."""
+        if self.not_begun is not None:
+            reason = f"the replica at {self.not_begun} has no window of the stream yet"
+            return dict.fromkeys([window.window_id for window in windows], reason)
+        return {
+            window_id: f"the event log at {url} has no row of window {window_id}"
+            for url in self.event_log_urls
+            for window_id in self._without_rows(url, windows)
+        }
+
+    def _without_rows(self, url: str, windows: Sequence[OldWindow]) -> set[str]:
+        days = {
+            f"event_date={window.first_event_time.date() + timedelta(days=number)}"
+            for window in windows
+            if window.event_count and window.first_event_time and window.last_event_time
+            for number in range((window.last_event_time.date() - window.first_event_time.date()).days + 1)
+        }
+        with_events = {window.window_id for window in windows if window.event_count}
+        return with_events - self._with_rows(url.rstrip("/"), days) if with_events else set()
+
+    def _with_rows(self, url: str, days: set[str]) -> set[str]:
+        """Return the ids of the windows that have rows in a table, on one of ``days``, or in the quarantine."""
+        files = WorkerFiles(self.conn_id)
+        folders = [f"{url}/_quarantine"]
+        for table in files.file_names(url):
+            if not table.startswith(("_", ".")):
+                folders += [f"{url}/{table}/{day}" for day in files.file_names(f"{url}/{table}") if day in days]
+        names = [name for folder in folders for name in files.file_names(folder)]
+        # A part of a window is in a partition of its own: the window's id, a dot, and the bounds of its times.
+        return {unquote(name.removeprefix("window_id=")).partition(".")[0] for name in names}

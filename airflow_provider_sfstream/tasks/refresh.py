@@ -1,0 +1,143 @@
+"""What operators have in common that fetch records of the org and merge them into a replica."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
+from airflow_provider_sfstream.tasks.parts import airflow_errors, check_positive
+from airflow_provider_sfstream.tasks.replica import read_snapshot
+from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_sfstream.refresh.files import RefreshFiles
+    from airflow_provider_sfstream.refresh.plan import TablePlan
+    from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
+    from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
+
+
+class RefreshOperator(SparkJobOperator):
+    """Fetches records of the org and submits the ``replica`` job to merge them; parameters as for its subclasses."""
+
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "salesforce_conn_id", "tables")
+    nothing_to_do: ClassVar[str]
+    """Why the task is skipped, if there is nothing to fetch."""
+
+    def __init__(
+        self,
+        *,
+        output_url: str,
+        salesforce_conn_id: str = "salesforce_default",
+        tables: Sequence[str] | None = None,
+        keep_snapshots: int = 10,
+        bulk_threshold: int = 10_000,
+        bulk_page_records: int = 10_000,
+        **kwargs: Any,
+    ) -> None:
+        check_positive(
+            bulk_threshold=bulk_threshold, bulk_page_records=bulk_page_records, keep_snapshots=keep_snapshots
+        )
+        super().__init__(script="replica.py", output_url=output_url, **kwargs)
+        self.salesforce_conn_id = salesforce_conn_id
+        self.tables = tables
+        self.keep_snapshots = keep_snapshots
+        self.bulk_threshold = bulk_threshold
+        self.bulk_page_records = bulk_page_records
+
+    @abstractmethod
+    def plans(self, snapshot: Snapshot) -> list[TablePlan]:
+        """Return what is to be fetched."""
+
+    @abstractmethod
+    def job_arguments(self) -> list[str]:
+        """Return what the job is told beside the refresh."""
+
+    @abstractmethod
+    def table_result(self, merged: dict[str, Any]) -> dict[str, Any]:
+        """Return what the result says of a table beside what was fetched, by the job's metrics of it."""
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Fetch, submit the job and wait for it; return what was fetched and what is left to fetch."""
+        from airflow_provider_sfstream.refresh.files import RefreshFiles
+        from airflow_provider_sfstream.tasks.storage import storage_path
+
+        started = time.monotonic()
+        with airflow_errors():
+            self.check_output()
+            snapshot = read_snapshot(self.output_url, self.output_conn_id)
+            plans = self.plans(snapshot)
+        if not plans:
+            raise AirflowSkipException(self.nothing_to_do)
+        files = RefreshFiles(self.output_url, partial(storage_path, conn_id=self.output_conn_id), _refresh_id())
+        try:
+            with airflow_errors():
+                fetched = self._fetch(plans, files, snapshot.number)
+            if not fetched:
+                raise AirflowSkipException("All that is to be fetched is hidden from the user of the connection.")
+            arguments = ["--refresh", files.url, "--keep-snapshots", str(self.keep_snapshots)]
+            metrics = self.submit(context, [*arguments, *self.job_arguments()]) or {}
+        finally:
+            with suppress(LandingError):  # what is left is removed by the next refresh
+                files.clean()
+        merged = metrics.get("tables", {})
+        return {
+            "snapshot": metrics.get("snapshot"),
+            "tables": {name: {**table, **self.table_result(merged.get(name, {}))} for name, table in fetched.items()},
+            "seconds": round(time.monotonic() - started, 2),
+        }
+
+    def _fetch(self, plans: Sequence[TablePlan], files: RefreshFiles, snapshot: int) -> dict[str, dict[str, Any]]:
+        """Write what the job is to merge; return what was fetched by table."""
+        from airflow_provider_sfstream.hooks.salesforce_records import SalesforceRecordHook
+        from airflow_provider_sfstream.refresh.fetch import Limits, TableFetch
+        from airflow_provider_sfstream.refresh.plan import check_org
+        from airflow_provider_sfstream.spark.replica.refresh_document import RefreshDocument
+
+        limits = Limits(self.bulk_threshold, self.bulk_page_records)
+        tables: dict[str, TableRefresh] = {}
+        fetched: dict[str, dict[str, Any]] = {}
+        with SalesforceRecordHook(self.salesforce_conn_id).get_conn() as client:
+            check_org(plans, client.org_id, self.salesforce_conn_id)
+            files.clean()
+            for plan in plans:
+                started = time.monotonic()
+                fetch = TableFetch(client, files, plan, limits)
+                refresh = fetch.run()
+                if refresh is None:
+                    self.log.warning("%s stays flagged: show these fields to the user of the connection.", plan.name)
+                    continue
+                tables[plan.name] = refresh
+                seconds = round(time.monotonic() - started, 2)
+                counted = {"fetched": fetch.fetched.records, "deleted": fetch.fetched.deleted}
+                fetched[plan.name] = {"mode": plan.mode, **counted, "seconds": seconds}
+                self.log.info("%s: fetched %s", plan.name, fetched[plan.name])
+        files.publish(RefreshDocument(files.refresh_id, snapshot, tables))
+        return fetched
+
+
+def names_of(argument: str, value: Any) -> Collection[str] | None:
+    """Return a list of names that may be templated.
+
+    :raises ConfigurationError: if it is something else.
+    """
+    if value is None or (isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)):
+        return value
+    raise ConfigurationError(
+        f"{argument}={value!r} must be a list of the names of tables. Where it is templated, the DAG needs "
+        "render_template_as_native_obj=True. Nothing was fetched."
+    )
+
+
+def _refresh_id() -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(8)}"

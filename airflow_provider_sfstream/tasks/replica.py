@@ -1,0 +1,38 @@
+"""What operators read of a replica: its current snapshot, on the worker, through Airflow's object storage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_sfstream.tasks.storage import storage_path
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
+
+
+class WorkerFiles:
+    """The files of a replica, as :class:`SnapshotStore` reads them.
+
+    :param conn_id: Airflow connection of the storage, where it needs one.
+    """
+
+    def __init__(self, conn_id: str | None) -> None:
+        self._conn_id = conn_id
+
+    def read_text(self, url: str) -> str:
+        text: str = storage_path(url, self._conn_id).read_text()
+        return text
+
+    def file_names(self, url: str) -> list[str]:
+        folder = storage_path(url, self._conn_id)
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def read_snapshot(output_url: str, output_conn_id: str | None) -> Snapshot:
+    """Return the replica below ``output_url`` as it is now; its number is 0 where there is none.
+
+    :raises ConfigurationError: if its newest snapshot cannot be understood.
+    """
+    from airflow_provider_sfstream.spark.replica.snapshots import SnapshotReader
+
+    return SnapshotReader(WorkerFiles(output_conn_id), output_url.rstrip("/")).current()

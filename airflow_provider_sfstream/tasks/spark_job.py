@@ -1,0 +1,139 @@
+"""What the operators share that start one of this package's Spark applications."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.redaction import has_credentials
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Context
+
+_APPLICATIONS = Path(__file__).resolve().parent.parent / "spark" / "apps"
+
+
+class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
+    """Submit an application of this package; subclasses say with which arguments.
+
+    Where the Spark connection does not exist, it runs on this worker with master ``local[*]``, and a warning.
+
+    :param script: the application's file name in ``spark/apps/``.
+    :param output_url: folder of the tables, as a URL that Spark can write to. (templated)
+    :param output_conn_id: Airflow connection with which the worker reads files below it, where it needs one. The job
+        itself uses Spark's credentials. (templated)
+    """
+
+    py_files: str | None
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "output_url", "output_conn_id")
+
+    def __init__(
+        self,
+        *,
+        script: str,
+        output_url: str,
+        output_conn_id: str | None = None,
+        conn_id: str = "spark_default",
+        durable: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if {"application", "application_args"} & kwargs.keys():
+            raise ConfigurationError("application and application_args are set by this operator; leave them out.")
+        super().__init__(application=str(_APPLICATIONS / script), conn_id=conn_id, durable=durable, **kwargs)
+        self.output_url = output_url
+        self.output_conn_id = output_conn_id
+
+    def submit(self, context: Context, arguments: Sequence[str]) -> dict[str, Any] | None:
+        """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
+
+        :param arguments: its own, besides those that say where to write tables and metrics.
+        :raises AirflowException: if it fails.
+        """
+        from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package
+
+        metrics_url = f"{self.output_url.rstrip('/')}/_sfstream/metrics/{_file_name(context)}.json"
+        self.application_args = [*arguments, "--output", self.output_url, "--metrics-file", metrics_url]
+        own_py_files = self.py_files
+        with tempfile.TemporaryDirectory() as folder:
+            # A driver elsewhere gets the application's one file only, and this.
+            self.py_files = ",".join(filter(None, (str(write_executor_package(folder)), own_py_files)))
+            super().execute(context)
+        return self._read_metrics(metrics_url)
+
+    def check_output(self) -> None:
+        """Check ``output_url``.
+
+        :raises ConfigurationError: if it is empty or carries a password.
+        """
+        if not isinstance(self.output_url, str) or not self.output_url.strip():
+            raise ConfigurationError("output_url is empty. Give the URL of the folder that tables are written to.")
+        if has_credentials(self.output_url):
+            raise ConfigurationError(
+                "output_url carries a password or a signature. Leave it out and give the credentials to Spark; nothing "
+                "was written."
+            )
+
+    def _read_metrics(self, url: str) -> dict[str, Any] | None:
+        import json
+
+        from airflow.sdk import ObjectStoragePath
+
+        try:
+            metrics: dict[str, Any] = json.loads(ObjectStoragePath(url, conn_id=self.output_conn_id).read_text())
+        except (
+            Exception
+        ) as error:  # the job is done; whatever keeps the worker from reading a report must not undo that
+            self.log.warning("The job succeeded, but its metrics at %s cannot be read here: %s", url, error)
+            return None
+        self.log.info("%s metrics: %s", Path(self.application).stem, metrics)
+        return metrics
+
+    def _get_hook(self) -> SparkSubmitHook:
+        hook = super()._get_hook()
+        if not self._has_connection():
+            # The hook itself would fall back to YARN, which nobody asked for.
+            self.log.warning("There is no connection %r; running Spark here, with master local[*].", self._conn_id)
+            hook._connection["master"] = "local[*]"
+            hook._is_yarn = hook._is_yarn_cluster_mode = False
+        if hook._connection["master"].startswith("local"):
+            hook._env_vars = {**_local_environment(hook), **(self.env_vars or {})}
+            # The driver's log is the task's log here: without Spark's hundreds of lines, the job's own can be found.
+            hook._conf = {"spark.log.level": "WARN", **hook._conf}
+        return hook
+
+    def _has_connection(self) -> bool:
+        from airflow.sdk import Connection
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
+        try:
+            Connection.get(self._conn_id)
+        except AirflowNotFoundException:
+            return False
+        return True
+
+
+def _local_environment(hook: SparkSubmitHook) -> dict[str, str]:
+    """Return what lets a local ``spark-submit`` use this very Python environment, unless it is told otherwise."""
+    environment = {}
+    if "PYSPARK_PYTHON" not in os.environ and "spark.pyspark.python" not in hook._conf:
+        environment["PYSPARK_PYTHON"] = sys.executable
+    beside_python = str(Path(sys.executable).parent)
+    if not shutil.which(hook._connection["spark_binary"]):
+        environment["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), beside_python)))
+    return environment
+
+
+def _file_name(context: Context) -> str:
+    task_instance: Any = context["ti"]
+    mapped = "" if task_instance.map_index in (None, -1) else f".{task_instance.map_index}"
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{task_instance.dag_id}.{task_instance.task_id}{mapped}")

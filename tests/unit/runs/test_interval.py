@@ -1,0 +1,339 @@
+"""Interval runs: what they return of landed windows and of the bus, and what they never do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from itertools import compress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_provider_sfstream.drain.drain import drain
+from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.exceptions import ReplayIdLostError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.protocol.streams import RunIdentity, Span, Stream
+from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
+from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalRequest, drain_interval
+from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from tests.support.killed import Killed, killed_at
+from tests.support.scripted_source import (
+    Deliver,
+    Event,
+    FakeTime,
+    ScriptedSource,
+    Silence,
+    Step,
+    avro_payload,
+    replay_id,
+)
+
+STREAM = Stream("00Dxx0000001gPLEAY", "pubsub", "/event/Order__e")
+MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
+MINUTES = 12 * 60
+TIMES = {replay_id(3 * n + 3): MIDNIGHT + timedelta(minutes=n) for n in range(MINUTES)}
+EVENTS = [Event(id_, avro_payload(int(time.timestamp() * 1_000))) for id_, time in TIMES.items()]
+
+
+class Variables:
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def name(self, key: str) -> str:
+        return key
+
+    def get(self, key: str) -> str | None:
+        return self.values.get(key)
+
+    def set(self, key: str, value: str, description: str) -> None:
+        self.values[key] = value
+
+
+def hours(first: float, last: float) -> Span:
+    return Span(MIDNIGHT + timedelta(hours=first), MIDNIGHT + timedelta(hours=last))
+
+
+class World:
+    """A stream with an event each minute, a landing, a replay store, and runs upon them. Time stands still in a run."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.catalog = LandingCatalog(Landing.from_url(str(folder / "landing")))
+        self.store: Any = (
+            TableReplayStore(f"sqlite:///{folder / 'store.db'}", clock=lambda: self.now)
+            if kind == "table"
+            else VariableReplayStore(catalog=self.catalog, variables=Variables(), clock=lambda: self.now)
+        )
+        self.now = MIDNIGHT
+        self.expired = 0
+        self.opened = 0
+        self.says_the_end = True
+        self.login = timedelta(0)
+        self.time = FakeTime()
+
+    @contextmanager
+    def source(self) -> Iterator[ScriptedSource]:
+        self.opened += 1
+        self.now += self.login
+        published = [event for event in EVENTS if TIMES[event.replay_id] <= self.now]
+        script: list[Step] = [*[Deliver(100)] * (len(published) // 100 + 1), Silence(), Silence()]
+        yield ScriptedSource(published, [] if self.says_the_end else script, self.time, self.expired)
+
+    def incremental(self, hour: float) -> None:
+        """Drain, at ``hour``, all there is."""
+        self.now = MIDNIGHT + timedelta(hours=hour)
+        request = WindowRequest(STREAM, self._run(f"incremental-{hour}"), DrainLimits())
+        with self.source() as source:
+            drain_window(request, source=source, store=self.store, catalog=self.catalog, now=lambda: self.now)
+
+    def interval(self, span: Span, run: str = "", *, backfill: bool = True, at: float, **more: Any) -> IntervalOutcome:
+        """Run ``span`` at the hour ``at``."""
+        self.now = MIDNIGHT + timedelta(hours=at)
+        request = IntervalRequest(
+            stream=STREAM,
+            run=self._run(run or f"{span}{backfill}", span.end),
+            interval=span,
+            backfill=backfill,
+            limits=more.pop("limits", DrainLimits()),
+            **more,
+        )
+        return drain_interval(
+            request, open_source=self.source, store=self.store, catalog=self.catalog, now=lambda: self.now
+        )
+
+    def _run(self, run_id: str, run_after: datetime | None = None) -> RunIdentity:
+        return RunIdentity("orders", "drain", run_id, run_after or self.now)
+
+    def events(self, outcome: IntervalOutcome) -> list[bytes]:
+        """Return what a job that filters by the time that events count at finds, duplicates too."""
+        found: list[bytes] = []
+        for window in outcome.windows:
+            folder = Path(self.catalog.landing.window_folder(STREAM, window.manifest.window.window_id))
+            for file in window.manifest.files:
+                rows = pq.read_table(folder / file.name, columns=["replay_id"])["replay_id"].to_pylist()
+                begin = window.manifest.window.covered_from
+                times = [max(TIMES[id_], begin or TIMES[id_]) for id_ in rows]
+                inside = [outcome.interval.start <= time < outcome.interval.end for time in times]
+                found += compress(rows, inside)
+        return found
+
+    @property
+    def position(self) -> bytes | None:
+        return self.store.read(STREAM).replay_id  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=["variable", "table"])
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    made = World(tmp_path, request.param)
+    monkeypatch.setitem(drain.__kwdefaults__, "clock", made.time.clock)
+    yield made
+    made.store.close()
+
+
+def of(span: Span) -> list[bytes]:
+    return [id_ for id_, time in TIMES.items() if span.start <= time < span.end]
+
+
+def facts(outcome: IntervalOutcome) -> Sequence[Any]:
+    return [(each.manifest.window.window_id, each.origin) for each in outcome.windows], outcome.missing
+
+
+def test_a_backfill_of_what_was_never_drained_comes_from_the_bus_and_moves_nothing(world: World) -> None:
+    outcome = world.interval(hours(3, 4), at=6)
+    assert world.events(outcome) == of(hours(3, 4))
+    assert [each.origin for each in outcome.windows] == ["bus"]
+    assert [each.manifest.window.kind for each in outcome.windows] == ["backfill"]
+    assert outcome.confirmed_at == MIDNIGHT + timedelta(hours=6)
+    assert world.position is None
+
+
+def test_a_backfill_of_landed_windows_asks_salesforce_for_nothing(world: World) -> None:
+    for hour in (2, 3.5, 5, 7):
+        world.incremental(hour)
+    position, opened = world.position, world.opened
+    outcome = world.interval(hours(3, 4), at=8)
+    assert world.events(outcome) == of(hours(3, 4))
+    assert {each.origin for each in outcome.windows} == {"landed"}
+    assert len(outcome.windows) == 2
+    assert (world.position, world.opened) == (position, opened)
+
+
+def test_a_backfill_reads_the_rest_of_a_half_landed_interval_from_the_bus(world: World) -> None:
+    world.incremental(3.5)
+    position = world.position
+    outcome = world.interval(hours(3, 5), at=6)
+    assert sorted(set(world.events(outcome))) == of(hours(3, 5))
+    assert [each.origin for each in outcome.windows] == ["landed", "bus"]
+    assert world.position == position
+    after = outcome.windows[1].manifest.window.after
+    assert after == position, "from the nearest known position, not from the earliest event"
+
+
+def test_a_rerun_gives_the_same_whatever_was_landed_since(world: World) -> None:
+    first = world.interval(hours(3, 4), at=6)
+    world.incremental(7)
+    opened = world.opened
+    again = world.interval(hours(3, 4), at=8)
+    assert facts(again) == facts(first)
+    assert (first.drained, again.drained) == (True, False)
+    assert world.opened == opened
+
+
+def test_what_nobody_confirmed_is_looked_at_again(world: World) -> None:
+    world.says_the_end = False
+    first = world.interval(hours(3, 4), "the run", backfill=False, at=4.1)
+    assert (first.confirmed_at, first.drained) == (None, True)
+    assert set(of(hours(3, 4))) <= set(world.events(first)), "it gives what there is"
+    world.says_the_end = True
+    again = world.interval(hours(3, 4), "the run", backfill=False, at=5)
+    assert (again.confirmed_at, again.drained) == (MIDNIGHT + timedelta(hours=5), True)
+    assert set(of(hours(3, 4))) <= set(world.events(again))
+    assert not world.interval(hours(3, 4), "the run", backfill=False, at=6).drained, "now it is recorded"
+
+
+def test_what_is_neither_landed_nor_retained_fails_and_records_nothing(world: World) -> None:
+    with pytest.raises(ReplayIdLostError, match=r'can no longer be read.*on_expired="partial"'):
+        world.interval(hours(3, 4), at=80)
+    assert world.opened == 0
+    assert world.store.gaps(STREAM) == []
+    assert world.store.windows_overlapping(STREAM, MIDNIGHT, MIDNIGHT + timedelta(days=1)) == []
+
+
+def test_what_ages_out_on_the_way_to_salesforce_is_missing(world: World) -> None:
+    """The hour can be read when the run begins; when Salesforce answers, it has forgotten the first minutes of it."""
+    world.login, world.expired = timedelta(minutes=12), 72
+    with pytest.raises(ReplayIdLostError, match=r'01:00:00.*01:11:24.*on_expired="partial"'):
+        world.interval(hours(1, 2), "fails", at=72.99)
+    outcome = world.interval(hours(1, 2), "takes what there is", at=72.99, on_expired="partial")
+    (missing,) = outcome.missing
+    assert missing == Span(MIDNIGHT + timedelta(hours=1), MIDNIGHT + timedelta(hours=1, minutes=11, seconds=24))
+    assert sorted(set(world.events(outcome))) == of(Span(missing.end, MIDNIGHT + timedelta(hours=2)))
+    assert outcome.confirmed_at is not None
+
+
+def test_partial_returns_what_is_landed_and_records_the_gap_once(world: World) -> None:
+    world.incremental(4.5)
+    position = world.position
+    span = hours(4, 6)
+    with pytest.raises(ReplayIdLostError):
+        world.interval(span, at=90)
+    outcome = world.interval(span, at=90, on_expired="partial")
+    assert set(world.events(outcome)) == set(of(hours(4, 4.5 + 1 / 60)))
+    assert [(missing.start, missing.end) for missing in outcome.missing] == [
+        (MIDNIGHT + timedelta(hours=4.5), span.end)
+    ]
+    again = world.interval(span, at=91, on_expired="partial")
+    assert facts(again) == facts(outcome)
+    assert [gap.since for gap in world.store.gaps(STREAM)] == [MIDNIGHT + timedelta(hours=4.5)]
+    assert world.position == position
+
+
+def test_scheduled_intervals_move_the_position_and_hold_each_event_once(world: World) -> None:
+    spans = [hours(hour, hour + 1) for hour in range(8)]
+    outcomes = [world.interval(span, backfill=False, at=hour + 1 + 2 / 60) for hour, span in enumerate(spans)]
+    for span, outcome in zip(spans, outcomes, strict=True):
+        assert sorted(world.events(outcome)) == of(span)
+        assert world.position is not None
+    assert {each.manifest.window.kind for outcome in outcomes for each in outcome.windows} == {"live"}
+    assert TIMES[world.position] == MIDNIGHT + timedelta(hours=8, minutes=2) if world.position else False
+
+
+def test_scheduled_intervals_that_run_late_give_the_same_events(world: World) -> None:
+    for hour in range(4):
+        outcome = world.interval(hours(hour, hour + 1), backfill=False, at=9)
+        assert sorted(world.events(outcome)) == of(hours(hour, hour + 1))
+    opened = world.opened
+    assert world.interval(hours(1, 2), "another", backfill=False, at=9.5).windows
+    assert world.opened == opened, "the position is past it, and it is landed"
+
+
+def test_a_backfill_beside_live_runs_takes_nothing_from_them(world: World) -> None:
+    first = world.interval(hours(0, 1), backfill=False, at=2)
+    backfilled = world.interval(hours(1, 3), at=4)
+    second = world.interval(hours(1, 2), backfill=False, at=4)
+    assert sorted(set(world.events(backfilled))) == of(hours(1, 3))
+    assert sorted(set(world.events(second))) == of(hours(1, 2))
+    ids = [each.manifest.window.window_id for each in (*first.windows, *backfilled.windows, *second.windows)]
+    kinds = {
+        each.manifest.window.window_id: each.manifest.window.kind for each in (*backfilled.windows, *second.windows)
+    }
+    assert "backfill" in kinds.values()
+    assert len(world.store.windows_overlapping(STREAM, MIDNIGHT, MIDNIGHT + timedelta(days=1))) == len(set(ids))
+
+
+def test_intervals_backwards_give_the_same(world: World) -> None:
+    for hour in reversed(range(6)):
+        outcome = world.interval(hours(hour, hour + 1), at=7)
+        assert sorted(set(world.events(outcome))) == of(hours(hour, hour + 1))
+    assert world.position is None
+
+
+def test_a_quiet_interval_has_no_windows_and_is_not_asked_for_again(world: World) -> None:
+    outcome = world.interval(hours(20, 21), at=30)
+    assert world.events(outcome) == []
+    assert outcome.missing == ()
+    opened = world.opened
+    world.interval(hours(20, 21), "another run", at=31)
+    assert world.opened == opened, "that nothing came is known"
+
+
+def test_an_aged_position_is_no_reason_to_fail(world: World) -> None:
+    world.incremental(1)
+    world.expired = 5 * 60
+    outcome = world.interval(hours(6, 7), at=60)
+    assert sorted(set(world.events(outcome))) == of(hours(6, 7))
+
+
+def test_an_interval_is_read_whole_whatever_the_limits(world: World) -> None:
+    limits = DrainLimits(max_seconds=0.000_001, max_events=1, max_bytes=1)
+    assert world.events(world.interval(hours(3, 9), at=10, limits=limits)) == of(hours(3, 9))
+    assert sorted(world.events(world.interval(hours(0, 1), backfill=False, at=10, limits=limits))) == of(hours(0, 1))
+
+
+def side_effects(world: World) -> list[tuple[Any, str]]:
+    """Every call by which a run changes something outside its process."""
+    filesystem = world.catalog.landing.filesystem
+    names = ("makedirs", "open", "pipe_file", "mv", "rm_file", "rm", "mkdir")
+    stored = ("advance", "record_backfill", "record_gap")
+    calls: list[tuple[Any, str]] = [(filesystem, name) for name in names]
+    return [*calls, (world.catalog, "write_manifest"), *((world.store, name) for name in stored)]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("backfill", [False, True], ids=["scheduled", "backfill"])
+@pytest.mark.parametrize("kind", ["variable", "table"])
+def test_killed_at_any_change_and_tried_again(kind: str, backfill: bool, after: bool, tmp_path: Path) -> None:
+    def half_landed(folder: str) -> World:
+        (tmp_path / folder).mkdir()
+        made = World(tmp_path / folder, kind)
+        made.incremental(3.5)
+        return made
+
+    def run(made: World) -> IntervalOutcome:
+        # In part before what can still be read, in part landed, in part still on the bus.
+        return made.interval(hours(-70, 5), backfill=backfill, at=73.2, on_expired="partial")
+
+    expected = half_landed("undisturbed")
+    outcome = run(expected)
+    assert outcome.missing
+    nth = 0
+    while True:
+        nth += 1
+        world = half_landed(f"killed-{nth}")
+        with killed_at(side_effects(world), nth, after=after) as made, suppress(Killed):
+            run(world)
+        if made() < nth:
+            break
+        again = run(world)
+        assert (facts(again)[0], again.missing) == (facts(outcome)[0], outcome.missing), f"killed at change {nth}"
+        assert world.events(again) == expected.events(outcome)
+        assert world.position == expected.position
+        assert len(world.store.gaps(STREAM)) == len(expected.store.gaps(STREAM))
+        world.store.close()
+    assert nth > 5
+    expected.store.close()
