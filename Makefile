@@ -15,18 +15,18 @@ up: $(INSTALLED)  ## Airflow with its UI, a local org and the example DAGs, unti
 	@$(BIN)/python scripts/up.py
 
 test: lint  ## lint, unit and integration tests, and the main job on a real Airflow with a real spark-submit
-	$(BIN)/python -m pytest -n auto -m 'not extended' tests
+	$(BIN)/python -m pytest -n auto -m 'not extended' tests localorg/tests
 
 test-all: lint  ## that and the rest: deployment, browser, database servers, kill -9, random seeds, every example DAG
 	$(BIN)/python -m tests.support.java_archive
-	$(BIN)/python -m pytest -n auto --durations=10 tests
+	$(BIN)/python -m pytest -n auto --durations=10 tests localorg/tests
 
 SECONDS ?= 60
 fuzz: $(INSTALLED)  ## hostile inputs, other ones each time, SECONDS=60 for each target; test-all has a minute of fixed ones
 	@for target in $$($(BIN)/python -m tests.fuzz 2>&1); do $(BIN)/python -m tests.fuzz $$target $(SECONDS) random || exit 1; done
 
 test-random: $(INSTALLED)  ## what `make test` runs, in random order: tests do not lean on each other
-	$(BIN)/python -m pytest -n auto -p randomly -m 'not extended' tests
+	$(BIN)/python -m pytest -n auto -p randomly -m 'not extended' tests localorg/tests
 
 mutants: $(INSTALLED)  ## how many of a fixed sample of small changes to the package its tests notice
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group mutants
@@ -49,7 +49,7 @@ test-pythons:  ## the unit tests on every supported Python that is installed
 	@for version in 3.11 3.12 3.13; do \
 	  python$$version -c '' 2>/dev/null || { echo "python$$version is not installed: left out"; continue; }; \
 	  $(MAKE) --no-print-directory VENV=.venv-$$version PYTHON=python$$version .venv-$$version/.installed && \
-	  .venv-$$version/bin/python -m pytest tests/unit -q || exit 1; \
+	  .venv-$$version/bin/python -m pytest tests/unit localorg/tests/unit -q || exit 1; \
 	done
 
 test-iceberg:  ## replica tables in Iceberg, on the Spark that its runtime can be had for
@@ -57,17 +57,22 @@ test-iceberg:  ## replica tables in Iceberg, on the Spark that its runtime can b
 	.venv-iceberg/bin/python -m pip install --quiet -r tests/integration/spark/iceberg-requirements.txt
 	.venv-iceberg/bin/python -m pytest tests/integration/spark/test_replica_iceberg.py
 
-proto:  ## regenerate the Pub/Sub API code; an old generator, so that protobuf 6 and 7 can both run it
+proto:  ## regenerate the Pub/Sub API code of both distributions; an old generator, so that protobuf 6 and 7 can both run it
 	$(PYTHON) -m venv build/protoc
 	build/protoc/bin/python -m pip install --quiet 'grpcio-tools==1.75.1' 'setuptools<81'
 	build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 	  airflow_provider_sfstream/protocol/pubsub_api.proto
+	cd localorg && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
+	  sfstream_localorg/pubsub/pubsub_api.proto
+	# A pool of their own: a process may also have somebody else's code of these messages, which the shared pool refuses.
+	sed -i 's/_descriptor_pool\.Default()/_descriptor_pool.DescriptorPool()/' \
+	  airflow_provider_sfstream/protocol/pubsub_api_pb2.py localorg/sfstream_localorg/pubsub/pubsub_api_pb2.py
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml localorg/pyproject.toml constraints.txt
 	@java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || { echo "Java 17 or newer is needed by Spark" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --editable localorg --group dev
 	@touch $@
 
 clean:

@@ -32,12 +32,12 @@ from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
-from airflow_provider_sfstream.localorg.process import LocalOrg
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.reading.source import StartFrom
+from sfstream_localorg.process import LocalOrg
 
 TOPIC = "/event/Order__e"
 FIELDS = {"Number__c": "double", "Status__c": "string", "Note__c": "string"}

@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from airflow_provider_sfstream.localorg.process import LocalOrg
+from sfstream_localorg.process import LocalOrg
 from tests.support.streaming_faults import Outcome, run
 
 

@@ -22,8 +22,8 @@ import psutil
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from airflow_provider_sfstream.localorg.process import LocalOrg  # noqa: E402
 from scripts.airflow_stack import AirflowStack, running_airflow, wait_for  # noqa: E402
+from sfstream_localorg.process import LocalOrg  # noqa: E402
 
 DAG = """
 from airflow.sdk import DAG

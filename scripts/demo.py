@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.dataset as ds
 from airflow_stack import AirflowStack, running_airflow, wait_for
 
-from airflow_provider_sfstream.localorg.process import LocalOrg
+from sfstream_localorg.process import LocalOrg
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / ".demo"

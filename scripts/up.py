@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from airflow_stack import AirflowStack, running_airflow
 from demo import DAG_ID, FIELDS, ROOT, add_connections, publish
 
-from airflow_provider_sfstream.localorg.process import LocalOrg
+from sfstream_localorg.process import LocalOrg
 
 WORK = ROOT / ".up"
 

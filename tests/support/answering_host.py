@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from airflow_provider_sfstream.clients.auth.tokens import AccessToken
-from airflow_provider_sfstream.localorg.tls import TlsFiles
+from sfstream_localorg.tls import TlsFiles
 from tests.support.http_serving import serving
 
 

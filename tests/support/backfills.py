@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow_provider_sfstream.localorg.process import LocalOrg
 from airflow_provider_sfstream.protocol.streams import Gap, Stream
 from airflow_provider_sfstream.stores.document.document import gaps_from_json
 from airflow_provider_sfstream.stores.document.store import VariableReplayStore
 from scripts.airflow_stack import AirflowStack
+from sfstream_localorg.process import LocalOrg
 from tests.support.landed import replay_ids_of
 
 HOUR = timedelta(hours=1)

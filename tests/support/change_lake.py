@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_sfstream.localorg.entity import Entity
-from airflow_provider_sfstream.localorg.fields import Field
 from airflow_provider_sfstream.spark.replica.job import ReplicaMetrics, ReplicaOptions, run
 from airflow_provider_sfstream.spark.replica.reader import read_replica
 from airflow_provider_sfstream.spark.replica.refresh_document import (
@@ -22,6 +20,8 @@ from airflow_provider_sfstream.spark.replica.refresh_document import (
     TableRefresh,
 )
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, SnapshotReader
+from sfstream_localorg.records.entity import Entity
+from sfstream_localorg.records.fields import Field
 from tests.support.landing_files import LandedEvent, land_window
 
 TOPIC = "/data/ChangeEvents"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.localorg.process import AdminError, LocalOrg
+from sfstream_localorg.process import AdminError, LocalOrg
 
 __all__ = ["AdminError", "LocalOrg", "org", "put_back", "wait_until"]
 

@@ -17,8 +17,8 @@ import pymysql
 import pytest
 from sqlalchemy import URL
 
-from airflow_provider_sfstream.localorg.tls import ensure_tls_files
 from scripts.airflow_stack import free_port
+from sfstream_localorg.tls import ensure_tls_files
 from tests.support.database_servers import DEADLINE, stop, unprivileged, wait_until_ready
 from tests.support.packages import MARIADB, need
 

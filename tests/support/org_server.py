@@ -12,8 +12,8 @@ from typing import Any
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from airflow_provider_sfstream.localorg.app import make_app
-from airflow_provider_sfstream.localorg.org import Org
+from sfstream_localorg.app import make_app
+from sfstream_localorg.org import Org
 
 Client = TestClient[Any, Any]
 

@@ -105,7 +105,7 @@ SLOW: dict[str, str] = {
     "tests/unit/landing/test_parquet.py::test_storage_that_fills_up_fails_the_window_soon_and_publishes_nothing": (
         "a process of its own, with a limit on the size of its files"
     ),
-    "tests/unit/localorg/test_change_events.py::test_a_replica_of_the_events_equals_the_org": (
+    "localorg/tests/unit/test_change_events.py::test_a_replica_of_the_events_equals_the_org": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
     "tests/unit/tasks/test_intervals.py::test_partitions_are_those_of_the_scheduler_all_the_year": (

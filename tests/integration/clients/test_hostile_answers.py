@@ -33,9 +33,9 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
     ServiceUnavailableError,
 )
-from airflow_provider_sfstream.localorg.tls import TlsFiles, ensure_tls_files
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.protocol.events import StartFrom
+from sfstream_localorg.tls import TlsFiles, ensure_tls_files
 from tests.support.answering_host import Host, Logins, host_with
 
 MIB = 2**20

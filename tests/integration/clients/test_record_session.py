@@ -15,7 +15,7 @@ from airflow_provider_sfstream.exceptions import (
     ServiceUnavailableError,
     SessionExpiredError,
 )
-from airflow_provider_sfstream.localorg.tls import TlsFiles, ensure_tls_files
+from sfstream_localorg.tls import TlsFiles, ensure_tls_files
 from tests.support.answering_host import Host, Logins, host_with
 
 COUNT = {"totalSize": 7, "done": True, "records": []}

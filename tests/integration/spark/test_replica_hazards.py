@@ -13,14 +13,14 @@ from unittest import mock
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.localorg.entity import Entity
-from airflow_provider_sfstream.localorg.fields import Field
 from airflow_provider_sfstream.protocol.streams import Gap
 from airflow_provider_sfstream.spark.replica import history as replica_history
 from airflow_provider_sfstream.spark.replica import job as replica_job
 from airflow_provider_sfstream.spark.replica import snapshots as replica_snapshots
 from airflow_provider_sfstream.spark.replica.history import read_history
 from airflow_provider_sfstream.spark.replica.snapshots import SnapshotStore
+from sfstream_localorg.records.entity import Entity
+from sfstream_localorg.records.fields import Field
 from tests.support.change_lake import START, WIDGET, ChangeLake, change
 from tests.support.landing_files import LandedEvent
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_sfstream.localorg.entity import Entity
-from airflow_provider_sfstream.localorg.fields import Field
+from sfstream_localorg.records.entity import Entity
+from sfstream_localorg.records.fields import Field
 from tests.integration.spark.test_event_log import ORDER, order
 from tests.support.change_lake import START, ChangeLake, change
 from tests.support.event_log import Lake

@@ -112,6 +112,7 @@ def test_images_are_pinned() -> None:
         "apache/airflow:3.3.2-python3.11",
         "chrislusf/seaweedfs:4.48",
         "postgres:17.6-bookworm",
+        "python:3.11.14-slim-bookworm",
         "redis:7.2.10-bookworm",
     }
 

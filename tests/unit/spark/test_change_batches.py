@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.localorg.entities import STANDARD_ENTITIES
-from airflow_provider_sfstream.localorg.fields import Field
 from airflow_provider_sfstream.spark.rows.change_batches import (
     ChangePlan,
     ChangeSchema,
@@ -26,6 +24,8 @@ from airflow_provider_sfstream.spark.rows.event_batches import WindowReference
 from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
 from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
+from sfstream_localorg.records.entities import STANDARD_ENTITIES
+from sfstream_localorg.records.fields import Field
 from tests.support.change_events import (
     COMMITTED,
     Record,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.localorg.entities import STANDARD_ENTITIES
 from airflow_provider_sfstream.spark.rows.change_bitmaps import BitmapReader
 from airflow_provider_sfstream.spark.rows.replica_columns import replica_columns
+from sfstream_localorg.records.entities import STANDARD_ENTITIES
 from tests.support.change_events import flat_columns, named_columns, random_bitmap
 
 SCHEMA = STANDARD_ENTITIES[0].schema()

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.localorg.entities import STANDARD_ENTITIES
-from airflow_provider_sfstream.localorg.entity import Entity
 from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
+from sfstream_localorg.records.entities import STANDARD_ENTITIES
+from sfstream_localorg.records.entity import Entity
 from tests.support.change_events import captured_schema, flat_columns
 
 HEADER = STANDARD_ENTITIES[0].schema()["fields"][0]

@@ -1,0 +1,110 @@
+"""``/admin/events``: publish to any topic, and the org's own record of what was ever published."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from sfstream_localorg.bus.event_bus import BusEvent, StoredEvent
+from sfstream_localorg.bus.payloads import decode
+from sfstream_localorg.cometd.publishing import given_event
+
+if TYPE_CHECKING:
+    from sfstream_localorg.org import Org
+
+_CHUNK = 2_000
+_LARGEST_PAGE = 2_000
+
+Body = dict[str, Any]
+
+
+class EventControls:
+    """Publishes and shows events."""
+
+    def __init__(self, org: Org) -> None:
+        self._org = org
+
+    async def publish(self, request: web.Request, body: Body) -> Any:
+        """Publish ``events``, or ``count`` events made from a ``template``; large numbers in several transactions."""
+        make = self._maker(body)
+        generated = "count" in body
+        count = int(body["count"]) if generated else len(body["events"])
+        replay_ids: list[bytes] = []
+        event_ids: list[str | None] = []
+        for start in range(0, count, _CHUNK):
+            indexes = range(start, min(start + _CHUNK, count))
+            events = [make(_filled(body["template"], i) if generated else body["events"][i]) for i in indexes]
+            replay_ids += self._org.bus.publish(events)
+            event_ids += [event.event_id for event in events]
+            await asyncio.sleep(0)  # let streams be served between two transactions
+        shown = [_shown(replay_id, self._api(body["topic"], None)) for replay_id in replay_ids]
+        if generated:
+            return {"count": count, "first_and_last_replay_id": shown[:1] + shown[-1:]}
+        return {"count": count, "replay_ids": shown, "event_ids": event_ids}
+
+    async def record(self, request: web.Request, body: Body) -> Any:
+        """Answer with what the bus holds of a topic, expired events included, a page at a time.
+
+        With ``api=streaming`` (always so for ``/topic/...`` and ``/u/...``) as the Streaming API sends them.
+        """
+        name = request.query["topic"]
+        self._org.check_topic(name)
+        streaming = self._api(name, request.query.get("api")) == "streaming"
+        after = int.from_bytes(bytes.fromhex(request.query.get("after", ""))[:8], "big")
+        limit = min(int(request.query.get("limit", _LARGEST_PAGE)), _LARGEST_PAGE)
+        events = self._org.bus.record(name, after, limit)
+        show = self._streamed if streaming else self._recorded
+        return {
+            "events": [show(event, name) for event in events],
+            "next": events[-1].replay_id.hex() if len(events) == limit else None,
+        }
+
+    def _maker(self, body: Body) -> Callable[[Mapping[str, Any]], BusEvent]:
+        name, schema_id = body["topic"], body.get("schema_id")
+        self._org.check_topic(name)
+        topic = self._org.topics.get(name)
+        if topic is None:
+            return lambda values: given_event(self._org, name, values)
+        return lambda values: self._org.platform_event(topic, values, schema_id=schema_id)
+
+    def _api(self, name: str, asked: str | None) -> str:
+        if asked not in (None, "pubsub", "streaming"):
+            raise ValueError(f"api={asked!r} must be 'pubsub' or 'streaming'")
+        return "streaming" if self._org.topics.get(name) is None else asked or "pubsub"
+
+    def _recorded(self, event: StoredEvent, topic: str) -> Body:
+        return {
+            "replay_id": event.replay_id.hex(),
+            "event_id": event.event_id,
+            "schema_id": event.schema_id,
+            "payload": event.payload.hex(),
+            "fields": decode(self._org.schemas.parsed(event.schema_id), event.payload),
+            "published_at": event.published_at,
+            "expired": event.expired,
+        }
+
+    def _streamed(self, event: StoredEvent, topic: str) -> Body:
+        return {
+            "replay_id": _shown(event.replay_id, "streaming"),
+            "event_id": event.event_id,
+            "schema_id": event.schema_id or topic,
+            "payload": self._org.event_data(event).hex(),
+            "published_at": event.published_at,
+            "expired": event.expired,
+        }
+
+
+def _shown(replay_id: bytes, api: str) -> str:
+    return (replay_id[:8] if api == "streaming" else replay_id).hex()
+
+
+def _filled(template: Any, index: int) -> Any:
+    """Return the template with the index for ``{n}`` in its texts: as a number where the text is nothing else."""
+    if isinstance(template, Mapping):
+        return {name: _filled(value, index) for name, value in template.items()}
+    if isinstance(template, str):
+        return index if template == "{n}" else template.replace("{n}", str(index))
+    return template

@@ -1,0 +1,41 @@
+"""The HTTP side of the local org: one aiohttp application, served over HTTP and HTTPS."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from sfstream_localorg.admin import endpoint as admin
+from sfstream_localorg.cometd import endpoint
+from sfstream_localorg.login import oauth, soap
+from sfstream_localorg.org import Org
+from sfstream_localorg.rest import endpoint as rest
+
+_LARGEST_BODY = 64 * 1024 * 1024
+
+
+def make_app(org: Org) -> web.Application:
+    """Return the application with every interface's routes; each call is noted in the org's request log."""
+
+    @web.middleware
+    async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path.startswith(admin.PREFIX):
+            return await handler(request)
+        entry = org.request_log.begin("http", f"{request.method} {request.path}")
+        try:
+            response = await handler(request)
+        except web.HTTPException as error:
+            entry.outcome = str(error.status)
+            raise
+        except Exception:
+            entry.outcome = "500"
+            raise
+        entry.outcome = str(response.status)
+        if request.path == "/services/oauth2/revoke":
+            org.wake_streams()
+        return response
+
+    app = web.Application(middlewares=[note], client_max_size=_LARGEST_BODY)
+    for routes in (admin.routes, oauth.routes, soap.routes, endpoint.routes, rest.routes):
+        app.add_routes(routes(org))
+    return app

@@ -1,0 +1,293 @@
+"""The event bus of the local org: one durable, ordered log that every topic of the org is a view of.
+
+An event has the same replay ID on its own topic and on every channel. Positions rise and are not contiguous, so that
+clients that compute with replay IDs fail here as they would at Salesforce. Topics of the Streaming API alone
+(``/topic/...`` and ``/u/...``) are on the same log, with a retention of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sfstream_localorg.pubsub import pubsub_api_pb2 as pb
+
+_FIRST_POSITION = 0x5A94F0
+_REPLAY_ID = struct.Struct(">Qxx")
+_TIP_AGE_SECONDS = 60.0
+_RESET_JUMP = 1_000_003
+_STREAMING = "streaming"
+"""The floor of all topics of the Streaming API alone; the other topics' common floor is called ``""``."""
+
+
+class ReplayIdCorruptedError(Exception):
+    """The replay ID is malformed, was never handed out, has aged out, or is from before a stream reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class BusEvent:
+    """An event to publish. ``channels`` are topics it shall be on besides its own and that topic's channels.
+
+    ``schema_id`` is empty for events without a schema, those of PushTopics and generic channels: their payload is JSON.
+    """
+
+    topic: str
+    schema_id: str
+    payload: bytes
+    event_id: str | None = None
+    channels: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as it is on the bus. ``published_at`` is in seconds since the epoch on the bus's clock."""
+
+    replay_id: bytes
+    event_id: str | None
+    schema_id: str
+    payload: bytes
+    published_at: float
+    expired: bool
+
+    @property
+    def position(self) -> int:
+        """Its place on the bus: the replay ID that the Streaming API shows."""
+        return int.from_bytes(self.replay_id[:8], "big")
+
+
+class EventBus:
+    """Append, read, expire. For one thread only: that of the event loop.
+
+    :param clock: the bus's own time, seconds since the epoch.
+    :param retention: how many seconds events stay readable.
+    :param streaming_retention: the same for ``/topic/...`` and ``/u/...``; ``None`` for no difference.
+    :param channels_of: the channels of a topic.
+    """
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        *,
+        clock: Callable[[], float],
+        retention: Callable[[], float],
+        channels_of: Callable[[str], Sequence[str]],
+        streaming_retention: Callable[[], float] | None = None,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._retention = {"": retention, _STREAMING: streaming_retention or retention}
+        self._channels_of = channels_of
+        self._listeners: dict[str, set[asyncio.Event]] = {}
+        self._topics: dict[str, int] = dict(database.execute("SELECT name, number FROM topic_number"))
+        self._floors: dict[str, int] = dict(database.execute("SELECT topic, position FROM floor"))
+        self._oldest_at = dict.fromkeys(self._retention, 0.0)
+        row = database.execute("SELECT position, published_at FROM event ORDER BY position DESC LIMIT 1").fetchone()
+        self._last: int = row[0] if row else _FIRST_POSITION
+        self._last_at: float = row[1] if row else 0.0
+
+    def publish(self, events: Sequence[BusEvent], *, together_with: Callable[[], None] | None = None) -> list[bytes]:
+        """Append all events or none, wake the subscribers, and return the replay IDs, in the same order.
+
+        Durable against the end of the process when it returns.
+
+        :param together_with: writes to the same database that are committed with the events, or not at all. It
+            must not commit; if it raises, nothing was published.
+        """
+        now, position = self._clock(), self._last
+        rows: list[tuple[int, float, bytes]] = []
+        memberships: list[tuple[int, int]] = []
+        replay_ids: list[bytes] = []
+        awake: set[str] = set()
+        for event in events:
+            position = _next(position)
+            replay_id = _REPLAY_ID.pack(position)
+            frame = pb.FetchResponse(
+                events=[
+                    pb.ConsumerEvent(
+                        event=pb.ProducerEvent(
+                            id=event.event_id or "", schema_id=event.schema_id, payload=event.payload
+                        ),
+                        replay_id=replay_id,
+                    )
+                ]
+            ).SerializeToString()
+            rows.append((position, now, frame))
+            names = {event.topic, *event.channels, *self._channels_of(event.topic)}
+            memberships.extend((self._topic(name), position) for name in names)
+            awake |= names
+            replay_ids.append(replay_id)
+        with self._database:
+            if together_with is not None:
+                together_with()
+            self._database.executemany("INSERT INTO event VALUES (?, ?, ?)", rows)
+            self._database.executemany("INSERT INTO topic_event VALUES (?, ?)", memberships)
+        if rows:
+            self._last, self._last_at = position, now
+        for name in awake:
+            for listener in self._listeners.get(name, ()):
+                listener.set()
+        return replay_ids
+
+    def read(self, topic: str, after: int, limit: int, max_bytes: int) -> tuple[int, list[bytes]]:
+        """Return the readable events of a topic strictly after a position, at least one if there is one.
+
+        Each is a serialised ``FetchResponse`` with this event alone: joined, they are a response with all of them.
+
+        :returns: the position of the last event returned (``after`` if there was none), and the events.
+        """
+        rows = self._database.execute(
+            "SELECT event.position, frame FROM topic_event CROSS JOIN event ON event.position = topic_event.position "
+            "WHERE topic = ? AND topic_event.position > ? ORDER BY topic_event.position LIMIT ?",
+            (self._topics.get(topic, 0), max(after, self.earliest(topic)), limit),
+        ).fetchall()
+        total = 0
+        for index, (_, frame) in enumerate(rows):
+            total += len(frame)
+            if total > max_bytes and index:
+                rows = rows[:index]
+                break
+        return (rows[-1][0] if rows else after), [frame for _, frame in rows]
+
+    def earliest(self, topic: str) -> int:
+        """Return the position after which a topic's retained events begin."""
+        group = _group(topic)
+        cutoff = self._clock() - self._retention[group]()
+        if self._oldest_at[group] < cutoff:
+            self._expire_until(group, cutoff)
+        return max(self._floors.get(group, 0), self._floors.get(topic, 0))
+
+    def last(self) -> int:
+        """Return the position of the newest event: what is published from now on comes after it."""
+        return self._last
+
+    def tip(self) -> int:
+        """Return the position after everything published so far: never one that is about to age out.
+
+        The bus of a real org is never quiet; here a quiet bus takes a position that no event has.
+        """
+        now = self._clock()
+        if self._last <= self.earliest("") or now - self._last_at > _TIP_AGE_SECONDS:
+            self._skip(_next(self._last), now)
+        return self._last
+
+    def position_of(self, topic: str, replay_id: bytes) -> int:
+        """Return the position of a replay ID of 8 or 10 bytes.
+
+        :raises ReplayIdCorruptedError: if it cannot be resumed from.
+        """
+        if len(replay_id) not in (8, 10) or replay_id[8:].strip(b"\0"):
+            raise ReplayIdCorruptedError
+        position = int.from_bytes(replay_id[:8], "big")
+        if position <= self.earliest(topic) or position > self._last:
+            raise ReplayIdCorruptedError
+        known = "SELECT 1 FROM event WHERE position = :p AND NOT EXISTS (SELECT 1 FROM expired WHERE position = :p)"
+        if not self._database.execute(known, {"p": position}).fetchone():
+            raise ReplayIdCorruptedError
+        return position
+
+    def replay_id(self, position: int) -> bytes:
+        """Return the ten bytes that clients see for a position."""
+        return _REPLAY_ID.pack(position)
+
+    @contextmanager
+    def listen(self, topic: str, listener: asyncio.Event) -> Iterator[None]:
+        """Have ``listener`` set whenever something is published to ``topic``."""
+        listeners = self._listeners.setdefault(topic, set())
+        listeners.add(listener)
+        try:
+            yield
+        finally:
+            listeners.discard(listener)
+
+    def expire(self, topic: str, replay_id: bytes) -> None:
+        """Refuse one replay ID from now on.
+
+        :raises ReplayIdCorruptedError: if it is refused already.
+        """
+        position = self.position_of(topic, replay_id)
+        with self._database:
+            self._database.execute("INSERT OR IGNORE INTO expired VALUES (?)", (position,))
+
+    def expire_before(self, topic: str, replay_id: bytes) -> None:
+        """Age out everything before one replay ID of a topic; that event itself stays readable from the start.
+
+        :raises ReplayIdCorruptedError: if the replay ID is refused already.
+        """
+        self._set_floor(topic, self.position_of(topic, replay_id) - 1)
+
+    def reset(self, topic: str) -> None:
+        """Reset a topic's stream, as the move of an org to another instance may: no earlier replay ID is known."""
+        self._skip(self._last + _RESET_JUMP, self._clock())
+        self._set_floor(topic, self._last)
+
+    def record(self, topic: str, after: int, limit: int) -> list[StoredEvent]:
+        """Return what was ever published to a topic, expired events included, strictly after a position."""
+        return self._stored(topic, after, limit)
+
+    def retained(self, topic: str, after: int, limit: int) -> list[StoredEvent]:
+        """Return the readable events of a topic strictly after a position, in order."""
+        return self._stored(topic, max(after, self.earliest(topic)), limit)
+
+    def _stored(self, topic: str, after: int, limit: int) -> list[StoredEvent]:
+        floor = self.earliest(topic)
+        rows = self._database.execute(
+            "SELECT event.position, published_at, frame "
+            "FROM topic_event CROSS JOIN event ON event.position = topic_event.position "
+            "WHERE topic = ? AND topic_event.position > ? ORDER BY topic_event.position LIMIT ?",
+            (self._topics.get(topic, 0), after, limit),
+        )
+        stored = []
+        for position, published_at, frame in rows:
+            event = pb.FetchResponse.FromString(frame).events[0]
+            producer = event.event
+            stored.append(
+                StoredEvent(
+                    event.replay_id,
+                    producer.id or None,
+                    producer.schema_id,
+                    producer.payload,
+                    published_at,
+                    position <= floor,
+                )
+            )
+        return stored
+
+    def _expire_until(self, group: str, cutoff: float) -> None:
+        floor = self._floors.get(group, 0)
+        row = self._database.execute(
+            "SELECT position, published_at FROM event WHERE position > ? AND published_at >= ? "
+            "ORDER BY position LIMIT 1",
+            (floor, cutoff),
+        ).fetchone()
+        oldest, self._oldest_at[group] = row or (self._last + 1, cutoff)
+        if oldest - 1 > floor:
+            self._set_floor(group, oldest - 1)
+
+    def _skip(self, position: int, now: float) -> None:
+        with self._database:
+            self._database.execute("INSERT INTO event VALUES (?, ?, NULL)", (position, now))
+        self._last, self._last_at = position, now
+
+    def _set_floor(self, topic: str, position: int) -> None:
+        with self._database:
+            self._database.execute("INSERT OR REPLACE INTO floor VALUES (?, ?)", (topic, position))
+        self._floors[topic] = position
+
+    def _topic(self, name: str) -> int:
+        if name not in self._topics:
+            with self._database:
+                cursor = self._database.execute("INSERT INTO topic_number (name) VALUES (?)", (name,))
+            self._topics[name] = int(cursor.lastrowid or 0)
+        return self._topics[name]
+
+
+def _group(topic: str) -> str:
+    return _STREAMING if topic.startswith(("/topic/", "/u/")) else ""
+
+
+def _next(position: int) -> int:
+    return position + 2 + position % 7

@@ -1,0 +1,162 @@
+"""The topics of the local org: platform events, change events, and custom channels over either."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sfstream_localorg.bus.payloads import platform_event_schema
+from sfstream_localorg.bus.schemas import SchemaRegistry
+
+CHANGE_EVENTS = "/data/ChangeEvents"
+_EVENT = re.compile(r"[A-Za-z]\w*", re.ASCII)
+
+Kind = Literal["platform_event", "change_event", "channel"]
+
+
+@dataclass(frozen=True)
+class TopicDefinition:
+    """A topic. ``event_name`` is the event API name of its schema, ``None`` for a channel, which has ``members``.
+
+    ``members`` are topic names. ``fields`` are a platform event's custom fields as they were given.
+    """
+
+    name: str
+    kind: Kind
+    event_name: str | None = None
+    fields: tuple[dict[str, Any], ...] = ()
+    members: tuple[str, ...] = ()
+
+    @property
+    def can_publish(self) -> bool:
+        """Whether clients may publish to it: platform events only."""
+        return self.kind == "platform_event"
+
+
+class TopicRegistry:
+    """All topics of one org, durable in its database."""
+
+    def __init__(self, database: sqlite3.Connection, schemas: SchemaRegistry) -> None:
+        self._database = database
+        self._schemas = schemas
+        self._topics: dict[str, TopicDefinition] = {CHANGE_EVENTS: TopicDefinition(CHANGE_EVENTS, "channel")}
+        self._channels: dict[str, tuple[str, ...]] = {}
+        for (text,) in database.execute("SELECT definition FROM topic ORDER BY name"):
+            definition = json.loads(text)
+            definition["fields"], definition["members"] = tuple(definition["fields"]), tuple(definition["members"])
+            self._topics[definition["name"]] = TopicDefinition(**definition)
+
+    def get(self, name: str) -> TopicDefinition | None:
+        """Return the topic called ``name`` (``/event/Order__e``), ``None`` if there is none."""
+        return self._topics.get(name)
+
+    def all(self) -> list[TopicDefinition]:
+        """Return every topic, by name."""
+        return [self._topics[name] for name in sorted(self._topics)]
+
+    def schema_id(self, definition: TopicDefinition) -> str:
+        """Return the id of a topic's newest schema; for a channel, its first member's (empty if it has none)."""
+        if definition.event_name is not None:
+            return self._schemas.latest(definition.event_name) or ""
+        members = definition.members or tuple(t.name for t in self.all() if t.kind == "change_event")
+        first = self.get(members[0]) if members else None
+        return self.schema_id(first) if first else ""
+
+    def channels_of(self, name: str) -> tuple[str, ...]:
+        """Return the channels on which a topic's events appear too: ``/data/ChangeEvents`` and custom ones."""
+        if name not in self._channels:
+            standard = (CHANGE_EVENTS,) if self._topics[name].kind == "change_event" else ()
+            custom = tuple(topic.name for topic in self.all() if name in topic.members)
+            self._channels[name] = standard + custom
+        return self._channels[name]
+
+    def define_platform_event(self, name: str, fields: list[dict[str, Any]]) -> TopicDefinition:
+        """Create a platform event, or change its fields: later events then have a new schema id.
+
+        :param name: ``Order__e``, or a standard event's name; the topic is ``/event/`` and this.
+        :raises ValueError: if the name or a field is not one that Salesforce could have; nothing was changed.
+        """
+        if not _EVENT.fullmatch(name) or name.endswith(("__chn", "ChangeEvent")):
+            raise ValueError(f"{name!r} is not the name of a platform event, such as Order__e")
+        self._schemas.register(platform_event_schema(name, fields))
+        return self._store(TopicDefinition(f"/event/{name}", "platform_event", name, tuple(fields)))
+
+    def define_change_event(self, record_schema: dict[str, Any]) -> TopicDefinition:
+        """Create the change-event topic of an entity from its Avro schema, or change its schema.
+
+        :param record_schema: its ``name`` (``AccountChangeEvent``, ``My__ChangeEvent``) gives the topic ``/data/...``.
+        :raises ValueError: if the name does not end in ``ChangeEvent`` or the schema is not valid Avro.
+        """
+        name = str(record_schema.get("name", ""))
+        if not _EVENT.fullmatch(name) or not name.endswith("ChangeEvent"):
+            raise ValueError(f"{name!r} is not the name of a change event, such as AccountChangeEvent")
+        self._schemas.register(record_schema)
+        return self._store(TopicDefinition(f"/data/{name}", "change_event", name))
+
+    def define_channel(self, name: str, members: list[str]) -> TopicDefinition:
+        """Create a custom channel over platform events (``/event/X__chn``) or over change events (``/data/X__chn``).
+
+        :param members: event names or topics; all of one kind. Events published before are not on the channel.
+        :raises ValueError: if the name does not end in ``__chn`` or a member does not exist or is of another kind.
+        """
+        if not _EVENT.fullmatch(name) or not name.endswith("__chn"):
+            raise ValueError(f"{name!r} is not the name of a custom channel, such as Orders__chn")
+        topics = [self._member(member) for member in members]
+        kinds = {topic.kind for topic in topics}
+        if len(kinds) != 1 or "channel" in kinds:
+            raise ValueError(f"{name}: members must be events that exist, all platform events or all change events")
+        prefix = "/event/" if kinds == {"platform_event"} else "/data/"
+        return self._store(TopicDefinition(prefix + name, "channel", members=tuple(topic.name for topic in topics)))
+
+    def load(self, document: Mapping[str, Any]) -> None:
+        """Define everything in ``{"platform_events": [...], "channels": [...]}``.
+
+        :raises ValueError: if the document or an entry is malformed; entries before it were defined.
+        """
+        if not isinstance(document, Mapping) or set(document) - {"platform_events", "channels"}:
+            raise ValueError("topics are a mapping: platform_events, channels, push_topics, generic_channels")
+        for event in document.get("platform_events") or ():
+            self.define_platform_event(str(event.get("name", "")), list(event.get("fields") or ()))
+        for channel in document.get("channels") or ():
+            self.define_channel(str(channel.get("name", "")), list(channel.get("members") or ()))
+
+    def _member(self, name: str) -> TopicDefinition:
+        for candidate in (name, f"/event/{name}", f"/data/{name}"):
+            if candidate in self._topics:
+                return self._topics[candidate]
+        raise ValueError(f"there is no event {name!r}")
+
+    def _store(self, definition: TopicDefinition) -> TopicDefinition:
+        with self._database:
+            self._database.execute(
+                "INSERT INTO topic VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET definition = excluded.definition",
+                (definition.name, json.dumps(asdict(definition))),
+            )
+        self._topics[definition.name] = definition
+        self._channels.clear()
+        return definition
+
+
+def read_topics_file(path: Path) -> Mapping[str, Any]:
+    """Return the document in a ``.json``, ``.yaml`` or ``.yml`` topics file.
+
+    :raises ValueError: if it cannot be read as such.
+    """
+    try:
+        text = path.read_text()
+        if path.suffix in (".yaml", ".yml"):
+            import yaml  # only users of YAML need PyYAML
+
+            document = yaml.safe_load(text)
+        else:
+            document = json.loads(text)
+    except Exception as error:
+        raise ValueError(f"{path} is not a topics file: {error}") from error
+    if not isinstance(document, Mapping):
+        raise ValueError(f"{path} is not a topics file: it must be a mapping")
+    return document

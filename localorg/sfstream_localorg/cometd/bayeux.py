@@ -1,0 +1,138 @@
+"""The Bayeux messages of the Streaming API but ``/meta/connect``: handshake, subscribe, unsubscribe, disconnect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sfstream_localorg.bus.event_bus import ReplayIdCorruptedError
+from sfstream_localorg.cometd import replies
+from sfstream_localorg.cometd.channels import find_channel
+from sfstream_localorg.cometd.replies import BayeuxError, Message
+from sfstream_localorg.cometd.responses import COOKIE
+from sfstream_localorg.cometd.sessions import CometdSession, Subscribed
+
+if TYPE_CHECKING:
+    from sfstream_localorg.org import Org
+
+
+@dataclass
+class Caller:
+    """Who sends messages. ``set_cookie`` is what the answer is to set, after a handshake."""
+
+    token: str | None = field(repr=False)
+    cookie: str | None = field(repr=False)
+    set_cookie: str | None = field(default=None, repr=False)
+
+
+class Bayeux:
+    """Answers messages for one org."""
+
+    def __init__(self, org: Org) -> None:
+        self._org = org
+        self._answers: dict[str, Callable[[Message, Caller], Message]] = {
+            replies.HANDSHAKE: self._handshake,
+            replies.SUBSCRIBE: self._subscribe,
+            replies.UNSUBSCRIBE: self._unsubscribe,
+            replies.DISCONNECT: self._disconnect,
+        }
+
+    def answer(self, message: Message, caller: Caller) -> Message:
+        """Return the reply to a message.
+
+        :raises BayeuxError: if it is refused; nothing has changed.
+        """
+        channel = str(message.get("channel", ""))
+        if channel in self._answers:
+            return self._answers[channel](message, caller)
+        self.session(message, caller)
+        raise BayeuxError("404::Unknown channel" if channel.startswith("/meta/") else replies.PUBLISH_DENIED)
+
+    def session(self, message: Message, caller: Caller) -> CometdSession:
+        """Return the session that a message belongs to.
+
+        :raises BayeuxError: if the token is not valid, the session is not there, or the cookie is not its own.
+        """
+        self.check_token(caller)
+        session = self._org.cometd.get(message.get("clientId"))
+        if session is None:
+            raise replies.session_ended(self._org.cometd.ending(message.get("clientId")))
+        if caller.cookie != session.cookie:
+            raise BayeuxError(
+                f"400::Client {session.client_id} has established a session, but no {COOKIE} cookie present"
+            )
+        return session
+
+    def check_token(self, caller: Caller) -> None:
+        """:raises BayeuxError: if the caller's token is missing, unknown or revoked."""
+        if caller.token is None:
+            raise BayeuxError(replies.NO_TOKEN, advice=replies.ADVICE_NONE)
+        if self._org.sessions.check(caller.token) is None:
+            raise BayeuxError(replies.UNAUTHENTICATED, advice=replies.ADVICE_NONE)
+
+    def _handshake(self, message: Message, caller: Caller) -> Message:
+        try:
+            self.check_token(caller)
+        except BayeuxError as error:
+            raise replies.handshake_denied(error.error) from None
+        limit = self._org.knobs.cometd_clients
+        if limit is not None and len(self._org.cometd) >= limit:
+            raise replies.handshake_denied(replies.CLIENTS_EXCEEDED)
+        if self._org.deliveries.left() == 0:
+            raise replies.handshake_denied(replies.LIMIT_EXCEEDED)
+        session = self._org.cometd.begin()
+        caller.set_cookie = session.cookie
+        return replies.reply(
+            message,
+            ext={"replay": True, "payload.format": True},
+            minimumVersion="1.0",
+            clientId=session.client_id,
+            supportedConnectionTypes=["long-polling"],
+            version="1.0",
+        )
+
+    def _subscribe(self, message: Message, caller: Caller) -> Message:
+        session = self.session(message, caller)
+        names = message.get("subscription")
+        listed = names if isinstance(names, list) else [names]
+        made = [self._subscribed(name, message) for name in listed]
+        session.subscriptions |= {subscribed.name: subscribed for subscribed in made}
+        session.wake.set()
+        return replies.reply(message, subscription=names)
+
+    def _subscribed(self, name: object, message: Message) -> Subscribed:
+        if not isinstance(name, str) or not name:
+            raise BayeuxError("400::Channel name not specified")
+        if not name.startswith("/"):
+            raise BayeuxError("400::Channel subscriptions must start with a leading '/'")
+        channel, condition = find_channel(self._org, name)
+        if self._org.deliveries.left() == 0:
+            raise BayeuxError(replies.LIMIT_EXCEEDED, advice=replies.ADVICE_NONE)
+        return Subscribed(name, channel, self._position(channel, (message.get("ext") or {}).get("replay")), condition)
+
+    def _position(self, channel: str, replay: Any) -> int:
+        if not isinstance(replay, dict):
+            return self._org.bus.last()
+        if channel not in replay:
+            raise replies.missing_replay_id(channel, replay)
+        replay_id = replay[channel]
+        if replay_id == -1:
+            return self._org.bus.last()
+        if replay_id == -2:
+            return self._org.bus.earliest(channel)
+        try:
+            return self._org.bus.position_of(channel, replay_id.to_bytes(8, "big"))
+        except (ReplayIdCorruptedError, AttributeError, OverflowError):
+            raise replies.invalid_replay_id(replay_id) from None
+
+    def _unsubscribe(self, message: Message, caller: Caller) -> Message:
+        session = self.session(message, caller)
+        names = message.get("subscription")
+        for name in names if isinstance(names, list) else [names]:
+            session.subscriptions.pop(str(name), None)
+        return replies.reply(message, subscription=names)
+
+    def _disconnect(self, message: Message, caller: Caller) -> Message:
+        self._org.cometd.end(self.session(message, caller), "disconnected")
+        return replies.reply(message)

@@ -1,0 +1,86 @@
+"""What a session is sent: its subscriptions' events in the order of the bus, a few hundred at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sfstream_localorg.cometd.payloads import to_json
+from sfstream_localorg.cometd.sessions import CometdSession, Subscribed
+
+if TYPE_CHECKING:
+    from sfstream_localorg.bus.event_bus import StoredEvent
+    from sfstream_localorg.org import Org
+
+_CHUNK = 500
+
+
+class Delivery:
+    """The events of one answer to a session: those on the bus when it begins, up to ``most``.
+
+    An event that was given out is not given again in the session, whether or not the client got it.
+    """
+
+    def __init__(self, org: Org, session: CometdSession, most: int | None) -> None:
+        self._org = org
+        self._session = session
+        self._through = org.bus.last()
+        self._left = most
+        self.count = 0
+
+    def chunks(self) -> Iterator[list[bytes]]:
+        """Yield event messages as JSON; the caller may do other things between two chunks, of which some are empty."""
+        while self._left is None or self._left > 0:
+            found, horizon = self._next()
+            if self._left is not None and len(found) > self._left:
+                found = found[: self._left]
+                horizon = found[-1][1].position
+            for subscription in self._session.subscriptions.values():
+                if not self._org.faults.is_silent(subscription.channel):
+                    subscription.position = max(subscription.position, horizon)
+            self._count(len(found))
+            yield [self._message(subscription, event, data) for subscription, event, data in found]
+            if horizon >= self._through:
+                return
+
+    def _count(self, number: int) -> None:
+        self._org.deliveries.use(number)
+        self._session.delivered += number
+        self.count += number
+        if self._left is not None:
+            self._left -= number
+
+    def _next(self) -> tuple[list[tuple[Subscribed, StoredEvent, bytes]], int]:
+        """Return the next events of all subscriptions by position, and how far that is complete."""
+        horizon = self._through
+        found: list[tuple[Subscribed, StoredEvent]] = []
+        for subscription in self._session.subscriptions.values():
+            if self._org.faults.is_silent(subscription.channel):
+                continue
+            events = self._org.bus.retained(subscription.channel, subscription.position, _CHUNK)
+            found += [(subscription, event) for event in events]
+            if len(events) == _CHUNK:
+                horizon = min(horizon, events[-1].position)
+        found = [entry for entry in found if entry[1].position <= horizon]
+        if len(self._session.subscriptions) > 1:
+            found.sort(key=lambda entry: entry[1].position)
+        made = ((subscription, event, self._org.event_data(event)) for subscription, event in found)
+        return [entry for entry in made if _matches(entry[0], entry[2])], horizon
+
+    def _message(self, subscription: Subscribed, event: StoredEvent, data: bytes) -> bytes:
+        return b'{"data":%b,"channel":%b}' % (data, to_json(subscription.name).encode())
+
+
+@contextlib.contextmanager
+def listening(org: Org, session: CometdSession) -> Iterator[None]:
+    """Have a session woken whenever something is published to one of its channels."""
+    with contextlib.ExitStack() as listeners:
+        for subscription in session.subscriptions.values():
+            listeners.enter_context(org.bus.listen(subscription.channel, session.wake))
+        yield
+
+
+def _matches(subscription: Subscribed, data: bytes) -> bool:
+    return subscription.condition is None or subscription.condition(json.loads(data))

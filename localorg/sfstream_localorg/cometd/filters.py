@@ -1,0 +1,57 @@
+"""Filters in the channel names of PushTopics: ``/topic/InvoiceUpdates?Status__c='Open'&Amount__c>=100``. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sfstream_localorg.cometd.replies import BayeuxError
+from sfstream_localorg.errors import ApiError
+from sfstream_localorg.records.fields import COMPOUND_TYPES
+from sfstream_localorg.records.record_store import StoredRecord
+from sfstream_localorg.records.record_values import SYSTEM_COLUMNS, readable
+from sfstream_localorg.records.soql import parse_conditions
+from sfstream_localorg.records.values import from_json
+
+if TYPE_CHECKING:
+    from sfstream_localorg.cometd.push_topics import PushTopic
+    from sfstream_localorg.cometd.sessions import Condition
+
+_AND = re.compile(r"'(?:\\.|[^'\\])*'|&")
+_NO_COLUMN = re.compile(r"No such column '([^']*)'")
+
+
+def parse_filter(text: str, topic: PushTopic) -> Condition:
+    """Return the condition behind the question mark of a channel name: SOQL comparisons joined by ``&``.
+
+    It sees an event's ``sobject``, so it can compare fields of the ``SELECT`` only, and of a deleted record the id.
+
+    :raises BayeuxError: 400 if it is malformed or names another field.
+    """
+    entity = topic.query.entity
+    try:
+        conditions, compared = parse_conditions(
+            _AND.sub(lambda match: " AND " if match[0] == "&" else match[0], text), entity
+        )
+    except ApiError as error:
+        unknown = _NO_COLUMN.search(error.message)
+        raise _missing({unknown[1]}) if unknown else BayeuxError(f"400::{error.message}") from None
+    if compared - set(topic.query.columns):
+        raise _missing(compared - set(topic.query.columns))
+    kinds = {name: kind for name, kind in readable(entity).items() if kind not in COMPOUND_TYPES}
+
+    def condition(data: Mapping[str, Any]) -> bool:
+        values = {name: value for name, value in data["sobject"].items() if name in kinds}
+        content = {
+            name: from_json(name, kinds[name], value) for name, value in values.items() if name not in SYSTEM_COLUMNS
+        }
+        modified = from_json("SystemModstamp", "DateTime", values.get("SystemModstamp")) or 0
+        record = StoredRecord(str(values.get("Id")), entity.name, content, modified)
+        return all(one(record) for one in conditions)
+
+    return condition
+
+
+def _missing(fields: set[str] | frozenset[str]) -> BayeuxError:
+    return BayeuxError(f"400::Query fields {{{', '.join(sorted(fields))}}} do not exist on the topic entity")

@@ -1,0 +1,54 @@
+"""Events of generic channels and PushTopics that are not caused by a record: pushed over REST or ``/admin``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sfstream_localorg.bus.event_bus import BusEvent
+from sfstream_localorg.cometd.payloads import iso_moment, json_event
+
+if TYPE_CHECKING:
+    from sfstream_localorg.org import Org
+
+_TYPES = ("created", "updated", "deleted", "undeleted")
+
+
+def generic_event(org: Org, channel: str, payload: Any, created_date: str | int | None = None) -> BusEvent:
+    """Return an event of a generic channel, ready to publish.
+
+    :param created_date: ISO 8601 or milliseconds since the epoch; now if ``None``.
+    """
+    return BusEvent(channel, "", json_event(_created(org, created_date), payload=payload))
+
+
+def given_event(org: Org, channel: str, event: Mapping[str, Any]) -> BusEvent:
+    """Return an event as ``/admin`` was given it.
+
+    :param event: ``payload`` for a generic channel, ``sobject`` and ``type`` for a PushTopic, ``createdDate`` for both;
+        or ``payload_json`` for a generic channel: text that is sent as it is.
+    :raises ValueError: if it has other keys, or values that no such event has.
+    """
+    if channel.startswith("/u/") and event.keys() == {"payload_json"}:
+        event_json = json_event(_created(org, None), payload=None)
+        return BusEvent(channel, "", event_json.removesuffix(b"null}") + str(event["payload_json"]).encode() + b"}")
+    body, allowed = ("payload", set()) if channel.startswith("/u/") else ("sobject", {"type"})
+    unknown = set(event) - allowed - {body, "createdDate"}
+    if unknown or body not in event:
+        raise ValueError(f"an event of {channel} is an object with {body!r} and perhaps 'createdDate'")
+    if body == "payload":
+        return generic_event(org, channel, event["payload"], event.get("createdDate"))
+    event_type, sobject = event.get("type", "created"), event["sobject"]
+    if event_type not in _TYPES or not isinstance(sobject, dict):
+        raise ValueError(f"'type' must be one of {', '.join(_TYPES)}, and 'sobject' an object")
+    return BusEvent(channel, "", json_event(_created(org, event.get("createdDate")), type=event_type, sobject=sobject))
+
+
+def _created(org: Org, given: str | int | None) -> str:
+    if given is None:
+        return iso_moment(int(org.now() * 1000))
+    if isinstance(given, str):
+        moment = datetime.fromisoformat(given)
+        return iso_moment(int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+    return iso_moment(int(given))

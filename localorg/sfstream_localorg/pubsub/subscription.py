@@ -1,0 +1,228 @@
+"""One Subscribe call: what the client is owed, what it is sent, and when the stream ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from sfstream_localorg.bus.event_bus import ReplayIdCorruptedError
+from sfstream_localorg.pubsub import pubsub_api_pb2 as pb
+from sfstream_localorg.streams.endings import CallEnded, refused
+
+if TYPE_CHECKING:
+    from sfstream_localorg.org import Org
+
+LIMIT_EXCEEDED = (
+    "subscription.limit.exceeded",
+    "RESOURCE_EXHAUSTED",
+    "You have exceeded the event delivery limit for your org.",
+)
+
+
+class Subscription:
+    """Serves one stream. Events go out as soon as they are there and owed, in the order of the bus."""
+
+    def __init__(self, org: Org, context: Any, rpc_id: str, token: str) -> None:
+        self._org = org
+        self._context = context
+        self._rpc_id = rpc_id
+        self._token = token
+        self._position = 0
+        self._pending = 0
+        self._half_closed = False
+        self._ending: CallEnded | None = None
+        self._last_response = time.monotonic()
+        self.wake = asyncio.Event()
+        self.topic = ""
+        self.delivered = 0
+
+    def end(self, ending: CallEnded) -> None:
+        """End the stream from outside."""
+        self._ending = ending
+        self.wake.set()
+
+    async def serve(self) -> None:
+        """Serve until the client is done.
+
+        :raises CallEnded: when the stream ends otherwise.
+        """
+        first = await self._context.read()
+        if first is grpc.aio.EOF:
+            return
+        self._start(first)
+        reader = asyncio.create_task(self._read_requests())
+        self._org.subscriptions.add(self)
+        try:
+            with self._org.bus.listen(self.topic, self.wake):
+                await self._write_responses()
+        finally:
+            self._org.subscriptions.discard(self)
+            reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reader
+
+    def _start(self, request: Any) -> None:
+        topic = self._org.topics.get(request.topic_name)
+        if not request.topic_name.strip():
+            raise refused("topic.validation.empty", "INVALID_ARGUMENT", "The topic name is empty.")
+        if topic is None:
+            raise topic_not_found(self._org, request.topic_name)
+        self.topic = topic.name
+        self._add_credit(request)
+        if request.replay_preset == pb.CUSTOM:
+            self._position = self._resume_position(request.replay_id)
+        elif request.replay_preset == pb.EARLIEST:
+            self._position = self._org.bus.earliest(self.topic)
+        else:
+            self._position = self._org.bus.tip()
+        if self._org.deliveries.left() == 0:
+            raise refused(*LIMIT_EXCEEDED)
+
+    def _resume_position(self, replay_id: bytes) -> int:
+        if not replay_id:
+            raise refused(
+                "subscription.fetch.replayid.validation.failed",
+                "INVALID_ARGUMENT",
+                "The Replay ID validation failed. A replay ID is required with the replay preset CUSTOM.",
+            )
+        try:
+            return self._org.bus.position_of(self.topic, replay_id)
+        except ReplayIdCorruptedError:
+            raise refused(
+                "subscription.fetch.replayid.corrupted",
+                "INVALID_ARGUMENT",
+                "The Replay ID validation failed. Ensure that the Replay ID is valid.",
+            ) from None
+
+    async def _read_requests(self) -> None:
+        try:
+            while (request := await self._context.read()) is not grpc.aio.EOF:
+                self._accept(request)
+                self.wake.set()
+            self._half_closed = True
+            self.wake.set()
+        except CallEnded as ending:
+            self.end(ending)
+
+    def _accept(self, request: Any) -> None:
+        """Take a request that came after the first.
+
+        :raises CallEnded: if the stream ends because of it.
+        """
+        if request.topic_name and request.topic_name != self.topic:
+            raise refused(
+                "subscription.fetch.topic.mismatch",
+                "INVALID_ARGUMENT",
+                f"The topic name must stay {self.topic} for the whole stream.",
+            )
+        self._add_credit(request)
+
+    def _add_credit(self, request: Any) -> None:
+        if request.num_requested <= 0:
+            raise refused(
+                "subscription.fetch.requested.events.invalid",
+                "INVALID_ARGUMENT",
+                "The number of requested events must be greater than zero.",
+            )
+        self._owe(request.num_requested)
+
+    def _owe(self, events: int) -> None:
+        self._pending = min(self._org.knobs.credit_cap, self._pending + events)
+
+    async def _write_responses(self) -> None:
+        while True:
+            self.wake.clear()
+            self._check_ending()
+            frames = self._next_frames()
+            if frames or self._has_answer():
+                await self._respond(frames)
+            elif self._is_done():
+                return
+            else:
+                await self._wait()
+
+    def _is_done(self) -> bool:
+        return self._half_closed and not self._pending
+
+    def _has_answer(self) -> bool:
+        """Return whether a response is owed even if there are no events."""
+        return False
+
+    def _answer(self) -> bytes:
+        """Return what a response has besides events, serialised."""
+        return b""
+
+    def _check_ending(self) -> None:
+        if self._ending is not None:
+            raise self._ending
+        if self._org.sessions.check(self._token) is None:
+            raise refused("service.auth.error", "UNAUTHENTICATED", "The session ended or was revoked. Log in again.")
+        if self._org.faults.events_until_drop(self.topic, self.delivered) == 0:
+            raise self._org.faults.take_drop(self.topic, self.delivered)
+
+    def _next_frames(self) -> list[bytes]:
+        if not self._pending or self._org.faults.is_silent(self.topic):
+            return []
+        knobs = self._org.knobs
+        until_drop = self._org.faults.events_until_drop(self.topic, self.delivered)
+        quota = self._org.deliveries.left()
+        bounds = [bound for bound in (self._pending, knobs.batch_events, until_drop, quota) if bound is not None]
+        position, frames = self._org.bus.read(self.topic, self._position, max(1, min(bounds)), knobs.response_bytes)
+        if frames and quota == 0:
+            raise refused(*LIMIT_EXCEEDED)
+        self._position = position
+        return self._org.faults.schemas.delivered(self.topic, frames)
+
+    async def _respond(self, frames: list[bytes]) -> None:
+        self._pending -= len(frames)
+        self.delivered += len(frames)
+        self._org.deliveries.use(len(frames))
+        rest = pb.FetchResponse(
+            latest_replay_id=self._org.bus.replay_id(self._position),
+            rpc_id=self._rpc_id,
+            pending_num_requested=self._pending,
+        )
+        await self._context.write(b"".join((*frames, rest.SerializeToString(), self._answer())))
+        self._last_response = time.monotonic()
+
+    async def _wait(self) -> None:
+        """Wait until something changes; say that the stream lives, or end it, when it is time to."""
+        try:
+            # Not wait_for, which on Python 3.11 swallows a client's cancellation that comes together with a wake.
+            async with asyncio.timeout(max(0.0, self._deadline() - time.monotonic())):
+                await self.wake.wait()
+        except TimeoutError:
+            if not self.wake.is_set():  # else in the same instant: there may be events, which a keepalive would skip
+                await self._time_out()
+
+    def _deadline(self) -> float:
+        """Return until when the stream may wait for something to change, on the monotonic clock."""
+        knobs = self._org.knobs
+        return self._last_response + (knobs.keepalive_seconds if self._pending else knobs.client_idle_seconds)
+
+    async def _time_out(self) -> None:
+        if not self._pending:
+            raise CallEnded("reset" if self._org.knobs.client_idle_end == "reset" else "end")
+        if self._org.faults.is_silent(self.topic):
+            self._last_response = time.monotonic()
+        else:
+            self._position = max(self._position, self._org.bus.tip())
+            await self._respond([])
+
+
+def topic_not_found(org: Org, name: str) -> CallEnded:
+    """Return the error for a topic that the org does not have."""
+    return refused(
+        "topic.not.found",
+        "NOT_FOUND",
+        f"Topic {name} was not found in {tenant_guid(org)}. Check the topic name and the org you are logged in to.",
+    )
+
+
+def tenant_guid(org: Org) -> str:
+    """Return the org's name as Salesforce writes it on the event bus."""
+    return f"core/prod/{org.org_id}"

@@ -1,0 +1,172 @@
+"""The sObject types of the local org, and those of their fields that were added while it ran.
+
+Account and Contact are field for field what was captured from a real org, that org's own custom fields included.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+
+from sfstream_localorg.bus.topics import TopicRegistry
+from sfstream_localorg.records.computed_fields import ComputedField, ComputedFields
+from sfstream_localorg.records.entity import Entity
+from sfstream_localorg.records.fields import Field
+
+_AUDIT = "CreatedDate:CreatedDate CreatedById:EntityId LastModifiedDate:DateTime LastModifiedById:EntityId"
+
+ACCOUNT = f"""
+Name:Switchable_PersonName Type:DynamicEnum RecordTypeId:EntityId ParentId:EntityId
+BillingAddress:Address ShippingAddress:Address Phone:Phone Fax:Phone AccountNumber:Text Website:Url Sic:Text
+Industry:DynamicEnum AnnualRevenue:Currency NumberOfEmployees:Integer Ownership:DynamicEnum TickerSymbol:Text
+Description:StringPlusClob Rating:DynamicEnum Site:Text OwnerId:EntityId {_AUDIT}
+PersonContactId:EntityId PersonMailingAddress:Address PersonOtherAddress:Address
+PersonMobilePhone:Phone PersonHomePhone:Phone PersonOtherPhone:Phone PersonAssistantPhone:Phone PersonEmail:Email
+PersonTitle:Text PersonDepartment:Text PersonAssistantName:Text PersonLeadSource:DynamicEnum PersonBirthdate:DateOnly
+PersonHasOptedOutOfEmail:Boolean PersonHasOptedOutOfFax:Boolean PersonDoNotCall:Boolean
+PersonLastCURequestDate:DateTime PersonLastCUUpdateDate:DateTime PersonEmailBouncedReason:Text
+PersonEmailBouncedDate:DateTime PersonIndividualId:EntityId PersonPronouns:DynamicEnum
+PersonGenderIdentity:DynamicEnum Jigsaw:Text JigsawCompanyId:ExternalId CleanStatus:StaticEnum
+AccountSource:DynamicEnum DunsNumber:Text Tradestyle:Text NaicsCode:Text NaicsDesc:Text YearStarted:Text SicDesc:Text
+DandbCompanyId:EntityId OperatingHoursId:EntityId
+CustomerPriority__c:DynamicEnum SLA__c:DynamicEnum Active__c:DynamicEnum NumberofLocations__c:Double
+SLASerialNumber__c:Text SLAExpirationDate__c:DateOnly Some_phone__c:Phone Amount_Owed__c:Currency
+Some_Date_Time__c:DateTime Some_Date__c:DateOnly Some_Email__c:Email Some_Geolocation__c:Location
+Some_Number__c:Double Some_Percent__c:Percent Some_Picklist__c:DynamicEnum Some_Multipicklist__c:MultiEnum
+Some_Text__c:Text Some_Rich_Text_Area__c:HtmlStringPlusClob Some_Time__c:TimeOnly Some_URL__c:Url GUID__c:Text
+Some_Check_Box__c:Boolean Some_Other_Text__c:Text Another_One__c:Boolean
+Level__pc:DynamicEnum Languages__pc:Text GUID__pc:Text
+"""
+
+CONTACT = f"""
+AccountId:EntityId IsPersonAccount:Boolean Name:PersonName OtherAddress:Address MailingAddress:Address
+Phone:Phone Fax:Phone MobilePhone:Phone HomePhone:Phone OtherPhone:Phone AssistantPhone:Phone ReportsToId:EntityId
+Email:Email Title:Text Department:Text AssistantName:Text LeadSource:DynamicEnum Birthdate:DateOnly
+Description:StringPlusClob OwnerId:EntityId HasOptedOutOfEmail:Boolean HasOptedOutOfFax:Boolean DoNotCall:Boolean
+{_AUDIT} LastCURequestDate:DateTime LastCUUpdateDate:DateTime EmailBouncedReason:Text EmailBouncedDate:DateTime
+Jigsaw:Text JigsawContactId:ExternalId CleanStatus:StaticEnum IndividualId:EntityId Pronouns:DynamicEnum
+GenderIdentity:DynamicEnum ContactSource:StaticEnum BuyerAttributes:MultiEnum
+Level__c:DynamicEnum Languages__c:Text GUID__c:Text
+"""
+
+OPPORTUNITY = f"""
+AccountId:EntityId IsPrivate:Boolean Name:Text Description:StringPlusClob StageName:DynamicEnum Amount:Currency
+Probability:Percent ExpectedRevenue:Currency TotalOpportunityQuantity:Double CloseDate:DateOnly Type:DynamicEnum
+NextStep:Text LeadSource:DynamicEnum IsClosed:Boolean IsWon:Boolean ForecastCategory:StaticEnum
+ForecastCategoryName:DynamicEnum CampaignId:EntityId HasOpportunityLineItem:Boolean Pricebook2Id:EntityId
+OwnerId:EntityId {_AUDIT} ContactId:EntityId
+"""
+
+SHIPMENT = f"""
+OwnerId:EntityId Name:Text {_AUDIT} Account__c:EntityId Status__c:DynamicEnum Carrier__c:Text
+Weight__c:Double Declared_Value__c:Currency Pieces__c:Double Insured__c:Boolean Ship_Date__c:DateOnly
+Delivered_At__c:DateTime Pickup_Time__c:TimeOnly Destination__c:Location Instructions__c:StringPlusClob
+"""
+
+PUSH_TOPIC = f"""
+Name:Text Query:StringPlusClob ApiVersion:Double IsActive:Boolean Description:StringPlusClob
+NotifyForFields:StaticEnum NotifyForOperationCreate:Boolean NotifyForOperationUpdate:Boolean
+NotifyForOperationDelete:Boolean NotifyForOperationUndelete:Boolean {_AUDIT}
+"""
+
+STREAMING_CHANNEL = f"""
+Name:Text OwnerId:EntityId Description:StringPlusClob IsDynamic:Boolean {_AUDIT}
+"""
+
+
+def _fields(text: str) -> tuple[Field, ...]:
+    return tuple(Field(*entry.split(":")) for entry in text.split())
+
+
+STANDARD_ENTITIES = (
+    Entity("Account", "001", _fields(ACCOUNT), required=("Name",)),
+    Entity("Contact", "003", _fields(CONTACT), required=("LastName",)),
+    Entity("Opportunity", "006", _fields(OPPORTUNITY), required=("Name", "StageName", "CloseDate")),
+    Entity("Shipment__c", "a00", _fields(SHIPMENT)),
+    Entity(
+        "PushTopic",
+        "0IF",
+        _fields(PUSH_TOPIC),
+        required=("Name", "Query", "ApiVersion"),
+        initial=(
+            ("IsActive", True),
+            ("NotifyForFields", "Referenced"),
+            *((f"NotifyForOperation{operation}", True) for operation in ("Create", "Update", "Delete", "Undelete")),
+        ),
+        has_change_events=False,
+    ),
+    Entity("StreamingChannel", "0M6", _fields(STREAMING_CHANNEL), required=("Name",), has_change_events=False),
+)
+
+
+class Entities:
+    """All entities of one org. Makes their change-event topics; added fields are durable in the org's database."""
+
+    def __init__(self, database: sqlite3.Connection, topics: TopicRegistry) -> None:
+        self._database = database
+        self._topics = topics
+        with database:
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS added_field (number INTEGER PRIMARY KEY, entity TEXT NOT NULL, "
+                "name TEXT NOT NULL, type TEXT NOT NULL)"
+            )
+        self._entities = {entity.name: entity for entity in STANDARD_ENTITIES}
+        for entity, name, kind in database.execute("SELECT entity, name, type FROM added_field ORDER BY number"):
+            self._entities[entity] = self._entities[entity].with_field(Field(name, kind))
+        self._computed = ComputedFields(database)
+        for entity, field in self._computed:
+            self._entities[entity] = self._entities[entity].with_computed(field)
+        for one in self.captured():
+            topics.define_change_event(one.schema())
+
+    def __iter__(self) -> Iterator[Entity]:
+        return iter(list(self._entities.values()))
+
+    def captured(self) -> list[Entity]:
+        """Return the entities that have change events."""
+        return [entity for entity in self if entity.has_change_events]
+
+    def get(self, name: str) -> Entity | None:
+        """Return the entity called ``name`` in any letter case, ``None`` if there is none."""
+        return next((entity for entity in self if entity.name.lower() == name.lower()), None)
+
+    def of_record(self, record_id: str) -> Entity | None:
+        """Return the entity that a record id belongs to by its first three characters."""
+        return next((entity for entity in self if record_id.startswith(entity.key_prefix)), None)
+
+    def add_field(self, entity: str, field: Field) -> str:
+        """Add a custom field to an entity; later change events have a new schema id, which is returned.
+
+        :raises ValueError: if there is no such entity, the field is there already, or its name is not a custom
+            field's. Nothing was changed.
+        """
+        known = self._to_grow(entity, field.name)
+        if field.compound is not None and field.type != "Location":
+            raise ValueError(f"{field.name}: a custom field cannot be of type {field.type}")
+        grown = known.with_field(field)
+        topic = self._topics.define_change_event(grown.schema())
+        with self._database:
+            self._database.execute(
+                "INSERT INTO added_field (entity, name, type) VALUES (?, ?, ?)", (known.name, field.name, field.type)
+            )
+        self._entities[known.name] = grown
+        return self._topics.schema_id(topic)
+
+    def add_computed_field(self, entity: str, field: ComputedField) -> None:
+        """Add a formula field or a roll-up summary to an entity; its change events stay as they are.
+
+        :raises ValueError: as :meth:`add_field` does. Nothing was changed.
+        """
+        known = self._to_grow(entity, field.name)
+        self._entities[known.name] = known.with_computed(field)
+        self._computed.add(known.name, field)
+
+    def _to_grow(self, entity: str, field: str) -> Entity:
+        known = self.get(entity)
+        if known is None or not known.has_change_events:
+            names = ", ".join(one.name for one in self.captured())
+            raise ValueError(f"there is no entity {entity!r}; there are {names}")
+        if not re.fullmatch(r"[A-Za-z](?:_?[A-Za-z0-9])*__c", field):
+            raise ValueError(f"{field!r} is not the name of a custom field, such as Colour__c")
+        return known

@@ -1,0 +1,145 @@
+"""Field types of sObjects: how each looks in an Avro change event, in describe, and as columns in REST.
+
+The Avro types and ``doc`` texts are those of schemas captured from a real org.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sfstream_localorg.identifiers import derived
+
+
+@dataclass(frozen=True)
+class FieldType:
+    """A scalar type: Avro type, ``doc`` text, and the type that describe names."""
+
+    avro: str
+    doc: str
+    describe: str
+
+
+@dataclass(frozen=True)
+class CompoundType:
+    """A field made of named parts, a nested record in Avro. ``or_text``: it may also be one text."""
+
+    doc: str
+    parts: tuple[tuple[str, str], ...]
+    or_text: bool = False
+
+    @property
+    def record_name(self) -> str:
+        """The name of the Avro record."""
+        return self.doc.removeprefix("Data:")
+
+
+FIELD_TYPES: dict[str, FieldType] = {
+    "Text": FieldType("string", "Data:Text", "string"),
+    "Phone": FieldType("string", "Data:Phone", "phone"),
+    "Email": FieldType("string", "Data:Email", "email"),
+    "Url": FieldType("string", "Data:Url", "url"),
+    "DynamicEnum": FieldType("string", "Data:DynamicEnum", "picklist"),
+    "StaticEnum": FieldType("string", "Data:StaticEnum", "picklist"),
+    "MultiEnum": FieldType("string", "Data:MultiEnum", "multipicklist"),
+    "StringPlusClob": FieldType("string", "Data:StringPlusClob", "textarea"),
+    "HtmlStringPlusClob": FieldType("string", "Data:HtmlStringPlusClob", "textarea"),
+    "EntityId": FieldType("string", "ForeignKey:EntityId", "reference"),
+    "ExternalId": FieldType("string", "ExternalForeignKey:ExternalId", "string"),
+    "Currency": FieldType("double", "Data:Currency", "currency"),
+    "Double": FieldType("double", "Data:Double", "double"),
+    "Percent": FieldType("double", "Data:Percent", "percent"),
+    "Integer": FieldType("int", "Data:Integer", "int"),
+    "Boolean": FieldType("boolean", "Data:Boolean", "boolean"),
+    "DateTime": FieldType("long", "Data:DateTime", "datetime"),
+    "CreatedDate": FieldType("long", "CreatedDate:DateTime", "datetime"),
+    "DateOnly": FieldType("long", "Data:DateOnly", "date"),
+    "TimeOnly": FieldType("long", "Data:TimeOnly", "time"),
+}
+
+_NAME_PARTS = (("Salutation", "DynamicEnum"), ("FirstName", "Text"), ("LastName", "Text"))
+_TEXT_PARTS = ("Street", "City", "State", "PostalCode", "Country", "StateCode", "CountryCode")
+_COORDINATES = (("Latitude", "Double"), ("Longitude", "Double"))
+COMPOUND_TYPES: dict[str, CompoundType] = {
+    "Address": CompoundType(
+        "Data:Address", (*((part, "Text") for part in _TEXT_PARTS), *_COORDINATES, ("GeocodeAccuracy", "Text"))
+    ),
+    "Location": CompoundType("Data:Location", _COORDINATES),
+    "PersonName": CompoundType("Data:PersonName", _NAME_PARTS),
+    "Switchable_PersonName": CompoundType("Data:Switchable_PersonName", _NAME_PARTS, or_text=True),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One value of a record as REST names it: a field, or a part of a compound field.
+
+    ``position`` is the field's in the Avro record, ``part`` the part's inside the compound field.
+    """
+
+    name: str
+    type: str
+    position: int
+    part: int | None = None
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of an entity: its name in change events and the name of its type here.
+
+    :raises ValueError: if there is no such type.
+    """
+
+    name: str
+    type: str
+
+    def __post_init__(self) -> None:
+        if self.type not in FIELD_TYPES and self.type not in COMPOUND_TYPES:
+            known = ", ".join(sorted({*FIELD_TYPES, *COMPOUND_TYPES}))
+            raise ValueError(f"{self.name}: there is no field type {self.type!r}; there are {known}")
+
+    @property
+    def compound(self) -> CompoundType | None:
+        """The field's compound type, ``None`` for a scalar."""
+        return COMPOUND_TYPES.get(self.type)
+
+    def columns(self, position: int) -> list[Column]:
+        """Return the columns that REST shows and takes for the field at ``position`` of the Avro record."""
+        if self.compound is None:
+            return [Column(self.name, self.type, position)]
+        parts = [
+            Column(self._part_name(part), kind, position, index)
+            for index, (part, kind) in enumerate(self.compound.parts)
+        ]
+        return [Column(self.name, "Text", position), *parts] if self.compound.or_text else parts
+
+    def _part_name(self, part: str) -> str:
+        if self.type == "Address":
+            return self.name.removesuffix("Address") + part
+        if self.type == "Location":
+            return f"{self.name.removesuffix('c')}{part}__s"
+        return part
+
+    def avro(self, entity: str, defined: set[str]) -> dict[str, Any]:
+        """Return the field as an Avro record has it.
+
+        :param defined: names of the records defined so far in the schema; a new one is added, a known one referred to.
+        """
+        if self.compound is None:
+            kind = FIELD_TYPES[self.type]
+            branches: list[Any] = ["null", kind.avro]
+            doc = kind.doc
+        else:
+            record = self.compound.record_name
+            branches = ["null", *(["string"] if self.compound.or_text else [])]
+            branches.append(record if record in defined else _record(self.compound))
+            defined.add(record)
+            doc = self.compound.doc
+        if self.name.endswith(("__c", "__pc")):
+            doc += f":{derived('00N', f'{entity}.{self.name}')[:15]}"
+        return {"name": self.name, "type": branches, "doc": doc, "default": None}
+
+
+def _record(compound: CompoundType) -> dict[str, Any]:
+    fields = [{"name": n, "type": ["null", FIELD_TYPES[t].avro], "default": None} for n, t in compound.parts]
+    return {"type": "record", "name": compound.record_name, "fields": fields}

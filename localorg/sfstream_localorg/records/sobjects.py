@@ -1,0 +1,309 @@
+"""Create, update, delete and undelete records; every committed transaction is change events on the bus.
+
+Records and their change events are rows of one SQLite file and are written in one SQLite transaction: neither can
+exist without the other, whenever the process ends.
+
+Not modelled: validation rules, picklist values, referential integrity, cascading deletes, sharing, triggers, and
+fields that Salesforce derives from others (``Opportunity.IsClosed``). An update that changes nothing is no event.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sfstream_localorg.bus.event_bus import BusEvent, EventBus
+from sfstream_localorg.bus.schemas import SchemaRegistry
+from sfstream_localorg.errors import ApiError, not_found
+from sfstream_localorg.identifiers import numbered
+from sfstream_localorg.records.change_events import (
+    Change,
+    ChangeEvent,
+    ChangeType,
+    Rules,
+    Transaction,
+    all_records_event,
+    change_events,
+    overflow_event,
+)
+from sfstream_localorg.records.computed_fields import with_values
+from sfstream_localorg.records.entities import Entities
+from sfstream_localorg.records.entity import Entity
+from sfstream_localorg.records.record_store import RecordStore, StoredRecord
+from sfstream_localorg.records.record_values import accept, defaults, missing, stored_value
+
+_FIRST_COMMIT_NUMBER = 2**53
+"""Real commit numbers may exceed what a JavaScript number can hold; here they always do."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One record's part of a request. ``record_id`` is ``None`` for a new one; ``values`` are as JSON gave them."""
+
+    type: ChangeType
+    entity: Entity
+    record_id: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RecordWatcher(Protocol):
+    """What the Streaming API has to do with records: some are its own, and all may be told about."""
+
+    def check(self, record: StoredRecord, others: Iterable[StoredRecord]) -> None:
+        """Check a record that is to be written.
+
+        :param others: those to be written in the same transaction.
+        :raises ApiError: if it is not a sound one of its kind.
+        """
+
+    def events(self, changes: Sequence[Change], timestamp: int) -> list[BusEvent]:
+        """Return the events that changes cause besides change events.
+
+        :param timestamp: of the transaction, in milliseconds since the epoch.
+        """
+
+    def written(self, records: Iterable[StoredRecord]) -> None:
+        """Note what was written."""
+
+
+class SObjects:
+    """The records of one org.
+
+    :param database: the connection of the bus.
+    :param clock: seconds since the epoch.
+    :param event_bytes: the largest event; a larger change becomes a GAP event, as at Salesforce.
+    :param overflow_changes: see :class:`~sfstream_localorg.records.change_events.Rules`.
+    :param diff_text_characters: see there.
+    :param watcher: asked about every record before it is written, and told afterwards.
+    :param rng: decides which changes become GAP events, where :attr:`gap_percent` asks for some.
+    """
+
+    def __init__(
+        self,
+        database: sqlite3.Connection,
+        bus: EventBus,
+        schemas: SchemaRegistry,
+        entities: Entities,
+        *,
+        clock: Callable[[], float],
+        event_bytes: Callable[[], int],
+        overflow_changes: Callable[[], int] = lambda: 100_000,
+        diff_text_characters: Callable[[], int | None] = lambda: None,
+        watcher: RecordWatcher | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.entities = entities
+        self.gap_percent: dict[str, float] = {}
+        self._bus = bus
+        self._schemas = schemas
+        self._clock = clock
+        self._event_bytes = event_bytes
+        self._overflow_changes = overflow_changes
+        self._diff_text_characters = diff_text_characters
+        self._watcher = watcher
+        self._rng = rng or random.Random()  # noqa: S311 - chance, not secrets
+        self._store = RecordStore(database)
+
+    def get(self, entity: Entity, record_id: str) -> StoredRecord:
+        """Return a record that is not deleted.
+
+        :raises ApiError: ``NOT_FOUND`` or ``ENTITY_IS_DELETED``, status 404.
+        """
+        stored = self._store.get(record_id)
+        if stored is None or stored.entity != entity.name:
+            raise not_found()
+        if stored.is_deleted:
+            raise ApiError("ENTITY_IS_DELETED", "entity is deleted", status=404)
+        (shown,) = with_values(entity.computed.values(), [stored], self._store)
+        return shown
+
+    def all(self, entity: Entity, *, include_deleted: bool = False) -> list[StoredRecord]:
+        """Return an entity's records by id."""
+        records = self._store.all(entity.name, include_deleted=include_deleted)
+        return with_values(entity.computed.values(), records, self._store)
+
+    def commit(
+        self, operations: Sequence[Operation], *, user_id: str, origin: str, all_or_none: bool = True
+    ) -> list[str | ApiError]:
+        """Carry out operations as one transaction; return each one's record id, or why it was refused.
+
+        :param origin: the events' ``changeOrigin``.
+        :param all_or_none: one refusal undoes all; else the others are committed.
+        """
+        work = _Work(self._store, int(self._clock() * 1000), user_id, self._watcher)
+        results: list[str | ApiError] = []
+        for operation in operations:
+            try:
+                results.append(work.do(operation))
+            except ApiError as error:
+                results.append(error)
+        if all_or_none and any(isinstance(result, ApiError) for result in results):
+            return [result if isinstance(result, ApiError) else rolled_back() for result in results]
+        if work.changes:
+            transaction = self._transaction(work.now, user_id, origin)
+            captured = [change for change in work.changes if change.entity.has_change_events]
+            rules = Rules(self._is_lost, self._overflow_changes(), self._diff_text_characters())
+            self._publish(change_events(captured, transaction, rules), transaction, work)
+        return results
+
+    def lose_changes(self, entity: Entity, percent: float, seed: int | None = None) -> None:
+        """Send this share of an entity's change events as GAP events from now on.
+
+        :param seed: makes the choice among the changes to come, of all entities, one that can be repeated.
+        """
+        self.gap_percent[entity.name] = percent
+        if seed is not None:
+            self._rng = random.Random(seed)  # noqa: S311 - chance, not secrets
+
+    def overflow(self, entity: Entity, *, user_id: str) -> bytes:
+        """Publish a GAP_OVERFLOW event, as after more than 100,000 changes in one transaction; return its replay ID."""
+        return self._announce(user_id, lambda transaction: overflow_event(entity, transaction))
+
+    def all_changed(self, entity: Entity, change_type: str, *, user_id: str) -> bytes:
+        """Publish an event for all records of an entity (``001*``), none of which is changed; return its replay ID.
+
+        :param change_type: ``UPDATE``, as after a lossy change of a field's type, or one of a gap event.
+        """
+        return self._announce(user_id, lambda transaction: all_records_event(entity, transaction, change_type))
+
+    def _announce(self, user_id: str, event: Callable[[Transaction], ChangeEvent]) -> bytes:
+        transaction = self._transaction(int(self._clock() * 1000), user_id, "")
+        (replay_id,) = self._publish([event(transaction)], transaction, None)
+        return replay_id
+
+    def _transaction(self, now: int, user_id: str, origin: str) -> Transaction:
+        number = self._store.counter("commit", _FIRST_COMMIT_NUMBER) + 1
+        return Transaction(str(uuid.uuid4()), now, number, user_id, origin)
+
+    def _is_lost(self, entity: Entity) -> bool:
+        return self._rng.random() * 100 < self.gap_percent.get(entity.name, 0)
+
+    def _publish(self, events: Sequence[ChangeEvent], transaction: Transaction, work: _Work | None) -> list[bytes]:
+        def write() -> None:
+            self._store.set_counter("commit", transaction.number)
+            if work is not None:
+                work.write()
+
+        published = [self._bus_event(event) for event in events]
+        if work is not None and self._watcher is not None:
+            published += self._watcher.events(work.changes, work.now)
+        replay_ids = self._bus.publish(published, together_with=write)
+        if work is not None and self._watcher is not None:
+            self._watcher.written(work.records)
+        return replay_ids
+
+    def _bus_event(self, event: ChangeEvent) -> BusEvent:
+        schema_id = self._schemas.latest(event.entity.event_name) or ""
+        schema = self._schemas.parsed(schema_id)
+        payload = event.encode(schema)
+        if len(payload) > self._event_bytes():
+            payload = event.as_gap().encode(schema)
+        # Change events have no id of their own (§3.1), and their channels are the bus's business.
+        return BusEvent(event.entity.topic, schema_id, payload)
+
+
+class _Work:
+    """The changes of one transaction before it is committed."""
+
+    def __init__(self, store: RecordStore, now: int, user_id: str, watcher: RecordWatcher | None) -> None:
+        self.now = now
+        self.changes: list[Change] = []
+        self._store = store
+        self._user_id = user_id
+        self._watcher = watcher
+        self._second = now // 1000 * 1000
+        self._records: dict[str, StoredRecord] = {}
+        self._counters: dict[str, int] = {}
+
+    @property
+    def records(self) -> list[StoredRecord]:
+        """What is to be written."""
+        return list(self._records.values())
+
+    def do(self, operation: Operation) -> str:
+        """Add one operation and return its record's id.
+
+        :raises ApiError: if it is refused; the work is as before.
+        """
+        if operation.type == "CREATE":
+            return self._create(operation.entity, operation.values)
+        stored = self._stored(operation)
+        if operation.type == "UPDATE":
+            self._update(operation.entity, stored, operation.values)
+        else:
+            is_deleted = operation.type == "DELETE"
+            self._keep(operation, StoredRecord(stored.id, stored.entity, stored.content, self._second, is_deleted))
+        return stored.id
+
+    def write(self) -> None:
+        """Write records and counters; the caller commits."""
+        self._store.write(self.records)
+        for name, value in self._counters.items():
+            self._store.set_counter(name, value)
+
+    def _stored(self, operation: Operation) -> StoredRecord:
+        record_id = operation.record_id or ""
+        if record_id in self._records:
+            raise ApiError("INVALID_ID_FIELD", f"duplicate id in list: {record_id}")
+        stored = self._store.get(record_id)
+        if stored is None or stored.entity != operation.entity.name:
+            raise not_found()
+        if operation.type == "UNDELETE":
+            if not stored.is_deleted:
+                raise ApiError("UNDELETE_FAILED", "Entity is not in the recycle bin")
+        elif stored.is_deleted:
+            raise ApiError("ENTITY_IS_DELETED", "entity is deleted", status=404)
+        return stored
+
+    def _create(self, entity: Entity, values: Mapping[str, Any]) -> str:
+        content = defaults(entity, self._user_id) | accept(entity, values)
+        missing(entity, content)
+        number = self._counters.get(entity.name) or self._store.counter(entity.name, 0)
+        self._counters[entity.name] = number + 1
+        record_id = numbered(entity.key_prefix, number + 1)
+        if entity.name.endswith("__c") and content.get("Name") is None:
+            content["Name"] = record_id  # what Salesforce does with a custom object's text name
+        content |= {"CreatedDate": self._second, "CreatedById": self._user_id}
+        content |= {"LastModifiedDate": self._second, "LastModifiedById": self._user_id}
+        operation = Operation("CREATE", entity, record_id)
+        self._keep(operation, StoredRecord(record_id, entity.name, content, self._second))
+        return record_id
+
+    def _update(self, entity: Entity, stored: StoredRecord, values: Mapping[str, Any]) -> None:
+        accepted = accept(entity, values, before=stored.content)
+        changed = {name for name, value in accepted.items() if stored_value(entity, stored, name) != value}
+        content = stored.content | accepted
+        missing(entity, content)
+        if not changed:
+            return
+        changed.add("LastModifiedDate")
+        if stored.content.get("LastModifiedById") != self._user_id:
+            changed.add("LastModifiedById")
+        content |= {"LastModifiedDate": self._second, "LastModifiedById": self._user_id}
+        operation = Operation("UPDATE", entity, stored.id)
+        record = StoredRecord(stored.id, entity.name, content, self._second)
+        self._keep(operation, record, frozenset(changed), stored.content)
+
+    def _keep(
+        self,
+        operation: Operation,
+        record: StoredRecord,
+        columns: frozenset[str] = frozenset(),
+        before: Mapping[str, Any] | None = None,
+    ) -> None:
+        if self._watcher is not None:
+            self._watcher.check(record, self.records)
+        self._records[record.id] = record
+        self.changes.append(Change(operation.type, operation.entity, record.id, record.content, columns, before or {}))
+
+
+def rolled_back() -> ApiError:
+    """Return the error of a sound operation that was undone because of another one."""
+    return ApiError(
+        "ALL_OR_NONE_OPERATION_ROLLED_BACK",
+        "Record rolled back because not all records were valid and the request was using AllOrNone header",
+    )

@@ -1,0 +1,90 @@
+"""``query`` and ``queryAll``, answered in pages."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from sfstream_localorg.errors import ApiError
+from sfstream_localorg.identifiers import numbered
+from sfstream_localorg.records.record_store import StoredRecord
+from sfstream_localorg.records.record_values import show
+from sfstream_localorg.records.soql import Query, parse
+from sfstream_localorg.rest.calls import Answer, Call, route
+from sfstream_localorg.rest.records import attributes
+
+if TYPE_CHECKING:
+    from sfstream_localorg.org import Org
+
+_PAGE = 2_000
+_MOST_LOCATORS = 100
+
+
+def routes(org: Org) -> list[web.RouteDef]:
+    """Return the routes of queries."""
+    queries = _Queries()
+    return [
+        route(org, "GET", "/query", queries.query),
+        route(org, "GET", "/queryAll", queries.query_all),
+        route(org, "GET", "/{kind:query|queryAll}/{locator}", queries.more),
+    ]
+
+
+class _Queries:
+    """Open queries see the records as they were when the query was made, as at Salesforce."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[str, tuple[Query, list[StoredRecord]]] = OrderedDict()
+        self._numbers = itertools.count(1)
+
+    async def query(self, call: Call) -> Answer:
+        return self._first(call, include_deleted=False)
+
+    async def query_all(self, call: Call) -> Answer:
+        return self._first(call, include_deleted=True)
+
+    async def more(self, call: Call) -> Answer:
+        locator, _, start = call.request.match_info["locator"].rpartition("-")
+        if locator not in self._open or not start.isdigit():
+            raise ApiError("INVALID_QUERY_LOCATOR", "invalid query locator")
+        return 200, self._page(call, locator, int(start))
+
+    def _first(self, call: Call, *, include_deleted: bool) -> Answer:
+        query = parse(call.request.query.get("q", ""), call.org.sobjects.entities)
+        records = query.select(call.org.sobjects.all(query.entity, include_deleted=include_deleted))
+        if not query.columns:
+            return 200, {"totalSize": len(records), "done": True, "records": []}
+        locator = numbered("01g", next(self._numbers))
+        self._open[locator] = (query, records)
+        if len(self._open) > _MOST_LOCATORS:
+            self._open.popitem(last=False)
+        return 200, self._page(call, locator, 0)
+
+    def _page(self, call: Call, locator: str, start: int) -> dict[str, Any]:
+        query, records = self._open[locator]
+        end = start + _page_size(call)
+        page: dict[str, Any] = {
+            "totalSize": len(records),
+            "done": end >= len(records),
+            "records": [
+                {
+                    "attributes": attributes(call, query.entity, record.id),
+                    **show(query.entity, record, query.columns),
+                }
+                for record in records[start:end]
+            ],
+        }
+        if page["done"]:
+            self._open.pop(locator, None)
+        else:
+            page["nextRecordsUrl"] = f"{call.base}/query/{locator}-{end}"
+        return page
+
+
+def _page_size(call: Call) -> int:
+    asked = re.search(r"batchSize=(\d+)", call.request.headers.get("Sforce-Query-Options", ""))
+    return min(max(int(asked[1]), 200), _PAGE) if asked else _PAGE

@@ -1,0 +1,138 @@
+"""sObject endpoints for one record, and describe.
+
+``POST …/sobjects/{Entity}/{id}/undelete`` is the local org's own: Salesforce undeletes over SOAP and Apex only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from sfstream_localorg.errors import ApiError
+from sfstream_localorg.records.change_events import ChangeType
+from sfstream_localorg.records.entity import Entity
+from sfstream_localorg.records.fields import FIELD_TYPES
+from sfstream_localorg.records.record_values import READ_ONLY, SYSTEM_COLUMNS, readable, show
+from sfstream_localorg.records.sobjects import Operation
+from sfstream_localorg.rest.calls import Answer, Call, route
+from sfstream_localorg.rest.events import is_platform_event, publish
+
+if TYPE_CHECKING:
+    from sfstream_localorg.org import Org
+
+
+def routes(org: Org) -> list[web.RouteDef]:
+    """Return the routes under ``sobjects``."""
+    one = "/sobjects/{entity}/{record_id}"
+    return [
+        route(org, "GET", "/sobjects", _describe_global),
+        route(org, "GET", "/sobjects/{entity}/describe", _describe),
+        route(org, "GET", "/sobjects/{entity}", _basic_describe),
+        route(org, "POST", "/sobjects/{entity}", _create),
+        route(org, "POST", one + "/undelete", _undelete),
+        route(org, "GET", one, _get),
+        route(org, "PATCH", one, _update),
+        route(org, "DELETE", one, _delete),
+    ]
+
+
+async def _create(call: Call) -> Answer:
+    if is_platform_event(call):
+        return await publish(call)
+    return 201, await _change(call, "CREATE")
+
+
+async def _update(call: Call) -> Answer:
+    await _change(call, "UPDATE", call.record_id())
+    return 204, None
+
+
+async def _delete(call: Call) -> Answer:
+    await _change(call, "DELETE", call.record_id())
+    return 204, None
+
+
+async def _undelete(call: Call) -> Answer:
+    return 200, await _change(call, "UNDELETE", call.record_id())
+
+
+async def _change(call: Call, change_type: ChangeType, record_id: str | None = None) -> dict[str, Any]:
+    entity = call.entity()
+    values = await call.body() if change_type in ("CREATE", "UPDATE") else {}
+    operation = Operation(change_type, entity, record_id, values)
+    (result,) = call.org.sobjects.commit([operation], user_id=call.session.user_id, origin=call.origin)
+    if isinstance(result, ApiError):
+        raise result
+    return {"id": result, "success": True, "errors": []}
+
+
+async def _get(call: Call) -> Answer:
+    entity = call.entity()
+    record = call.org.sobjects.get(entity, call.record_id())
+    known = readable(entity)
+    wanted = [name for name in call.request.query.get("fields", "").split(",") if name] or list(known)
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        raise ApiError("INVALID_FIELD", f"No such column '{unknown[0]}' on entity '{entity.name}'.")
+    return 200, {"attributes": attributes(call, entity, record.id), **show(entity, record, wanted)}
+
+
+def attributes(call: Call, entity: Entity, record_id: str) -> dict[str, str]:
+    """Return what REST puts first into every record: its type and URL."""
+    return {"type": entity.name, "url": f"{call.base}/sobjects/{entity.name}/{record_id}"}
+
+
+async def _describe_global(call: Call) -> Answer:
+    entities = [_summary(call, entity) for entity in call.org.sobjects.entities]
+    return 200, {"encoding": "UTF-8", "maxBatchSize": 200, "sobjects": entities}
+
+
+async def _basic_describe(call: Call) -> Answer:
+    return 200, {"objectDescribe": _summary(call, call.entity()), "recentItems": []}
+
+
+async def _describe(call: Call) -> Answer:
+    entity = call.entity()
+    fields = [_field(entity, name, kind) for name, kind in readable(entity).items()]
+    return 200, {**_summary(call, entity), "fields": fields}
+
+
+def _summary(call: Call, entity: Entity) -> dict[str, Any]:
+    path = f"{call.base}/sobjects/{entity.name}"
+    return {
+        "name": entity.name,
+        "label": entity.name.removesuffix("__c"),
+        "keyPrefix": entity.key_prefix,
+        "custom": entity.name.endswith("__c"),
+        **dict.fromkeys(("createable", "updateable", "deletable", "undeletable", "queryable", "retrieveable"), True),
+        "urls": {"sobject": path, "describe": f"{path}/describe", "rowTemplate": f"{path}/{{ID}}"},
+    }
+
+
+def _field(entity: Entity, name: str, kind: str) -> dict[str, Any]:
+    writable = name in entity.columns and name not in READ_ONLY
+    required = name in entity.required or name in SYSTEM_COLUMNS or kind == "Boolean"
+    return {
+        "name": name,
+        "label": name.removesuffix("__c").replace("_", " "),
+        "type": "id" if name == "Id" else _describe_type(kind),
+        "custom": name.endswith(("__c", "__pc", "__s")),
+        "createable": writable,
+        "updateable": writable,
+        "nillable": not required,
+        "compoundFieldName": _compound_name(entity, name),
+        "calculated": name in entity.computed,
+        "calculatedFormula": entity.computed[name].formula if name in entity.computed else None,
+    }
+
+
+def _describe_type(kind: str) -> str:
+    if kind in FIELD_TYPES:
+        return FIELD_TYPES[kind].describe
+    return kind.lower() if kind in ("Address", "Location") else "string"
+
+
+def _compound_name(entity: Entity, name: str) -> str | None:
+    column = entity.columns.get(name)
+    return entity.fields[column.position - 1].name if column is not None and column.part is not None else None

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from sfstream_localorg.bus.database import open_database
+from sfstream_localorg.bus.event_bus import BusEvent, EventBus, ReplayIdCorruptedError
+
+TOPIC = "/event/Order__e"
+HOUR = 3600.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> sqlite3.Connection:
+    return open_database(tmp_path / "bus.sqlite3")
+
+
+@pytest.fixture
+def bus(database: sqlite3.Connection, clock: Clock) -> EventBus:
+    return make_bus(database, clock)
+
+
+def make_bus(database: sqlite3.Connection, clock: Clock) -> EventBus:
+    return EventBus(
+        database,
+        clock=clock,
+        retention=lambda: 72 * HOUR,
+        channels_of=lambda topic: ("/event/All__chn",) if topic == TOPIC else (),
+    )
+
+
+def publish(bus: EventBus, count: int = 1, topic: str = TOPIC) -> list[bytes]:
+    return bus.publish([BusEvent(topic, "schema", str(n).encode(), f"id-{n}") for n in range(count)])
+
+
+def read(bus: EventBus, topic: str, after: int, limit: int = 100, max_bytes: int = 10**6) -> list[bytes]:
+    _, frames = bus.read(topic, after, limit, max_bytes)
+    return [event.replay_id for event in pb.FetchResponse.FromString(b"".join(frames)).events]
+
+
+def test_joined_frames_are_a_response(bus: EventBus) -> None:
+    publish(bus, 2)
+    _, frames = bus.read(TOPIC, bus.earliest(TOPIC), 10, 10**6)
+    events = pb.FetchResponse.FromString(b"".join(frames)).events
+    assert [(e.event.id, e.event.schema_id, e.event.payload) for e in events] == [
+        ("id-0", "schema", b"0"),
+        ("id-1", "schema", b"1"),
+    ]
+
+
+def test_channels_show_the_same_events_and_other_topics_do_not(bus: EventBus) -> None:
+    first = publish(bus)
+    publish(bus, topic="/event/Other__e")
+    second = publish(bus)
+    assert read(bus, TOPIC, 0) == read(bus, "/event/All__chn", 0) == first + second
+    assert read(bus, "/event/Never__e", 0) == []
+
+
+def test_explicit_channels_add_to_the_topics_own(bus: EventBus) -> None:
+    (replay_id,) = bus.publish([BusEvent(TOPIC, "schema", b"", None, ("/event/Extra__chn",))])
+    for topic in (TOPIC, "/event/All__chn", "/event/Extra__chn"):
+        assert read(bus, topic, 0) == [replay_id]
+
+
+def test_reading_stops_at_the_limit_or_the_bytes_but_never_at_nothing(bus: EventBus) -> None:
+    ids = publish(bus, 5)
+    assert read(bus, TOPIC, 0, limit=2) == ids[:2]
+    assert read(bus, TOPIC, 0, max_bytes=1) == ids[:1]
+    position, _ = bus.read(TOPIC, 0, 2, 10**6)
+    assert bus.replay_id(position) == ids[1]
+    assert read(bus, TOPIC, position) == ids[2:]
+
+
+def test_the_position_stays_when_there_is_nothing(bus: EventBus) -> None:
+    assert bus.read(TOPIC, 7, 10, 100) == (7, [])
+
+
+def test_events_age_out_for_good(bus: EventBus, clock: Clock) -> None:
+    old = publish(bus, 2)
+    clock.now += 50 * HOUR
+    recent = publish(bus, 2)
+    clock.now += 30 * HOUR
+    assert read(bus, TOPIC, 0) == recent
+    for replay_id in old:
+        with pytest.raises(ReplayIdCorruptedError):
+            bus.position_of(TOPIC, replay_id)
+    clock.now -= 30 * HOUR
+    assert read(bus, TOPIC, 0) == recent
+    assert [event.expired for event in bus.record(TOPIC, 0, 10)] == [True, True, False, False]
+
+
+def test_the_tip_of_a_quiet_bus_is_always_one_to_resume_from(bus: EventBus, clock: Clock) -> None:
+    for _ in range(3):
+        tip = bus.tip()
+        assert bus.position_of(TOPIC, bus.replay_id(tip)) == tip
+        clock.now += 100 * HOUR
+    publish(bus)
+    assert len(read(bus, TOPIC, tip)) == 1
+
+
+def test_the_tip_of_a_busy_bus_is_its_last_event(bus: EventBus) -> None:
+    (last,) = publish(bus)
+    assert bus.replay_id(bus.tip()) == last
+
+
+@pytest.mark.parametrize("length", [8, 10])
+def test_both_lengths_of_a_replay_id_are_known(bus: EventBus, length: int) -> None:
+    ids = publish(bus, 2)
+    assert read(bus, TOPIC, bus.position_of(TOPIC, ids[0][:length])) == ids[1:]
+
+
+@pytest.mark.parametrize("bad", [b"", b"\0" * 8, b"1234567", b"\xff" * 8, b"\0" * 11])
+def test_other_replay_ids_are_corrupted(bus: EventBus, bad: bytes) -> None:
+    publish(bus)
+    with pytest.raises(ReplayIdCorruptedError):
+        bus.position_of(TOPIC, bad)
+
+
+def test_the_last_two_bytes_are_zero(bus: EventBus) -> None:
+    (replay_id,) = publish(bus)
+    with pytest.raises(ReplayIdCorruptedError):
+        bus.position_of(TOPIC, replay_id[:8] + b"\0\1")
+
+
+def test_everything_is_there_after_opening_again(bus: EventBus, clock: Clock, database: sqlite3.Connection) -> None:
+    ids = publish(bus, 4)
+    bus.expire(TOPIC, ids[2])
+    bus.expire_before(TOPIC, ids[1])
+    again = make_bus(database, clock)
+    assert read(again, TOPIC, 0) == ids[1:]
+    assert again.position_of(TOPIC, ids[1])
+    for expired in (ids[0], ids[2]):
+        with pytest.raises(ReplayIdCorruptedError):
+            again.position_of(TOPIC, expired)
+    assert publish(again)[0] > ids[-1]
+
+
+def test_a_failed_write_publishes_nothing(bus: EventBus) -> None:
+    def fail() -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        bus.publish([BusEvent(TOPIC, "schema", b"")], together_with=fail)
+    assert read(bus, TOPIC, 0) == []
+    ids = publish(bus, 2)
+    assert read(bus, TOPIC, 0) == ids
+
+
+def test_a_reset_hides_the_past_of_one_topic_only(bus: EventBus) -> None:
+    before, other = publish(bus), publish(bus, topic="/event/Other__e")
+    bus.reset(TOPIC)
+    after = publish(bus)
+    assert read(bus, TOPIC, 0) == after
+    assert read(bus, "/event/Other__e", 0) == other
+    with pytest.raises(ReplayIdCorruptedError):
+        bus.position_of(TOPIC, before[0])
+
+
+async def test_listeners_of_a_topic_and_of_its_channels_are_woken(bus: EventBus) -> None:
+    own, channel, other = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    with bus.listen(TOPIC, own), bus.listen("/event/All__chn", channel), bus.listen("/event/Other__e", other):
+        publish(bus)
+        assert (own.is_set(), channel.is_set(), other.is_set()) == (True, True, False)
+    own.clear()
+    publish(bus)
+    assert not own.is_set()
+
+
+def test_topics_of_the_streaming_api_have_a_retention_of_their_own(database: sqlite3.Connection, clock: Clock) -> None:
+    bus = EventBus(
+        database,
+        clock=clock,
+        retention=lambda: 72 * HOUR,
+        streaming_retention=lambda: 24 * HOUR,
+        channels_of=lambda topic: (),
+    )
+    names = (TOPIC, "/topic/T", "/u/a")
+    ids = {name: publish(bus, 2, topic=name) for name in names}
+    clock.now += 25 * HOUR
+    assert [len(bus.retained(name, 0, 10)) for name in names] == [2, 0, 0]
+    assert bus.position_of(TOPIC, ids[TOPIC][0])
+    for name in names[1:]:
+        with pytest.raises(ReplayIdCorruptedError):
+            bus.position_of(name, ids[name][1])
+    assert [[event.expired for event in bus.record(name, 0, 10)] for name in names] == [[False] * 2, *[[True] * 2] * 2]
+    clock.now += 48 * HOUR
+    assert bus.retained(TOPIC, 0, 10) == []
+
+
+def test_publishing_nothing_writes_what_goes_with_it(bus: EventBus, database: sqlite3.Connection, clock: Clock) -> None:
+    publish(bus)
+    before, done = bus.last(), []
+    clock.now += HOUR
+    assert bus.publish([], together_with=lambda: done.append(1)) == []
+    assert (done, bus.last()) == ([1], before)
+    assert bus.tip() > before  # the newest event is an hour old: its position would age out before long
