@@ -34,7 +34,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.protocol.event_time import to_datetime
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.streams import Gap
-from airflow_provider_sfstream.reading.cursor import Cursor
+from airflow_provider_sfstream.reading.cursor import PROOF_EVERY, Cursor
 from airflow_provider_sfstream.reading.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.reading.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
 from airflow_provider_sfstream.reading.source import EventBatch, EventSink, EventSource, StartFrom
@@ -217,8 +217,9 @@ class _Drain:
             self._cursor.position,
             limit=None if most is None else most - self._event_count,
             idle_timeout=self._slice,
-            # A little longer than the silence, so that one answer proves contact after all of it.
-            answer_within=None if self._confirm_timeout() else 1.1 * self._limits.idle_timeout,
+            # A little longer than the silence, so that one answer proves contact after all of it; but not so long that
+            # a proof is due before: a drain would wait for that past ``max_seconds``.
+            answer_within=None if self._confirm_timeout() else min(1.1 * self._limits.idle_timeout, PROOF_EVERY),
         )
         with closing(responses):
             for response in responses:

@@ -247,8 +247,8 @@ def test_limits_cut_exactly_and_the_next_window_goes_on_from_there(
 
 def test_max_seconds_on_a_quiet_topic(org: LocalOrg, client: StreamingClient, topic: str) -> None:
     ahead = [0.0]
-    sink = Rows({EVENTS: lambda: ahead.__setitem__(0, 99.0)})  # all but a second is over once all is there
-    limits = {"max_seconds": 100, "idle_timeout": 300}
+    sink = Rows({EVENTS: lambda: ahead.__setitem__(0, 24.0)})  # all but a second is over once all is there
+    limits = {"max_seconds": 25, "idle_timeout": 300}
     result, _ = drained(client, topic, sink=sink, limits=limits, clock=lambda: time.monotonic() + ahead[0])
     assert result.stop_reason is StopReason.MAX_SECONDS
     assert result.event_count == EVENTS
