@@ -20,7 +20,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
@@ -34,7 +34,8 @@ from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpReason
 from airflow_provider_sfstream.watch.payload import payload
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+    from airflow_provider_sfstream.hooks.event_api import EventHook
+    from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +54,29 @@ class WakeUpNotStoredError(Exception):
     """Airflow did not store what a wake-up led to; the watch goes back to its position and tells it again."""
 
 
+class Watcher(Protocol):
+    """What a watch needs of each of its triggers. ``asset_state_store`` is what Airflow gave it."""
+
+    topic: str
+    asset_state_store: Any
+
+    @property
+    def conditions(self) -> WakeUpConditions: ...
+
+    def shared_stream_key(self) -> Hashable: ...
+
+    def hook(self) -> EventHook: ...
+
+    def stream(self, org_id: str) -> Stream: ...
+
+    async def start(self, stream: Stream) -> bytes | StartFrom: ...
+
+
 @dataclass
 class _Group:
     """The watchers of one key in this triggerer, and the org once it is watched."""
 
-    watchers: list[SalesforceEventTrigger] = field(default_factory=list)
+    watchers: list[Watcher] = field(default_factory=list)
     org_id: str | None = None
 
     def states(self) -> list[Any]:
@@ -70,7 +89,7 @@ _groups: dict[Hashable, _Group] = {}
 # Airflow gives the asset's state to the watchers and the events to the producer; both meet here.
 
 
-async def fired(trigger: SalesforceEventTrigger, shared_stream: AsyncIterator[Any]) -> AsyncIterator[dict[str, Any]]:
+async def fired(trigger: Watcher, shared_stream: AsyncIterator[Any]) -> AsyncIterator[dict[str, Any]]:
     """Yield what ``trigger`` fires for what its shared watch tells: :class:`_Told`."""
     key = trigger.shared_stream_key()
     group = _groups.setdefault(key, _Group())
@@ -104,9 +123,7 @@ class TopicWatch(SharedStreamProducer):
     :param now: the time of day, aware.
     """
 
-    def __init__(
-        self, trigger: SalesforceEventTrigger, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, trigger: Watcher, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._trigger = trigger
         self._now = now
         self._group = _groups.get(trigger.shared_stream_key(), _Group())

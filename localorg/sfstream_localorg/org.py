@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sfstream_localorg import identity, tls
 from sfstream_localorg.admin.knobs import Knobs
@@ -31,11 +31,25 @@ from sfstream_localorg.request_log import RequestLog
 from sfstream_localorg.streams.faults import Faults
 
 if TYPE_CHECKING:
-    from sfstream_localorg.pubsub.subscription import Subscription
+    import asyncio
+
+    from sfstream_localorg.streams.endings import CallEnded
 
 
 class DataDirectoryInUseError(Exception):
     """Another local org is running on this data directory."""
+
+
+class OpenStream(Protocol):
+    """A stream of the Pub/Sub API that is being served: its topic, and how many events went out on it."""
+
+    topic: str
+    delivered: int
+    wake: asyncio.Event
+
+    def end(self, ending: CallEnded) -> None:
+        """End it from outside."""
+        ...
 
 
 class Org:
@@ -91,7 +105,7 @@ class Org:
         self.sessions = Sessions(data_dir / "sessions.sqlite3", self.org_id)
         self.deliveries = Allocation(24 * 3600, lambda: self.knobs.delivery_quota, time.monotonic)
         self.publications = Allocation(3600, lambda: self.knobs.publish_quota, time.monotonic)
-        self.subscriptions: set[Subscription] = set()
+        self.subscriptions: set[OpenStream] = set()
         self.managed = ManagedSubscriptions(
             self._database,
             visibility=lambda: self.knobs.managed_visibility_seconds,

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_sfstream.spark.replica.job import ReplicaMetrics, ReplicaOptions, run
+from airflow_provider_sfstream.spark.replica.job import run
+from airflow_provider_sfstream.spark.replica.options import ReplicaMetrics, ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reader import read_replica
 from airflow_provider_sfstream.spark.replica.refresh_document import (
     FILE_NAME,

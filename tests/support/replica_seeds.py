@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_sfstream.spark.replica.job import ReplicaOptions, run
+from airflow_provider_sfstream.spark.replica.job import run
+from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reader import read_replica
 from airflow_provider_sfstream.spark.rows.replica_merge import Deletes
 from airflow_provider_sfstream.tasks.replica import read_snapshot

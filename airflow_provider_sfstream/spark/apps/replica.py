@@ -16,7 +16,8 @@ if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
     sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
 
 from airflow_provider_sfstream.spark.apps.application import run_application  # noqa: E402
-from airflow_provider_sfstream.spark.replica.job import ReplicaOptions, run  # noqa: E402
+from airflow_provider_sfstream.spark.replica.job import run  # noqa: E402
+from airflow_provider_sfstream.spark.replica.options import ReplicaOptions  # noqa: E402
 
 
 def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:

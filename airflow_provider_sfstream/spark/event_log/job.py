@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.apps.application import configure
 from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format, table_of_topic
 from airflow_provider_sfstream.spark.event_log.deduplication import Duplicates, find_duplicates, places_of
@@ -37,6 +36,7 @@ from airflow_provider_sfstream.spark.storage.counting import CounterParam
 from airflow_provider_sfstream.spark.storage.frames import union
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_rows, read_windows
+from airflow_provider_sfstream.spark.storage.settings import configure
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, StreamSt
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.spark.replica.job import ReplicaMetrics
+    from airflow_provider_sfstream.spark.replica.options import ReplicaMetrics
     from airflow_provider_sfstream.spark.replica.tables import ReplicaTables
 
 

@@ -30,7 +30,7 @@ from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_rows
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.spark.replica.job import ReplicaMetrics, ReplicaOptions
+    from airflow_provider_sfstream.spark.replica.options import ReplicaMetrics, ReplicaOptions
 
 log = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from sfstream_localorg.bus.event_bus import ReplayIdCorruptedError
 from sfstream_localorg.cometd import replies
-from sfstream_localorg.cometd.channels import find_channel
+from sfstream_localorg.cometd.filters import parse_filter
 from sfstream_localorg.cometd.replies import BayeuxError, Message
 from sfstream_localorg.cometd.responses import COOKIE
-from sfstream_localorg.cometd.sessions import CometdSession, Subscribed
+from sfstream_localorg.cometd.sessions import CometdSession, Condition, Subscribed
 
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
@@ -106,7 +106,7 @@ class Bayeux:
             raise BayeuxError("400::Channel name not specified")
         if not name.startswith("/"):
             raise BayeuxError("400::Channel subscriptions must start with a leading '/'")
-        channel, condition = find_channel(self._org, name)
+        channel, condition = _find_channel(self._org, name)
         if self._org.deliveries.left() == 0:
             raise BayeuxError(replies.LIMIT_EXCEEDED, advice=replies.ADVICE_NONE)
         return Subscribed(name, channel, self._position(channel, (message.get("ext") or {}).get("replay")), condition)
@@ -136,3 +136,25 @@ class Bayeux:
     def _disconnect(self, message: Message, caller: Caller) -> Message:
         self._org.cometd.end(self.session(message, caller), "disconnected")
         return replies.reply(message)
+
+
+def _find_channel(org: Org, name: str) -> tuple[str, Condition | None]:
+    """Return the channel that a client names, without its filter, and the filter.
+
+    :raises BayeuxError: if there is no such channel, or the filter is not one of it. There are no wildcards, and
+        letter case counts.
+    """
+    channel, question_mark, query = name.partition("?")
+    if channel.startswith("/topic/"):
+        topic = org.streaming_channels.push_topic(channel)
+        if topic is None:
+            raise replies.no_such_channel(channel)
+        return channel, parse_filter(query, topic) if question_mark else None
+    if question_mark:
+        raise replies.no_such_channel(name)
+    if channel.startswith("/u/"):
+        if channel not in org.streaming_channels:
+            raise replies.no_such_channel(channel)
+    elif org.topics.get(channel) is None:
+        raise BayeuxError(replies.CREATE_DENIED)
+    return channel, None

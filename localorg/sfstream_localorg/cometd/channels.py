@@ -7,17 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from sfstream_localorg.bus.event_bus import BusEvent
-from sfstream_localorg.cometd import replies
-from sfstream_localorg.cometd.filters import parse_filter
 from sfstream_localorg.cometd.push_topics import PushTopic
-from sfstream_localorg.cometd.replies import BayeuxError
 from sfstream_localorg.errors import ApiError
 from sfstream_localorg.records.change_events import Change
 from sfstream_localorg.records.record_store import StoredRecord
 
 if TYPE_CHECKING:
-    from sfstream_localorg.cometd.sessions import Condition
-    from sfstream_localorg.org import Org
     from sfstream_localorg.records.entities import Entities
 
 PUSH_TOPIC = "PushTopic"
@@ -91,28 +86,6 @@ class StreamingChannels:
                 self._ids[record.id] = _channel(record)
                 if record.entity == PUSH_TOPIC and record.content.get("IsActive"):
                     self._push_topics[record.id] = PushTopic.from_record(record.content, self._entities)
-
-
-def find_channel(org: Org, name: str) -> tuple[str, Condition | None]:
-    """Return the channel that a client names, without its filter, and the filter.
-
-    :raises BayeuxError: if there is no such channel, or the filter is not one of it. There are no wildcards, and
-        letter case counts.
-    """
-    channel, question_mark, query = name.partition("?")
-    if channel.startswith("/topic/"):
-        topic = org.streaming_channels.push_topic(channel)
-        if topic is None:
-            raise replies.no_such_channel(channel)
-        return channel, parse_filter(query, topic) if question_mark else None
-    if question_mark:
-        raise replies.no_such_channel(name)
-    if channel.startswith("/u/"):
-        if channel not in org.streaming_channels:
-            raise replies.no_such_channel(channel)
-    elif org.topics.get(channel) is None:
-        raise BayeuxError(replies.CREATE_DENIED)
-    return channel, None
 
 
 def _channel(record: StoredRecord) -> str:

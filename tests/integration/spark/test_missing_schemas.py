@@ -19,8 +19,8 @@ from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
 from airflow_provider_sfstream.spark.apps.event_log import parse_arguments
 from airflow_provider_sfstream.spark.event_log.job import run
-from airflow_provider_sfstream.spark.replica.job import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.job import run as run_replica
+from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from tests.support.clients import pubsub_client
 from tests.support.event_log import Lake
 from tests.support.json_windows import JsonEvent

@@ -13,7 +13,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_sfstream.clients.rest.records import RecordClient
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.refresh.files import RefreshFiles
-from airflow_provider_sfstream.spark.replica.job import ReplicaOptions, run
+from airflow_provider_sfstream.spark.replica.job import run
+from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reader import read_replica
 from airflow_provider_sfstream.spark.replica.refresh_document import FOLDER
 from airflow_provider_sfstream.tasks.replica import read_snapshot

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.replica.job import ReplicaOptions
+from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.spark.replica.stream import StreamRun, _EventSchemas
 from airflow_provider_sfstream.spark.replica.windows import NewWindow
