@@ -20,7 +20,7 @@ class RefreshFiles:
     """The folder of one refresh, and the lists of dirty rows beside it.
 
     :param output_url: folder of the replica.
-    :param open_path: gives the ``ObjectStoragePath``, or ``Path``, of a URL below it.
+    :param open_path: gives the ``ObjectStoragePath`` of a URL below it.
     :param lines_per_file: records of one file.
     """
 

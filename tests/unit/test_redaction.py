@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Iterator
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -42,16 +41,6 @@ def _split(text: str) -> list[str]:
         parts.append(text[at : at + size])
         at += size
     return parts
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_remembered() -> Iterator[None]:
-    """What is made up here would be left out of the texts of other tests."""
-    forms, longest_first = dict(redaction._forms), list(redaction._longest_first)
-    yield
-    redaction._forms.clear()
-    redaction._forms.update(forms)
-    redaction._longest_first[:] = longest_first
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reader import read_replica
 from airflow_provider_sfstream.spark.replica.refresh_document import FOLDER
 from airflow_provider_sfstream.tasks.replica import read_snapshot
+from airflow_provider_sfstream.tasks.storage import storage_path
 from tests.support.localorg import LocalOrg
 from tests.support.org_workload import OrgWorkload, RandomWindows
 from tests.support.refreshing import refresh
@@ -96,7 +98,7 @@ def test_a_new_table_then_dirty_rows(replica: Replica, monkeypatch: pytest.Monke
     replica.org.rest("DELETE", f"/sobjects/Account/{replica.ids[5]}")
     replica.apply()
     before = read_snapshot(replica.output, None)
-    killed = RefreshFiles(replica.output, Path, "20260101T000000Z-killed")
+    killed = RefreshFiles(replica.output, partial(storage_path, conn_id=None), "20260101T000000Z-killed")
     killed.write("Account", iter(["half of a li"]))
     whole = RecordClient.bulk_query
 
