@@ -33,7 +33,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{_PACKAGE}.operators.refresh_dirty_records",
                     f"{_PACKAGE}.operators.replay_position",
                     f"{_PACKAGE}.operators.restore_replay_position",
-                    f"{_PACKAGE}.operators.spark_submit_replay_windows",
+                    f"{_PACKAGE}.operators.spark_submit_event_log",
                     f"{_PACKAGE}.operators.spark_submit_replica",
                 ],
             }

@@ -19,7 +19,7 @@ from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
 REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
@@ -49,7 +49,7 @@ with DAG(
         reuse="{{ params.reuse }}",
         skip_if_empty=True,
     )
-    SparkSubmitReplayWindowsOperator(
+    SparkSubmitEventLogOperator(
         task_id="event_log",
         windows=drain.output,
         output_url=f"{LAKE}/hourly",

@@ -19,7 +19,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.managed_event_subscription import CreateManagedEventSubscriptionOperator
-from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
 
@@ -43,7 +43,5 @@ with DAG(
         landing_url=f"{LAKE}/landing",
         skip_if_empty=True,
     )
-    event_log = SparkSubmitReplayWindowsOperator(
-        task_id="event_log", windows=drain.output, output_url=f"{LAKE}/managed"
-    )
+    event_log = SparkSubmitEventLogOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/managed")
     create >> drain >> event_log

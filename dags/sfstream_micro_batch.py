@@ -16,7 +16,7 @@ from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
 REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
@@ -38,4 +38,4 @@ with DAG(
         replay_store=REPLAY_STORE,
         skip_if_empty=True,
     )
-    SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/tables")
+    SparkSubmitEventLogOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/tables")

@@ -20,7 +20,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_sfstream.assets.salesforce_stream import salesforce_topic_asset
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
 REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
@@ -45,4 +45,4 @@ with DAG(
         max_seconds=600,  # a topic that never falls silent; another run follows at once
         skip_if_empty=True,  # a wake-up may come twice; the second finds nothing
     )
-    SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/on_event/tables")
+    SparkSubmitEventLogOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/on_event/tables")

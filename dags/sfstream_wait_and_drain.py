@@ -19,7 +19,7 @@ from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
 REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
@@ -45,4 +45,4 @@ with DAG(
         max_seconds=900,  # a topic that never falls silent is loaded every quarter of an hour
         skip_if_empty=True,
     )
-    SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/wait_and_drain")
+    SparkSubmitEventLogOperator(task_id="event_log", windows=drain.output, output_url=f"{LAKE}/wait_and_drain")

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import CommitReplayPositionOperator
-from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.interval_runs import (
     MINUTES,
@@ -212,7 +212,7 @@ def test_two_intervals_in_one_window_give_each_event_once_to_the_table(
     first, second = run("backfill", 5, 4), run("backfill", 4, 3)
     assert [window["window_id"] for window in first["windows"]] == [window["window_id"] for window in second["windows"]]
     for result, numbers in ((first, range(4, 8)), (second, range(4, 12))):
-        job = SparkSubmitReplayWindowsOperator(
+        job = SparkSubmitEventLogOperator(
             task_id="event_log", windows=result, output_url=str(tmp_path / "tables"), conf=dict(SETTINGS)
         )
         metrics = job.execute(context_for("event_log"))

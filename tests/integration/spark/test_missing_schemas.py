@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
@@ -61,7 +61,7 @@ def land(org: LocalOrg, lake: Lake, topic: str) -> str:
         return land_window(new, source=client, catalog=catalog, now=lambda: datetime.now(UTC)).window.manifest_url
 
 
-class InThisSession(SparkSubmitReplayWindowsOperator):
+class InThisSession(SparkSubmitEventLogOperator):
     """Runs the job in the session of the tests."""
 
     spark: Any = None

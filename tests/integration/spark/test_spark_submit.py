@@ -19,7 +19,7 @@ import structlog.testing
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package
 from tests.support.landing_files import LandedEvent, encode, land_window
 from tests.support.spark import MASTER, SETTINGS, short_lived_environment
@@ -134,9 +134,9 @@ def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped
     assert not list((tables / "Order__e").glob(".sfstream-staging-*"))
 
 
-def operator(tmp_path: Path, windows: Any, **arguments: Any) -> SparkSubmitReplayWindowsOperator:
+def operator(tmp_path: Path, windows: Any, **arguments: Any) -> SparkSubmitEventLogOperator:
     given = {"output_url": str(tmp_path / "tables"), "conf": dict(SETTINGS)} | arguments
-    return SparkSubmitReplayWindowsOperator(task_id="event_log", windows=windows, **given)
+    return SparkSubmitEventLogOperator(task_id="event_log", windows=windows, **given)
 
 
 def test_the_operator_submits_windows_and_returns_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

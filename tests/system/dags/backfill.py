@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.spark_submit_replay_windows import SparkSubmitReplayWindowsOperator
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 
 LAKE = f"{os.environ['SFSTREAM_LAKE']}/backfill"
 
@@ -53,4 +53,4 @@ for name, topic, arguments in (
 
 with hourly("table") as table:
     drained = drain("Table__e", "table", start_from="latest")
-    SparkSubmitReplayWindowsOperator(task_id="event_log", windows=drained.output, output_url=f"{LAKE}/tables")
+    SparkSubmitEventLogOperator(task_id="event_log", windows=drained.output, output_url=f"{LAKE}/tables")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 JOBS = {"event_log": "event_log.py"}
 
 
-class SparkSubmitReplayWindowsOperator(SparkJobOperator):
+class SparkSubmitEventLogOperator(SparkJobOperator):
     """Run a job of this package with ``spark-submit`` on windows that a drain landed.
 
     Only manifest URLs travel through XCom, never events. The jobs are idempotent by window: a retry, a clear or
