@@ -206,13 +206,13 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
 
         It subscribes, commits nothing, and closes the stream at once. That takes the subscription's only place for a
         moment, so ask only right after a change, while nobody can be using it; see
-        :mod:`airflow_provider_sfstream.clients.managed.visibility`.
+        :mod:`airflow_provider_sfstream.clients.pubsub.visibility`.
 
         :param timeout: seconds.
         :raises ServiceUnavailableError: if the Pub/Sub API does not see it within ``timeout``.
         """
-        from airflow_provider_sfstream.clients.managed.visibility import Seen, wait_until_seen
         from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
+        from airflow_provider_sfstream.clients.pubsub.visibility import Seen, wait_until_seen
         from airflow_provider_sfstream.hooks.salesforce_pubsub import way_to_pubsub
 
         parsed = ManagedSubscription.parse(subscription)

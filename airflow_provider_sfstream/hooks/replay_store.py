@@ -1,8 +1,9 @@
-"""The replay table behind an Airflow connection."""
+"""The replay stores by the names that arguments give them, and the Airflow connection of the one that needs one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal, get_args
 
 from airflow.sdk import BaseHook
 
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.stores.base import ReplayStore
     from airflow_provider_sfstream.stores.table.store import TableReplayStore
 
-ReplayStoreKind = Literal["variable", "table", "landing"]
+PositionStoreKind = Literal["variable", "table"]
+"""The stores that tell a stream's position without its landing."""
+ReplayStoreKind = Literal[PositionStoreKind, "landing"]
+POSITION_STORES: tuple[str, ...] = get_args(PositionStoreKind)
+REPLAY_STORES: tuple[str, ...] = get_args(ReplayStoreKind)
 
 
 class ReplayStoreHook(BaseHook):
@@ -65,16 +70,32 @@ def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: LandingCatal
     :param catalog: the landing, which the Variable store needs for anything but positions, ``"landing"`` for all.
     :raises ConfigurationError: if ``kind`` is ``"landing"`` and there is no landing.
     """
-    if kind == "table":
-        return ReplayStoreHook(conn_id).get_conn()
-    from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+    return _STORES[kind](conn_id, catalog)
 
-    if kind == "variable":
-        return VariableReplayStore(catalog=catalog)
+
+def _table(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
+    return ReplayStoreHook(conn_id).get_conn()
+
+
+def _variables(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
+    from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
+
+    return DocumentReplayStore(catalog=catalog)
+
+
+def _landing(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
+    from airflow_provider_sfstream.landing.position_files import PositionFiles
+    from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
+
     if catalog is None:
         raise ConfigurationError(
             'replay_store="landing" keeps positions in the landing, which is known to a drain only. Nothing was moved.'
         )
-    from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
+    return DocumentReplayStore(catalog, PositionFiles(catalog.landing))
 
-    return VariableReplayStore(catalog, LandingFiles(catalog.landing))
+
+_STORES: Mapping[ReplayStoreKind, Callable[[str, LandingCatalog | None], ReplayStore]] = {
+    "variable": _variables,
+    "table": _table,
+    "landing": _landing,
+}

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferralTimeout
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
+from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.streams import Span
+from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 from airflow_provider_sfstream.tasks.intervals import (
-    check_interval_arguments,
     give_interval,
     interval_of,
     interval_summary,
     is_backfill,
 )
-from airflow_provider_sfstream.tasks.managed import bounded, check_managed_arguments, drain_managed
+from airflow_provider_sfstream.tasks.managed import drain_managed
 from airflow_provider_sfstream.tasks.outlets import DrainOutlets
 from airflow_provider_sfstream.tasks.parts import (
+    DEFAULT_SUBSCRIPTION,
     airflow_errors,
-    check_choice,
+    consumer_name,
     log_window,
     run_identity,
     summary,
-    time_from_text,
     warn_of_other_writers,
 )
 from airflow_provider_sfstream.tasks.preparation import Prepared, prepare
@@ -38,19 +38,13 @@ from airflow_provider_sfstream.tasks.waiting import (
     log_wake_up,
     wait_for_events,
     waited_long_enough,
-    wake_up_conditions,
 )
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.drain.limits import DrainLimits
     from airflow_provider_sfstream.drain.seen_end import SeenEnd
     from airflow_provider_sfstream.runs.incremental import WindowOutcome
-    from airflow_provider_sfstream.watch.conditions import WakeUpConditions
-
-ON_INVALID_REPLAY = ("fail", "earliest", "latest")
-ON_EXPIRED = ("fail", "partial")
 
 
 class DrainReplayWindowOperator(BaseOperator):
@@ -158,7 +152,7 @@ class DrainReplayWindowOperator(BaseOperator):
         landing_url: str,
         salesforce_conn_id: str = "salesforce_default",
         api: Literal["pubsub", "streaming"] | None = None,
-        subscription: str = "airflow",
+        subscription: str = DEFAULT_SUBSCRIPTION,
         managed_subscription: str | None = None,
         landing_conn_id: str | None = None,
         replay_store: ReplayStoreKind | None = None,
@@ -187,7 +181,7 @@ class DrainReplayWindowOperator(BaseOperator):
         self.landing_url = landing_url
         self.salesforce_conn_id = salesforce_conn_id
         self.api = api
-        self.subscription = subscription if managed_subscription is None else managed_subscription
+        self.subscription = consumer_name(subscription, managed_subscription)
         self.managed_subscription = managed_subscription
         self.landing_conn_id = landing_conn_id
         self.replay_store: ReplayStoreKind = replay_store or ("variable" if managed_subscription is None else "landing")
@@ -211,43 +205,23 @@ class DrainReplayWindowOperator(BaseOperator):
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
-        self._conditions = self._wake_up_conditions()
-        check_choice("replay_store", self.replay_store, ("variable", "table", "landing"))
-        if managed_subscription is not None:
-            check_managed_arguments(self, subscription)
-        check_choice("advance", advance, ("automatic", "manual"))
-        check_choice("mode", mode, ("incremental", "interval"))
-        self._check_policies(rendered=False)
-        check_interval_arguments(self)
-        self._assets = DrainOutlets.of(self)
+        self._assets = DrainOutlets.of(DrainArguments.of(self, rendered=False), self)
         self.outlets = [*self.outlets, *(each for each in self._assets.declared() if each not in self.outlets)]
-
-    def _check_policies(self, *, rendered: bool) -> None:
-        for name, choices in (("on_invalid_replay", ON_INVALID_REPLAY), ("on_expired", ON_EXPIRED)):
-            if rendered or "{{" not in getattr(self, name):
-                check_choice(name, getattr(self, name), choices)
-
-    def _wake_up_conditions(self) -> WakeUpConditions | None:
-        """Return what to wait for; ``None`` to wait for nothing."""
-        if self.min_events == 0:
-            if self.max_wait is None:
-                return None
-            raise ConfigurationError("max_wait says when to drain fewer than min_events; set min_events above 0 too.")
-        return wake_up_conditions(self.min_events, self.max_wait)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait for events if asked to, then drain, land and record one window, or an interval; return its summary."""
         with airflow_errors():
             backfill = is_backfill(context)
             if backfill and self.mode == "incremental":
-                drain = self._prepare_landed(writes=False)
+                drain = prepare(self._arguments(), may_be_landed=True, writes=False)
                 if self._has_made_its_window(drain, context):
                     return self._drain(drain, context)
             if backfill or self.mode == "interval":
                 return self._drain_interval(context)
             drain = self._prepare()
-            if self._conditions is not None:
-                wait_for_events(self, drain, self._conditions, run_identity(context))
+            conditions = drain.arguments.conditions
+            if conditions is not None:
+                wait_for_events(self, drain, conditions, run_identity(context))
             return self._drain(drain, context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
@@ -281,23 +255,21 @@ class DrainReplayWindowOperator(BaseOperator):
 
         return recorded_window(drain.stream, run_identity(context), drain.store) is not None
 
+    def _arguments(self) -> DrainArguments:
+        return DrainArguments.of(self, rendered=True)
+
     def _prepare(self) -> Prepared:
         """Check everything that a drain of what is new needs. Nothing is read or moved yet."""
-        self._check_policies(rendered=True)
-        return prepare(self, self._limits())
-
-    def _prepare_landed(self, *, writes: bool) -> Prepared:
-        """Check what it takes to give what may be in the landing already: an interval, or what this run made before."""
-        from airflow_provider_sfstream.drain.limits import DrainLimits
-
-        self._check_policies(rendered=True)
-        return prepare(self, DrainLimits(), may_be_landed=True, writes=writes)
+        arguments = self._arguments()
+        _ = arguments.limits
+        return prepare(arguments)
 
     def _drain(self, drain: Prepared, context: Context) -> dict[str, Any]:
         from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
 
         if self.managed_subscription is not None:
-            outcome = drain_managed(drain, self.managed_subscription, run_identity(context))
+            managed = ManagedSubscription.parse(self.managed_subscription)
+            outcome = drain_managed(drain, managed, run_identity(context))
             return self._report(outcome, drain.catalog.landing.url, context)
         warn_of_other_writers(drain.store)
         with drain.hook.get_conn() as client:
@@ -305,7 +277,7 @@ class DrainReplayWindowOperator(BaseOperator):
                 WindowRequest(
                     stream=drain.stream,
                     run=run_identity(context),
-                    limits=drain.limits,
+                    limits=drain.arguments.limits,
                     start_from=drain.start_from,
                     on_invalid_replay=self.on_invalid_replay,
                     advance=self.advance == "automatic",
@@ -324,13 +296,13 @@ class DrainReplayWindowOperator(BaseOperator):
         A drain that waits on the triggerer comes back with the end of the stream that was ``seen`` there.
         """
         interval = self._interval(context)
-        drain = self._prepare_landed(writes=True)
+        drain = prepare(self._arguments(), may_be_landed=True)
         waits, defers = self.wait_for_confirmation, False
-        if waits and self.deferrable and not is_backfill(context) and str(self.reuse) == "True":
+        if waits and self.deferrable and not is_backfill(context) and drain.arguments.reuses:
             # There is nothing to wait after where the stream has no position yet.
             defers = drain.store.read(drain.stream).replay_id is not None
             waits = not defers
-        outcome = give_interval(self, drain, interval, context, wait_for_confirmation=waits, end_seen=seen)
+        outcome = give_interval(drain, interval, context, wait_for_confirmation=waits, end_seen=seen)
         if defers and outcome.confirmed_at is None:
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
         result = interval_summary(outcome, drain.stream, drain.catalog.landing.url)
@@ -341,22 +313,6 @@ class DrainReplayWindowOperator(BaseOperator):
 
     def _interval(self, context: Context) -> Span:
         return interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
-
-    def _limits(self) -> DrainLimits:
-        from airflow_provider_sfstream.drain.limits import DrainLimits
-
-        until = time_from_text("until", self.until)
-        limits = DrainLimits(
-            max_events=self.max_events,
-            max_bytes=self.max_bytes,
-            max_seconds=self.max_seconds,
-            idle_timeout=self.idle_timeout,
-            confirm_timeout=CONFIRM_TIMEOUT if self.wait_for_confirmation else 0.0,
-            wait_for_confirmation=self.wait_for_confirmation,
-            until=until,
-            grace=self.grace or timedelta(0),
-        )
-        return limits if self.managed_subscription is None else bounded(limits)
 
     def _report(self, outcome: WindowOutcome, landing_url: str, context: Context) -> dict[str, Any]:
         result = summary(outcome, landing_url)

@@ -9,12 +9,18 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStoreCorruptError
 from airflow_provider_sfstream.hooks.event_api import event_hook
-from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.hooks.replay_store import (
+    POSITION_STORES,
+    REPLAY_STORES,
+    PositionStoreKind,
+    ReplayStoreKind,
+    open_replay_store,
+)
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.tasks.parts import (
     airflow_errors,
-    check_replay_store_kind,
+    check_choice,
     open_landing,
     run_identity,
 )
@@ -55,7 +61,7 @@ class CommitReplayPositionOperator(BaseOperator):
         self.landing_conn_id = landing_conn_id
         self.replay_store = replay_store
         self.replay_store_conn_id = replay_store_conn_id
-        check_replay_store_kind(replay_store)
+        check_choice("replay_store", replay_store, REPLAY_STORES)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the window; return its id and the stream's position. The result of a backfill moves nothing."""
@@ -63,7 +69,7 @@ class CommitReplayPositionOperator(BaseOperator):
 
         with airflow_errors():
             if isinstance(self.window, dict) and self.window.get("mode") == "interval":
-                return self._leave_alone(Stream(**self.window["stream"]))
+                return self._leave_alone(self.window)
             if not isinstance(self.window, dict) or not {"manifest_url", "landing_url"} <= set(self.window):
                 raise ConfigurationError(
                     "window is not the result of a DrainReplayWindowOperator. Pass its XCom, for example "
@@ -81,9 +87,11 @@ class CommitReplayPositionOperator(BaseOperator):
         )
         return {"window_id": manifest.window.window_id, "replay_id": _hex(position.replay_id)}
 
-    def _leave_alone(self, stream: Stream) -> dict[str, Any]:
+    def _leave_alone(self, interval: dict[str, Any]) -> dict[str, Any]:
         """Return the position, which a backfill leaves where live runs have it."""
-        position = open_replay_store(self.replay_store, self.replay_store_conn_id).read(stream)
+        stream = Stream(**interval["stream"])
+        catalog = open_landing(interval["landing_url"], self.landing_conn_id)
+        position = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog).read(stream)
         self.log.info("Nothing to record: a backfill gave an interval, and leaves the position of %s alone.", stream)
         return {"window_id": None, "replay_id": _hex(position.replay_id)}
 
@@ -101,7 +109,7 @@ class ResetReplayPositionOperator(BaseOperator):
     :param salesforce_conn_id: Airflow connection of the org. (templated)
     :param api: the stream's API, as the drain has it.
     :param subscription: the stream's subscription. (templated)
-    :param replay_store: as given to the drain.
+    :param replay_store: as given to the drain: ``"variable"`` or ``"table"``.
     :param replay_store_conn_id: as given to the drain. (templated)
     """
 
@@ -124,7 +132,7 @@ class ResetReplayPositionOperator(BaseOperator):
         salesforce_conn_id: str = "salesforce_default",
         api: Literal["pubsub", "streaming"] | None = None,
         subscription: str = "airflow",
-        replay_store: ReplayStoreKind = "variable",
+        replay_store: PositionStoreKind = "variable",
         replay_store_conn_id: str = "sfstream_replay_store",
         **kwargs: Any,
     ) -> None:
@@ -137,7 +145,7 @@ class ResetReplayPositionOperator(BaseOperator):
         self.subscription = subscription
         self.replay_store = replay_store
         self.replay_store_conn_id = replay_store_conn_id
-        check_replay_store_kind(replay_store)
+        check_choice("replay_store", replay_store, POSITION_STORES)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reset the position; return what it was and what it is."""
@@ -150,7 +158,7 @@ class ResetReplayPositionOperator(BaseOperator):
                 replay_id_to_integer(replay_id)
             if not str(self.reason).strip():
                 raise ConfigurationError("reason is empty. Say why the position is reset; it was not moved.")
-            store = open_replay_store(self.replay_store, self.replay_store_conn_id, None)
+            store = open_replay_store(self.replay_store, self.replay_store_conn_id)
             org_id = event_hook(topic.api, self.salesforce_conn_id).org_id
             stream = Stream(org_id, topic.api, topic.name, self.subscription)
             before = self._read(store, stream)

@@ -13,20 +13,20 @@ Source of the protocol facts: Pub/Sub API guide, "ManagedSubscribe RPC Method".
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Literal, Protocol
+from typing import Protocol
 
+from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.reading.source import EventSource
 from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, drain_window
-from airflow_provider_sfstream.stores.base import Position, ReplayStore
-from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
+from airflow_provider_sfstream.stores.base import ReplayStore
 
 log = logging.getLogger(__name__)
 
@@ -40,51 +40,6 @@ class ManagedEventSource(EventSource, Protocol):
     def commit(self, replay_id: bytes, timeout: float) -> None:
         """Tell Salesforce to go on after ``replay_id``, and wait for its acknowledgement."""
         ...
-
-
-class CommittedWindows:
-    """Up to which window Salesforce is known to have the position: a small file in the landing.
-
-    It saves work and is no promise: where it is behind, or missing, more is looked through and committed again.
-    """
-
-    def __init__(self, stream: Stream, catalog: LandingCatalog) -> None:
-        self._catalog = catalog
-        self._stream = stream
-        self._files = LandingFiles(catalog.landing)
-        self._key = f"sfstream_committed.{stream.key[:12]}"
-
-    def last(self) -> tuple[str, bytes] | None:
-        """Return the id and the end of the last window whose commit was acknowledged, if that is known."""
-        text = self._files.get(self._key)
-        try:
-            document = json.loads(text or "")
-            return str(document["window_id"]), bytes.fromhex(document["replay_id"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return None
-
-    def record(self, window_id: str, replay_id: bytes) -> None:
-        """Note that Salesforce has acknowledged the end of a window."""
-        document = {"stream": str(self._stream), "window_id": window_id, "replay_id": replay_id.hex()}
-        self._files.set(self._key, json.dumps(document, indent=1), "")
-
-    def later_windows(self, position: Position) -> Iterator[Manifest]:
-        """Yield the windows that Salesforce may not know of yet, newest first."""
-        known = self.last()
-        if position.window_id is None:
-            return
-        for manifest in self._catalog.chain(self._stream, position.window_id):
-            if known is not None and manifest.window.window_id == known[0]:
-                return
-            yield manifest
-
-    def events_of_later_windows(self, position: Position) -> set[bytes]:
-        """Return the replay IDs that those windows hold."""
-        windows = self.later_windows(position)
-        return {replay_id for manifest in windows for replay_id in self._catalog.replay_ids(manifest)}
-
-
-ErrorRecovery = Literal["earliest", "latest"]
 
 
 def drain_managed_window(
@@ -104,9 +59,16 @@ def drain_managed_window(
         will be landed again.
     :raises SalesforceStreamError: as :func:`drain_window`.
     """
+    request = replace(request, limits=_bounded(request.limits))
     outcome = drain_window(request, source=source, store=store, catalog=catalog, now=now)
     commit_head(request.stream, source=source, store=store, catalog=catalog)
     return outcome
+
+
+def _bounded(limits: DrainLimits) -> DrainLimits:
+    """Return ``limits`` that end before Salesforce ends a stream on which nothing is committed."""
+    seconds = LONGEST_DRAIN if limits.max_seconds is None else min(LONGEST_DRAIN, limits.max_seconds)
+    return replace(limits, max_seconds=seconds)
 
 
 def commit_head(
@@ -138,7 +100,7 @@ def landed_but_uncommitted(stream: Stream, store: ReplayStore, catalog: LandingC
     def is_landed(replay_id: bytes) -> bool:
         nonlocal landed
         if landed is None:
-            landed = CommittedWindows(stream, catalog).events_of_later_windows(store.read(stream))
+            landed = CommittedWindows(stream, catalog).events_of_later_windows(store.read(stream).window_id)
         return replay_id in landed
 
     return is_landed

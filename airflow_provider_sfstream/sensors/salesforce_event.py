@@ -12,13 +12,19 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_api import event_hook
-from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.hooks.replay_store import POSITION_STORES, PositionStoreKind, open_replay_store
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
-from airflow_provider_sfstream.tasks.parts import airflow_errors, check_choice, check_replay_store_kind
-from airflow_provider_sfstream.tasks.waiting import awaited, defer_until, log_wake_up, wake_up_conditions
+from airflow_provider_sfstream.tasks.parts import (
+    DEFAULT_SUBSCRIPTION,
+    airflow_errors,
+    check_choice,
+    consumer_name,
+    wake_up_conditions,
+)
+from airflow_provider_sfstream.tasks.waiting import awaited, defer_until, log_wake_up
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -83,10 +89,10 @@ class SalesforceEventSensor(BaseSensorOperator):
         topic: str,
         salesforce_conn_id: str = "salesforce_default",
         api: Literal["pubsub", "streaming"] | None = None,
-        subscription: str = "airflow",
+        subscription: str = DEFAULT_SUBSCRIPTION,
         managed_subscription: str | None = None,
         replay_id: str | None = None,
-        replay_store: ReplayStoreKind | None = "variable",
+        replay_store: PositionStoreKind | None = "variable",
         replay_store_conn_id: str = "sfstream_replay_store",
         start_from: Literal["earliest", "latest"] = "earliest",
         min_events: int = 1,
@@ -98,7 +104,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         self.topic = topic
         self.salesforce_conn_id = salesforce_conn_id
         self.api = api
-        self.subscription = subscription if managed_subscription is None else managed_subscription
+        self.subscription = consumer_name(subscription, managed_subscription)
         self.managed_subscription = managed_subscription
         self.replay_id = replay_id
         self.replay_store = replay_store
@@ -110,7 +116,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         self._conditions = wake_up_conditions(min_events, max_event_age, name="max_event_age")
         self._connected: EventHook | None = None
         if replay_store is not None:
-            check_replay_store_kind(replay_store)
+            check_choice("replay_store", replay_store, POSITION_STORES)
         if "{{" not in topic:
             Topic.parse(topic, api)
         if "{{" not in start_from:
@@ -175,8 +181,8 @@ class SalesforceEventSensor(BaseSensorOperator):
 
     def _managed(self, client: Any) -> Any:
         """Return the managed subscription as a source."""
-        from airflow_provider_sfstream.clients.managed.source import ManagedSource
         from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+        from airflow_provider_sfstream.reading.managed.source import ManagedSource
 
         return ManagedSource(client, ManagedSubscription.parse(str(self.managed_subscription)), commits=False)
 

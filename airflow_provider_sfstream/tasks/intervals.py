@@ -1,21 +1,20 @@
-"""Interval mode of the drain: which interval a run stands for, which arguments go with it, and what it returns."""
+"""Interval mode of the drain: which interval a run stands for, and what it returns."""
 
 from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.streams import Span
-from airflow_provider_sfstream.tasks.parts import check_choice, run_identity, warn_of_other_writers
+from airflow_provider_sfstream.tasks.parts import run_identity, warn_of_other_writers
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.drain.seen_end import SeenEnd
     from airflow_provider_sfstream.protocol.streams import Stream
-    from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
     from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalWindow
     from airflow_provider_sfstream.tasks.preparation import Prepared
 
@@ -23,7 +22,6 @@ log = logging.getLogger(__name__)
 
 _CLOCK_SKEW = timedelta(minutes=1)
 """By which a worker's clock may be behind the scheduler's. The drain itself stays until the interval has ended."""
-_LIMITS = ("until", "grace", "max_events", "max_bytes", "max_seconds")
 _TIMETABLES = (
     "Give the DAG a timetable with an interval: CronDataIntervalTimetable, DeltaDataIntervalTimetable, "
     "CronTriggerTimetable(..., interval=timedelta(hours=1)) or CronPartitionTimetable. Only "
@@ -94,36 +92,7 @@ def _next_tick(timetable: Any, tick: datetime) -> datetime:
     return aware.astimezone(UTC)
 
 
-def check_interval_arguments(drain: Any) -> None:
-    """Refuse what has no meaning where the interval says what is drained.
-
-    :raises ConfigurationError: naming the arguments.
-    """
-    if drain.mode != "interval":
-        return
-    given = [name for name in (*_LIMITS, "max_wait") if _is_set(drain, name)]
-    if drain.min_events:
-        given.append("min_events")
-    if drain.advance == "manual":
-        given.append('advance="manual"')
-    if given:
-        raise ConfigurationError(
-            f'mode="interval" drains all of an interval when it has ended, and records it. Leave out: '
-            f"{', '.join(given)}."
-        )
-
-
-class IntervalOperator(Protocol):
-    """What a drain has that says how it gives an interval."""
-
-    idle_timeout: float
-    on_invalid_replay: OnInvalidReplay
-    on_expired: Literal["fail", "partial"]
-    reuse: bool | str
-
-
 def give_interval(
-    operator: IntervalOperator,
     drain: Prepared,
     interval: Span,
     context: Context,
@@ -136,23 +105,23 @@ def give_interval(
     from airflow_provider_sfstream.runs.interval import IntervalRequest, drain_interval
 
     backfill = is_backfill(context)
-    left_out = [name for name in _LIMITS if _is_set(operator, name)]
+    arguments = drain.arguments
+    left_out = arguments.given_limits
     if not backfill:
         warn_of_other_writers(drain.store)
     elif left_out:
         log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(left_out))
-    check_choice("reuse", str(operator.reuse), ("True", "False"))  # a template renders to text
     outcome = drain_interval(
         IntervalRequest(
             stream=drain.stream,
             run=run_identity(context),
             interval=interval,
             backfill=backfill,
-            limits=DrainLimits(idle_timeout=operator.idle_timeout, wait_for_confirmation=wait_for_confirmation),
+            limits=DrainLimits(idle_timeout=arguments.idle_timeout, wait_for_confirmation=wait_for_confirmation),
             start_from=drain.start_from,
-            on_invalid_replay=operator.on_invalid_replay,
-            on_expired=operator.on_expired,
-            reuse=str(operator.reuse) == "True",
+            on_invalid_replay=arguments.on_invalid_replay,
+            on_expired=arguments.on_expired,
+            reuse=arguments.reuses,
             end_seen=end_seen,
         ),
         open_source=drain.hook.get_conn,
@@ -161,10 +130,6 @@ def give_interval(
     )
     log_interval(outcome, drain.stream)
     return outcome
-
-
-def _is_set(drain: Any, name: str) -> bool:
-    return getattr(drain, name) not in (None, "")
 
 
 def interval_summary(outcome: IntervalOutcome, stream: Stream, landing_url: str) -> dict[str, Any]:

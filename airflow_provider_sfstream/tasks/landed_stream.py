@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream.hooks.event_api import event_hook
-from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind, open_replay_store
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.tasks.parts import check_choice, open_landing
@@ -61,7 +61,7 @@ class LandedStreamOperator(BaseOperator):
         self.landing_conn_id = landing_conn_id
         self.replay_store = replay_store
         self.replay_store_conn_id = replay_store_conn_id
-        check_choice("replay_store", replay_store, ("variable", "table", "landing"))
+        check_choice("replay_store", replay_store, REPLAY_STORES)
 
     def open(self) -> LandedStream:
         """Open landing and store, and learn whose stream it is.

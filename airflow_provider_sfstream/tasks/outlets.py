@@ -16,9 +16,12 @@ from airflow.sdk import Asset, AssetAlias
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+from airflow_provider_sfstream.tasks.parts import is_template
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
+
+    from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 
 LIMITS = ("max_events", "max_bytes", "max_seconds")
 """The stop reasons after which there may be more."""
@@ -40,17 +43,17 @@ class DrainOutlets:
     unfinished: AssetAlias
 
     @classmethod
-    def of(cls, operator: Any) -> DrainOutlets:
+    def of(cls, arguments: DrainArguments, operator: BaseOperator) -> DrainOutlets:
         """Return the outlets of a drain, from its arguments and the schedule of its DAG.
 
         :raises ConfigurationError: if topic, connection or subscription cannot be part of an asset.
         """
         unfinished = AssetAlias(f"sfstream_unfinished.{operator.dag_id}.{operator.task_id}")
-        names = operator.salesforce_conn_id, operator.topic, operator.subscription, operator.api
-        if any("{{" in str(name) for name in names):
+        names = arguments.salesforce_conn_id, arguments.topic, arguments.subscription, arguments.api
+        if any(map(is_template, names)):
             return cls(None, (), unfinished)
         condition = getattr(getattr(operator.get_dag(), "timetable", None), "asset_condition", None)
-        topic = StreamUri(operator.salesforce_conn_id, operator.topic, api=operator.api)
+        topic = StreamUri(arguments.salesforce_conn_id, arguments.topic, api=arguments.api)
         watched = (asset for asset in _assets(condition) if _is_watch(asset, topic))
         return cls(landed_stream_asset(*names), tuple(watched), unfinished)
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import XComArg
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.protocol.streams import RunIdentity
 from airflow_provider_sfstream.redaction import has_credentials
+from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.stores.base import ReplayStore
 
 log = logging.getLogger(__name__)
+
+DEFAULT_SUBSCRIPTION = "airflow"
 
 
 @contextmanager
@@ -103,6 +107,20 @@ def time_from_text(argument: str, value: str | datetime | None) -> datetime | No
         raise ConfigurationError(f"{argument}={value!r} is not an ISO 8601 time; nothing was read.") from None
 
 
+def wake_up_conditions(
+    min_events: int, max_wait: float | timedelta | None, *, name: str = "max_wait"
+) -> WakeUpConditions:
+    """Return the conditions that two arguments say, the second of them called ``name`` by its operator.
+
+    :raises ConfigurationError: naming the argument that cannot be used.
+    """
+    seconds = max_wait.total_seconds() if isinstance(max_wait, timedelta) else max_wait
+    try:
+        return WakeUpConditions(min_events=min_events, max_wait=seconds)
+    except ConfigurationError as error:
+        raise ConfigurationError(str(error).replace("max_wait", name)) from None
+
+
 def summary(outcome: WindowOutcome, landing_url: str) -> dict[str, Any]:
     """Return the JSON-able result of a drain: what a later task needs, never an event."""
     import json
@@ -159,6 +177,23 @@ def warn_of_other_writers(store: ReplayStore) -> None:
         )
 
 
+def is_template(value: object) -> bool:
+    """Return whether what an argument says is known only once the task runs."""
+    return isinstance(value, XComArg) or (isinstance(value, str) and ("{{" in value or "{%" in value))
+
+
+def consumer_name(subscription: str, managed_subscription: str | None) -> str:
+    """Return under which name a consumer keeps its place on a topic.
+
+    :raises ConfigurationError: if both arguments name one.
+    """
+    if managed_subscription is None:
+        return subscription
+    if subscription != DEFAULT_SUBSCRIPTION:
+        raise ConfigurationError("Give subscription or managed_subscription, not both: either names the consumer.")
+    return managed_subscription
+
+
 def check_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuse a value that is none of the choices, before anything is read.
 
@@ -176,11 +211,3 @@ def check_positive(**arguments: Any) -> None:
     for argument, number in arguments.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ConfigurationError(f"{argument}={number!r} must be a whole number above zero.")
-
-
-def check_replay_store_kind(kind: str) -> None:
-    """Refuse a ``replay_store`` argument that names no store, when the DAG is parsed.
-
-    :raises ConfigurationError: naming the choices.
-    """
-    check_choice("replay_store", kind, ("variable", "table"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
@@ -12,40 +12,41 @@ from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.tasks.parts import open_landing, start_from_text
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.drain.limits import DrainLimits
     from airflow_provider_sfstream.hooks.event_api import EventHook
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.reading.source import StartFrom
     from airflow_provider_sfstream.stores.base import ReplayStore
+    from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A drain whose arguments, landing and replay store were found usable, and its login where one was needed."""
 
+    arguments: DrainArguments
     stream: Stream
-    limits: DrainLimits
     start_from: StartFrom | bytes
     catalog: LandingCatalog
     store: ReplayStore
     hook: EventHook
 
 
-def prepare(operator: Any, limits: DrainLimits, *, may_be_landed: bool = False, writes: bool = True) -> Prepared:
-    """Return what ``operator``, a drain whose templates are rendered, works with.
+def prepare(arguments: DrainArguments, *, may_be_landed: bool = False, writes: bool = True) -> Prepared:
+    """Return what a drain works with.
 
+    :param arguments: its arguments, rendered.
     :param may_be_landed: what is asked for may be in the landing already; then a login would be for nothing, if the
         connection says which org it leads to.
     :param writes: whether anything will be landed; then the landing is tried.
     :raises SalesforceStreamError: naming what cannot be used. Nothing was read or moved.
     """
-    topic = Topic.parse(operator.topic, operator.api)
-    start_from = start_from_text(operator.start_from)
-    catalog = open_landing(operator.landing_url, operator.landing_conn_id)
+    topic = Topic.parse(arguments.topic, arguments.api)
+    start_from = start_from_text(arguments.start_from)
+    catalog = open_landing(arguments.landing_url, arguments.landing_conn_id)
     if writes:
         catalog.landing.check_writable()
-    store = open_replay_store(operator.replay_store, operator.replay_store_conn_id, catalog)
-    hook = event_hook(topic.api, operator.salesforce_conn_id)
+    store = open_replay_store(arguments.replay_store, arguments.replay_store_conn_id, catalog)
+    hook = event_hook(topic.api, arguments.salesforce_conn_id)
     org_id = hook.known_org_id if may_be_landed else hook.org_id
-    stream = Stream(org_id, topic.api, topic.name, operator.subscription)
-    return Prepared(stream, limits, start_from, catalog, store, hook)
+    stream = Stream(org_id, topic.api, topic.name, arguments.subscription)
+    return Prepared(arguments, stream, start_from, catalog, store, hook)

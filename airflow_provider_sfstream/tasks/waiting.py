@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from airflow.sdk.exceptions import AirflowTaskTimeout
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.topics import Api, retention
 from airflow_provider_sfstream.triggers.loading import described
@@ -42,20 +41,6 @@ def is_to_be_confirmed(position: Position, topic: str, now: datetime) -> bool:
     if position.replay_id is None or position.updated_at is None:
         return False
     return now - position.updated_at > LONGEST_UNCONFIRMED[retention(topic)]
-
-
-def wake_up_conditions(
-    min_events: int, max_wait: float | timedelta | None, *, name: str = "max_wait"
-) -> WakeUpConditions:
-    """Return the conditions that two arguments say, the second of them called ``name`` by its operator.
-
-    :raises ConfigurationError: naming the argument that cannot be used.
-    """
-    seconds = max_wait.total_seconds() if isinstance(max_wait, timedelta) else max_wait
-    try:
-        return WakeUpConditions(min_events=min_events, max_wait=seconds)
-    except ConfigurationError as error:
-        raise ConfigurationError(str(error).replace("max_wait", name)) from None
 
 
 class EventOperator(Protocol):

@@ -11,6 +11,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.hooks.replay_store import POSITION_STORES, PositionStoreKind, open_replay_store
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.streams import Stream
@@ -77,7 +78,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
         subscription: str = "airflow",
         managed_subscription: str | None = None,
         replay_id: str | None = None,
-        replay_store: Literal["variable", "table"] | None = None,
+        replay_store: PositionStoreKind | None = None,
         replay_store_conn_id: str = "sfstream_replay_store",
         start_from: Literal["latest", "earliest"] = "latest",
         min_events: int = 1,
@@ -190,7 +191,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
         if self.managed_subscription is None:
             return client, await self.start(stream)
-        managed = await imported("airflow_provider_sfstream.clients.managed.async_source")
+        managed = await imported("airflow_provider_sfstream.reading.managed.async_source")
         subscription = ManagedSubscription.parse(self.managed_subscription)
         return managed.AsyncManagedSource(client, subscription), StartFrom.COMMITTED
 
@@ -215,7 +216,6 @@ class SalesforceEventTrigger(BaseEventTrigger):
         return StartFrom(self.start_from)
 
     def _stored_position(self, stream: Stream) -> bytes | None:
-        from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 
         assert self.replay_store is not None  # noqa: S101 - narrowed by the caller
         store = open_replay_store(self.replay_store, self.replay_store_conn_id)
@@ -235,7 +235,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
                 )
         if self.replay_id is not None:
             replay_id_from_text(self.replay_id)
-        for name, choices in (("replay_store", (None, "variable", "table")), ("start_from", ("latest", "earliest"))):
+        for name, choices in (("replay_store", (None, *POSITION_STORES)), ("start_from", ("latest", "earliest"))):
             value = getattr(self, name)
             if value not in choices:
                 raise ConfigurationError(

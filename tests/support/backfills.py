@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_sfstream.protocol.streams import Gap, Stream
 from airflow_provider_sfstream.stores.document.document import gaps_from_json
-from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from scripts.airflow_stack import AirflowStack
 from sfstream_localorg.process import LocalOrg
 from tests.support.landed import replay_ids_of
@@ -95,13 +95,13 @@ def last_tick(airflow: AirflowStack) -> datetime:
 
 def live_position(airflow: AirflowStack, stream: Stream) -> dict[str, Any] | None:
     """Return all that the Variable of a stream's position says, ``None`` where there is none."""
-    text = _variable(airflow, VariableReplayStore().key(stream))
+    text = _variable(airflow, DocumentReplayStore().key(stream))
     return None if text is None else dict(json.loads(text))
 
 
 def recorded_gaps(airflow: AirflowStack, stream: Stream) -> tuple[Gap, ...]:
     """Return the gaps that no live window found."""
-    text = _variable(airflow, VariableReplayStore().key(stream) + ".gaps")
+    text = _variable(airflow, DocumentReplayStore().key(stream) + ".gaps")
     return () if text is None else gaps_from_json(text, stream)
 
 

@@ -25,7 +25,7 @@ from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, commit_window, drain_window
 from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalRequest, drain_interval
 from airflow_provider_sfstream.spark.storage.landed_windows import reading_order
-from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.claims_bus import MIDNIGHT, Bus, BusEvent, WorldTime
 from tests.support.claims_source import SimulatedSource, Weather
@@ -119,7 +119,7 @@ class World:
         if self.store_kind == "table":
             self.store = TableReplayStore(f"sqlite:///{self._database}", clock=self.time.now, migrate=False)
         else:
-            self.store = VariableReplayStore(self.catalog, self._variables, clock=self.time.now)
+            self.store = DocumentReplayStore(self.catalog, self._variables, clock=self.time.now)
 
     def copy_of_store(self) -> Callable[[], None]:
         """Return what brings the store back to what it is now."""

@@ -20,7 +20,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
 from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
-from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg
 from tests.support.replay_stores import DictVariables
@@ -341,7 +341,7 @@ class RandomWindows:
         self._client = pubsub_client(org)
         self._stream = Stream(org.org_id, "pubsub", TOPIC)
         self._catalog = LandingCatalog(Landing.from_url(str(folder)))
-        self._store = VariableReplayStore(self._catalog, DictVariables())
+        self._store = DocumentReplayStore(self._catalog, DictVariables())
         self._due = datetime(2026, 1, 10, tzinfo=UTC)
 
     def __enter__(self) -> RandomWindows:

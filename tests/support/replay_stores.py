@@ -12,6 +12,7 @@ from sqlalchemy import URL, Engine
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.position_files import PositionFiles
 from airflow_provider_sfstream.protocol.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.protocol.streams import (
     Gap,
@@ -22,8 +23,7 @@ from airflow_provider_sfstream.protocol.streams import (
     window_id_for,
 )
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
-from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
-from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.stores.table import TableReplayStore
 
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
@@ -150,13 +150,13 @@ def variable_store(folder: Path, variables: DictVariables | None = None) -> Stor
     """Return a Variable store on a dict and a landing in ``folder``."""
     catalog = LandingCatalog(Landing.from_url(str(folder)))
     shared = DictVariables() if variables is None else variables
-    return StoreUnderTest(lambda: VariableReplayStore(catalog, shared), catalog)
+    return StoreUnderTest(lambda: DocumentReplayStore(catalog, shared), catalog)
 
 
 def landing_store(folder: Path) -> StoreUnderTest:
     """Return a store that keeps its records in a landing in ``folder``."""
     catalog = LandingCatalog(Landing.from_url(str(folder)))
-    return StoreUnderTest(lambda: VariableReplayStore(catalog, LandingFiles(catalog.landing)), catalog)
+    return StoreUnderTest(lambda: DocumentReplayStore(catalog, PositionFiles(catalog.landing)), catalog)
 
 
 def table_store(folder: Path, url: Engine | URL | str) -> StoreUnderTest:

@@ -16,9 +16,9 @@ with DAG("variable_store", schedule=None) as dag:
     @task
     def drain() -> None:
         """Advance by one empty window."""
-        from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+        from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 
-        store = VariableReplayStore()
+        store = DocumentReplayStore()
         instance = get_current_context()["ti"]
         run = RunIdentity(instance.dag_id, instance.task_id, instance.run_id, datetime(2026, 11, 20, tzinfo=UTC))
         position = store.read(STREAM)

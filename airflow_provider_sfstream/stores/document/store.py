@@ -55,7 +55,7 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class VariableReplayStore:
+class DocumentReplayStore:
     """Records each stream's position in one JSON Variable; its windows are the manifests of the landing.
 
     **One writer.** Variables have no compare-and-set: ``advance`` reads again right before it writes and reads back

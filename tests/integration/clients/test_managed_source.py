@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.managed.async_source import AsyncManagedSource
-from airflow_provider_sfstream.clients.managed.source import ManagedSource
 from airflow_provider_sfstream.clients.pubsub import subscription
 from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
 from airflow_provider_sfstream.drain.drain import DrainResult, drain
@@ -27,6 +25,8 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.reading.cursor import Cursor
+from airflow_provider_sfstream.reading.managed.async_source import AsyncManagedSource
+from airflow_provider_sfstream.reading.managed.source import ManagedSource
 from airflow_provider_sfstream.watch.arrivals import arrivals
 from tests.support.clients import async_pubsub_client, pubsub_client, token_provider
 from tests.support.localorg import LocalOrg, wait_until

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.managed import visibility as managed_visibility
+from airflow_provider_sfstream.clients.pubsub import visibility as managed_visibility
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     ConfigurationError,

@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
-from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.landing.position_files import PositionFiles
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from tests.integration.stores import test_replay_store_contract
 from tests.support.replay_stores import StoreUnderTest
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.extended
 @pytest.fixture
 def under_test(landing: Landing) -> Iterator[StoreUnderTest]:
     catalog = LandingCatalog(landing)
-    given = StoreUnderTest(lambda: VariableReplayStore(catalog, LandingFiles(landing)), catalog)
+    given = StoreUnderTest(lambda: DocumentReplayStore(catalog, PositionFiles(landing)), catalog)
     yield given
     given.store.close()
 

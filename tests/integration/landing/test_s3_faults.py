@@ -14,9 +14,9 @@ from airflow_provider_sfstream.landing import parquet
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import LandedWindow, ParquetWindowWriter
+from airflow_provider_sfstream.landing.position_files import PositionFiles
 from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
 from airflow_provider_sfstream.reading.source import EventBatch
-from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
 from airflow_provider_sfstream.tasks.parts import open_landing
 from tests.integration.landing.conftest import connect
 from tests.support.localorg import wait_until
@@ -287,7 +287,7 @@ def test_what_cannot_be_read_is_never_taken_for_missing(
 ) -> None:
     """A window that is taken for missing would be drained again, and a position begin anew."""
     landing = landing_through(proxy)
-    catalog, positions = LandingCatalog(landing), LandingFiles(landing)
+    catalog, positions = LandingCatalog(landing), PositionFiles(landing)
     published = catalog.write_manifest(manifest(landing))
     positions.set("stream", "position", "a position")
     READ_FAULTS[fault](proxy, method)

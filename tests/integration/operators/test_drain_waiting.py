@@ -255,8 +255,10 @@ def test_bad_input_fails_before_anything_is_deferred(
     remedy: str,
 ) -> None:
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(**extra))
+    operator = drain(deferrable=True, **dict.fromkeys(arguments, "{{ params.given }}"))
+    vars(operator).update(arguments)  # as the templates render
     with pytest.raises(AirflowFailException, match=remedy):
-        drain(deferrable=True, **arguments).execute(context_for("drain"))
+        operator.execute(context_for("drain"))
 
 
 def test_in_the_worker_it_waits_for_enough_events(org: SharedOrg, drain: MakeDrain) -> None:

@@ -49,7 +49,13 @@ def test_a_backfill_of_an_incremental_drain_gives_its_hour_and_moves_nothing(
     org: LocalOrg, store: TableReplayStore, run: Run
 ) -> None:
     """Limits, waiting and manual commits of the drain do not count: the interval does."""
-    incremental = {"max_events": 1, "max_seconds": 600, "deferrable": True, "advance": "manual", "until": "2020-01-01"}
+    incremental = {
+        "max_events": 1,
+        "max_seconds": 600,
+        "deferrable": True,
+        "advance": "manual",
+        "until": "2020-01-01T00Z",
+    }
     result = run("backfill", 4, 3, **incremental)
     assert given(org, result) == happened(org, 4, 3)
     assert len(happened(org, 4, 3)) == len(MINUTES)

@@ -90,6 +90,19 @@ def test_drain_commit_and_reset(org: LocalOrg, store: TableReplayStore, drain: A
     assert drain().execute(context_for("drain", run_id="run-4", hour=4))["event_count"] == 240
 
 
+def test_a_position_in_the_landing_is_committed_by_hand_too(
+    org: LocalOrg, store: TableReplayStore, drain: Any, tmp_path: Path
+) -> None:
+    where = {"replay_store": "landing", "advance": "manual", "subscription": "by hand"}
+    window = drain(max_events=10, **where).execute(context_for("drain"))
+    commit = CommitReplayPositionOperator(task_id="commit", window=window, replay_store="landing")
+    assert commit.execute(context_for("commit"))["replay_id"] == window["through"]
+    rest = drain(**where).execute(context_for("drain", run_id="run-2", hour=2))
+    assert (rest["after"], rest["event_count"]) == (window["through"], 240)
+    with pytest.raises(ConfigurationError, match="'variable', 'table'"):
+        ResetReplayPositionOperator(task_id="reset", topic=TOPIC, replay_id=None, reason="-", replay_store="landing")
+
+
 def test_start_from_a_replay_id_and_until(org: LocalOrg, store: TableReplayStore, drain: Any) -> None:
     record = org.record(TOPIC)
     start = record[99]["replay_id"].hex()

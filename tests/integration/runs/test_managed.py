@@ -10,25 +10,25 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.managed.source import ManagedSource
 from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.exceptions import ReplayStoreLostError, SalesforceStreamError, SubscriptionBusyError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.position_files import PositionFiles
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
+from airflow_provider_sfstream.reading.managed.source import ManagedSource
 from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest
 from airflow_provider_sfstream.runs.managed import (
-    CommittedWindows,
     commit_head,
     drain_managed_window,
     landed_but_uncommitted,
 )
 from airflow_provider_sfstream.runs.restoring import restore_position
-from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
-from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.clients import token_provider
 from tests.support.killed import Killed, killed_at
@@ -60,7 +60,7 @@ class Managed:
     def store(self) -> Any:
         if self.kind == "table":
             return TableReplayStore(f"sqlite:///{self.folder / 'store.db'}")
-        return VariableReplayStore(self.catalog, LandingFiles(self.catalog.landing))
+        return DocumentReplayStore(self.catalog, PositionFiles(self.catalog.landing))
 
     def publish(self, number: int) -> list[bytes]:
         return self.org.publish(self.topic, [{"Number__c": float(n)} for n in range(number)])
@@ -214,7 +214,7 @@ def undisturbed(org: LocalOrg, folder: Path) -> tuple[list[int], bool]:
 
 STEPS = [
     (LandingCatalog, "write_manifest"),
-    (VariableReplayStore, "advance"),
+    (DocumentReplayStore, "advance"),
     (ManagedSource, "commit"),
     (CommittedWindows, "record"),
     (LandingCatalog, "remove_unlisted"),

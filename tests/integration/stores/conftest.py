@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sqlalchemy import URL
 
+from airflow_provider_sfstream.landing.position_files import PositionFiles
 from airflow_provider_sfstream.stores.base import ReplayStore
-from airflow_provider_sfstream.stores.document.landing_files import LandingFiles
-from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.stores.table import TableReplayStore
 from tests.support.mariadb import mariadb_server  # noqa: F401 (a fixture)
 from tests.support.postgres import postgres_server  # noqa: F401 (a fixture)
@@ -62,10 +62,10 @@ def empty_store(request: pytest.FixtureRequest, under_test: StoreUnderTest, tmp_
 
     def make() -> ReplayStore:
         if kind == "variables":
-            return VariableReplayStore(under_test.catalog, DictVariables())
+            return DocumentReplayStore(under_test.catalog, DictVariables())
         if kind == "landing":
             shutil.rmtree(tmp_path / "landing" / "positions")
-            return VariableReplayStore(under_test.catalog, LandingFiles(under_test.catalog.landing))
+            return DocumentReplayStore(under_test.catalog, PositionFiles(under_test.catalog.landing))
         if kind == "table-sqlite":
             return TableReplayStore(f"sqlite:///{tmp_path}/another.db")
         return TableReplayStore(request.getfixturevalue(f"{kind.removeprefix('table-')}_server").new_database())

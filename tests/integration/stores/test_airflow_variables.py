@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from tests.support.replay_stores import DictVariables
 
 REPOSITORY = Path(__file__).parents[3]
@@ -47,7 +47,7 @@ def test_two_runs_of_a_dag_move_the_position_in_a_variable(tmp_path: Path) -> No
     from tests.support.variable_store_dag import STREAM
 
     exported = json.loads((tmp_path / "variables.json").read_text())
-    key = VariableReplayStore(variables=DictVariables()).key(STREAM)
+    key = DocumentReplayStore(variables=DictVariables()).key(STREAM)
     assert list(exported) == [key]
     entry = exported[key]
     document = entry["value"] if isinstance(entry, dict) and "value" in entry else entry

@@ -38,12 +38,12 @@ def before(owner: type, method: str, fault: Callable[..., None]) -> None:
 
 def arm(line: str) -> None:
     """Make this process kill itself when it reaches ``line``."""
-    from airflow_provider_sfstream.clients.managed.source import ManagedSource
     from airflow_provider_sfstream.clients.pubsub.managed import ManagedStream
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
     from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
-    from airflow_provider_sfstream.runs.managed import CommittedWindows
-    from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+    from airflow_provider_sfstream.reading.managed.source import ManagedSource
+    from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
     from airflow_provider_sfstream.stores.table.store import TableReplayStore
 
     appended = []
@@ -56,7 +56,7 @@ def arm(line: str) -> None:
     elif line == "before_manifest":
         before(LandingCatalog, "write_manifest", kill_self)
     elif line == "before_position":
-        before(VariableReplayStore, "advance", kill_self)
+        before(DocumentReplayStore, "advance", kill_self)
         before(TableReplayStore, "advance", kill_self)
     elif line == "after_position":
         before(LandingCatalog, "remove_unlisted", kill_self)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.managed.visibility import Seen, look, wait_until_seen
+from airflow_provider_sfstream.clients.pubsub.visibility import Seen, look, wait_until_seen
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     ServiceUnavailableError,

@@ -13,6 +13,7 @@ from airflow_provider_sfstream.exceptions import AccessDeniedError, Configuratio
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.stores.base import Position
+from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 from airflow_provider_sfstream.tasks.waiting import LONGEST_UNCONFIRMED, LONGEST_WAIT, is_to_be_confirmed
 from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.watch.payload import error_payload
@@ -48,13 +49,14 @@ def test_the_configuration_says_where_a_drain_waits_never_whether(
     operator = drain(**arguments)
     assert operator.min_events == min_events
     assert operator.deferrable is (configured if deferrable is None else deferrable)
-    waits_for = operator._conditions
+    waits_for = DrainArguments.of(operator, rendered=False).conditions
     assert waits_for == (WakeUpConditions(min_events=min_events) if min_events else None)
 
 
 @pytest.mark.parametrize("max_wait", [90, 90.0, timedelta(seconds=90)])
 def test_a_longest_wait_is_seconds_or_a_timedelta(max_wait: Any) -> None:
-    assert drain(min_events=7, max_wait=max_wait)._conditions == WakeUpConditions(min_events=7, max_wait=90.0)
+    operator = drain(min_events=7, max_wait=max_wait)
+    assert DrainArguments.of(operator, rendered=False).conditions == WakeUpConditions(min_events=7, max_wait=90.0)
 
 
 @pytest.mark.parametrize(
@@ -127,3 +129,22 @@ def test_a_dag_with_it_can_be_serialized() -> None:
     with DAG("waiting", schedule=None) as dag:
         drain(deferrable=True, min_events=3, max_wait=timedelta(minutes=1))
     DagSerialization.to_dict(dag)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ({"until": "yesterday"}, "ISO 8601"),
+        ({"until": "2020-01-01"}, "time zone"),
+        ({"grace": timedelta(minutes=1)}, "Set until too"),
+        ({"max_events": 0}, "max_events=0"),
+        ({"idle_timeout": 0}, "idle_timeout=0"),
+        ({"reuse": "no"}, "reuse='no'"),
+        ({"replay_store": "redis"}, "'variable', 'table', 'landing'"),
+        ({"subscription": "mine", "managed_subscription": "Orders"}, "not both"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(ConfigurationError, match=remedy):
+        drain(**arguments)
+    drain(until="{{ data_interval_end }}", reuse="{{ params.reuse }}", grace=timedelta(minutes=1))

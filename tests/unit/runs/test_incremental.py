@@ -24,7 +24,7 @@ from airflow_provider_sfstream.runs.incremental import (
     commit_window,
     drain_window,
 )
-from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.killed import Killed, killed_at
 from tests.support.scripted_source import (
@@ -71,7 +71,7 @@ class World:
         self.store: Any = (
             TableReplayStore(f"sqlite:///{folder / 'store.db'}")
             if kind == "table"
-            else VariableReplayStore(catalog=self.catalog, variables=Variables())
+            else DocumentReplayStore(catalog=self.catalog, variables=Variables())
         )
 
     def run(

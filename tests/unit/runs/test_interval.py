@@ -20,7 +20,7 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Span, Stream
 from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalRequest, drain_interval
-from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.killed import Killed, killed_at
 from tests.support.scripted_source import (
@@ -67,7 +67,7 @@ class World:
         self.store: Any = (
             TableReplayStore(f"sqlite:///{folder / 'store.db'}", clock=lambda: self.now)
             if kind == "table"
-            else VariableReplayStore(catalog=self.catalog, variables=Variables(), clock=lambda: self.now)
+            else DocumentReplayStore(catalog=self.catalog, variables=Variables(), clock=lambda: self.now)
         )
         self.now = MIDNIGHT
         self.expired = 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.runs.restoring import restore_position
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
-from airflow_provider_sfstream.stores.document.store import VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from tests.support.examples import for_examples
 from tests.support.replay_stores import (
     DictVariables,
@@ -73,7 +73,7 @@ def test_it_holds_what_the_lost_one_held(history: list[str], cut: int) -> None:
         live(under_test, stream, history)
         before = under_test.store.read(stream)
         recorded = held(under_test.store, stream)
-        anew = VariableReplayStore(under_test.catalog, DictVariables())
+        anew = DocumentReplayStore(under_test.catalog, DictVariables())
         arguments = {"store": anew, "catalog": under_test.catalog, "now": minute(600), "updated_by": "test"}
 
         # At first up to some window, as a backup of an earlier day would be; then the rest.

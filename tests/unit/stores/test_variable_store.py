@@ -20,7 +20,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.stores.base import Position
-from airflow_provider_sfstream.stores.document.store import GAPS_KEPT, RESETS_KEPT, VariableReplayStore
+from airflow_provider_sfstream.stores.document.store import GAPS_KEPT, RESETS_KEPT, DocumentReplayStore
 from tests.support.replay_stores import DictVariables, gap_at, minute, run_at, variable_store
 
 STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e", "airflow")
@@ -48,11 +48,11 @@ def variables() -> DictVariables:
 
 
 @pytest.fixture
-def store(variables: DictVariables) -> VariableReplayStore:
-    return VariableReplayStore(variables=variables, clock=lambda: datetime(2026, 11, 21, 3, tzinfo=UTC))
+def store(variables: DictVariables) -> DocumentReplayStore:
+    return DocumentReplayStore(variables=variables, clock=lambda: datetime(2026, 11, 21, 3, tzinfo=UTC))
 
 
-def test_the_document_is_for_people_to_read(store: VariableReplayStore, variables: DictVariables) -> None:
+def test_the_document_is_for_people_to_read(store: DocumentReplayStore, variables: DictVariables) -> None:
     store.reset(STREAM, b"\x00\x06", reason="begin here", updated_by="ann")
     window = replace(window_after(store.read(STREAM), b"\x00\x07", 5), gap=gap_at(5))
     store.advance(STREAM, store.read(STREAM), window)
@@ -106,7 +106,7 @@ def test_the_document_is_for_people_to_read(store: VariableReplayStore, variable
 
 @pytest.mark.parametrize("length", [1, 240])
 def test_keys_fit_and_differ(length: int) -> None:
-    store = VariableReplayStore(variables=DictVariables(), prefix="p" * 100)
+    store = DocumentReplayStore(variables=DictVariables(), prefix="p" * 100)
     streams = [
         replace(STREAM, topic="/event/" + "o" * length, subscription=subscription)
         for subscription in ("a" * length, "a" * (length - 1) + "b", "Ä" * length, "a/b" * (length // 3 + 1))
@@ -120,7 +120,7 @@ def test_keys_fit_and_differ(length: int) -> None:
 @pytest.mark.parametrize("prefix", ["", "a/b", "a b", "p" * 101, "Ä"])
 def test_a_prefix_that_is_no_key_is_refused(prefix: str) -> None:
     with pytest.raises(ConfigurationError, match="prefix="):
-        VariableReplayStore(prefix=prefix)
+        DocumentReplayStore(prefix=prefix)
 
 
 def changed(**fields: Any) -> Callable[[str], str]:
@@ -163,7 +163,7 @@ def without(name: str) -> Callable[[str], str]:
     ],
 )
 def test_a_variable_edited_by_hand_stops_everything_but_a_reset(
-    store: VariableReplayStore, variables: DictVariables, edit: Callable[[str], str], says: str
+    store: DocumentReplayStore, variables: DictVariables, edit: Callable[[str], str], says: str
 ) -> None:
     store.advance(STREAM, Position(), window_after(Position(), b"\x01", 1))
     fence_before = store.read(STREAM).fence
@@ -186,7 +186,7 @@ def test_a_variable_edited_by_hand_stops_everything_but_a_reset(
     assert "repair (the value before was unreadable" in record.reason
 
 
-def test_gaps_edited_by_hand_are_reported(store: VariableReplayStore, variables: DictVariables) -> None:
+def test_gaps_edited_by_hand_are_reported(store: DocumentReplayStore, variables: DictVariables) -> None:
     store.record_gap(STREAM, gap_at(1))
     variables.values[KEY + ".gaps"] = "{}"
 
@@ -195,7 +195,7 @@ def test_gaps_edited_by_hand_are_reported(store: VariableReplayStore, variables:
     assert store.read(STREAM) == Position()
 
 
-def test_lists_are_bounded_and_say_what_they_drop(store: VariableReplayStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_lists_are_bounded_and_say_what_they_drop(store: DocumentReplayStore, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(GAPS_KEPT):
         store.record_gap(STREAM, gap_at(number))
     for number in range(RESETS_KEPT):
@@ -214,7 +214,7 @@ def test_lists_are_bounded_and_say_what_they_drop(store: VariableReplayStore, ca
     assert "reason 0" in dropped[1]
 
 
-def test_gaps_of_live_windows_are_bounded_too(store: VariableReplayStore) -> None:
+def test_gaps_of_live_windows_are_bounded_too(store: DocumentReplayStore) -> None:
     for number in range(GAPS_KEPT + 3):
         position = store.read(STREAM)
         store.advance(STREAM, position, replace(window_after(position, b"\x01", number), gap=gap_at(number)))
@@ -222,7 +222,7 @@ def test_gaps_of_live_windows_are_bounded_too(store: VariableReplayStore) -> Non
     assert [gap.detected_at for gap in store.gaps(STREAM)] == [minute(n) for n in range(3, GAPS_KEPT + 3)]
 
 
-def test_a_gap_of_a_backfill_never_rewrites_the_position(store: VariableReplayStore, variables: DictVariables) -> None:
+def test_a_gap_of_a_backfill_never_rewrites_the_position(store: DocumentReplayStore, variables: DictVariables) -> None:
     store.advance(STREAM, Position(), window_after(Position(), b"\x01", 1))
     before = variables.values[KEY]
 
@@ -232,7 +232,7 @@ def test_a_gap_of_a_backfill_never_rewrites_the_position(store: VariableReplaySt
 
 
 def test_another_writer_right_after_is_noticed(variables: DictVariables) -> None:
-    store = VariableReplayStore(variables=variables)
+    store = DocumentReplayStore(variables=variables)
     rival = window_after(Position(), b"\x09", 9)
 
     class Meddled(DictVariables):
@@ -247,7 +247,7 @@ def test_another_writer_right_after_is_noticed(variables: DictVariables) -> None
     in_their_hands = variables.values.pop(KEY)
 
     with pytest.raises(PositionConflictError, match="scheduled__9"):
-        VariableReplayStore(variables=Meddled()).advance(STREAM, Position(), window_after(Position(), b"\x01", 1))
+        DocumentReplayStore(variables=Meddled()).advance(STREAM, Position(), window_after(Position(), b"\x01", 1))
     assert store.read(STREAM).replay_id == b"\x09"
 
 
@@ -256,9 +256,9 @@ def test_a_variable_that_is_defined_elsewhere_too_is_noticed(variables: DictVari
         def get(self, key: str) -> str | None:
             return shadow
 
-    VariableReplayStore(variables=variables).advance(STREAM, Position(), window_after(Position(), b"\x01", 1))
+    DocumentReplayStore(variables=variables).advance(STREAM, Position(), window_after(Position(), b"\x01", 1))
     shadow = variables.values[KEY]
-    store = VariableReplayStore(variables=Shadowed())
+    store = DocumentReplayStore(variables=Shadowed())
     position = store.read(STREAM)
 
     with pytest.raises(ReplayStoreError, match="environment variable"):
@@ -280,7 +280,7 @@ def test_of_two_writers_that_both_slip_through_one_window_counts(tmp_path: Path,
     assert under_test.store.windows_of_run(STREAM, first.run) == []
 
 
-def test_a_window_that_does_not_follow_the_recorded_one_is_refused(store: VariableReplayStore) -> None:
+def test_a_window_that_does_not_follow_the_recorded_one_is_refused(store: DocumentReplayStore) -> None:
     store.advance(STREAM, Position(), window_after(Position(), b"\x01", 1))
     position = store.read(STREAM)
 
@@ -298,7 +298,7 @@ def test_a_backfill_that_is_not_in_the_landing_is_refused(tmp_path: Path) -> Non
     assert under_test.store.gaps(STREAM) == []
 
 
-def test_without_a_landing_windows_cannot_be_found(store: VariableReplayStore) -> None:
+def test_without_a_landing_windows_cannot_be_found(store: DocumentReplayStore) -> None:
     with pytest.raises(ConfigurationError, match="was not given one"):
         store.windows_of_run(STREAM, run_at(1))
     with pytest.raises(ConfigurationError, match="was not given one"):
@@ -309,7 +309,7 @@ def test_outside_a_task_the_store_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT", raising=False)
 
     with pytest.raises(ReplayStoreError, match="inside a task only"):
-        VariableReplayStore().read(STREAM)
+        DocumentReplayStore().read(STREAM)
 
 
 def test_a_variable_that_exists_but_cannot_be_read_is_not_taken_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,5 +319,5 @@ def test_a_variable_that_exists_but_cannot_be_read_is_not_taken_for_none(monkeyp
     monkeypatch.setattr(Variable, "keys", lambda prefix: [prefix, prefix + ".gaps"])
 
     with pytest.raises(ReplayStoreError, match="exists but could not be read") as raised:
-        VariableReplayStore().read(STREAM)
+        DocumentReplayStore().read(STREAM)
     assert raised.value.retriable

@@ -14,6 +14,7 @@ from airflow.timetables.trigger import CronPartitionTimetable as SchedulerCronPa
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.protocol.streams import Span
+from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 from airflow_provider_sfstream.tasks.intervals import interval_of, is_backfill
 from tests.support.tasks import context_for
 
@@ -151,5 +152,6 @@ def test_interval_mode_goes_with_either_default_for_deferrable(
     configured: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", configured)
-    assert drain(mode="interval")._conditions is None
-    assert drain(mode="interval", deferrable=True)._conditions is None, "it waits for its confirmation at most"
+    for arguments in ({}, {"deferrable": True}):  # it waits for its confirmation at most
+        operator = drain(mode="interval", **arguments)
+        assert DrainArguments.of(operator, rendered=False).conditions is None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from airflow_provider_sfstream.clients.managed.redelivery import Delivered, Redelivery, confirms, without_known
-from airflow_provider_sfstream.clients.managed.source import check_start
 from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
 from airflow_provider_sfstream.clients.pubsub.managed import named
 from airflow_provider_sfstream.clients.pubsub.subscription import check_amounts
@@ -13,6 +11,8 @@ from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.protocol.credit import Credit
 from airflow_provider_sfstream.protocol.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+from airflow_provider_sfstream.reading.managed.redelivery import Delivered, Redelivery, confirms, without_known
+from airflow_provider_sfstream.reading.managed.source import check_start
 
 
 class AsyncManagedSource:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.managed.async_source import AsyncManagedSource
 from airflow_provider_sfstream.exceptions import ConfigurationError, ServiceUnavailableError
 from airflow_provider_sfstream.protocol.credit import Credit
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+from airflow_provider_sfstream.reading.managed.async_source import AsyncManagedSource
 
 TOPIC = "/event/Order__e"
 ORDERS = ManagedSubscription(developer_name="Orders")

@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.managed.redelivery import Redelivery
-from airflow_provider_sfstream.clients.managed.slot import SlotWait
-from airflow_provider_sfstream.clients.managed.source import ManagedSource
 from airflow_provider_sfstream.exceptions import (
     CommitError,
     CommitFailedError,
@@ -29,6 +26,9 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+from airflow_provider_sfstream.reading.managed.redelivery import Redelivery
+from airflow_provider_sfstream.reading.managed.slot import SlotWait
+from airflow_provider_sfstream.reading.managed.source import ManagedSource
 
 TOPIC = "/event/Order__e"
 ORDERS = ManagedSubscription(developer_name="Orders")

@@ -7,8 +7,8 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.storage import replace_file, storage_errors
 
 
-class LandingFiles:
-    """What :class:`~airflow_provider_sfstream.stores.document.store.VariableReplayStore` keeps in Variables by default,
+class PositionFiles:
+    """What :class:`~airflow_provider_sfstream.stores.document.store.DocumentReplayStore` keeps in Variables by default,
     kept as ``{landing}/positions/{key}.json``. Without compare-and-set, as there: one writer for each stream.
 
     For streams whose position Salesforce keeps (managed event subscriptions): it lets one consumer in at a time.

@@ -9,15 +9,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from airflow_provider_sfstream.clients.managed.position import PositionCheck
-from airflow_provider_sfstream.clients.managed.redelivery import (
-    Delivered,
-    IsLanded,
-    Redelivery,
-    confirms,
-    without_known,
-)
-from airflow_provider_sfstream.clients.managed.slot import SlotWait
 from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
 from airflow_provider_sfstream.clients.pubsub.managed import ManagedStream, named
 from airflow_provider_sfstream.clients.pubsub.subscription import check_amounts, check_topic
@@ -30,6 +21,15 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT, EventBatch, PayloadEncoding, Responses, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+from airflow_provider_sfstream.reading.managed.position import PositionCheck
+from airflow_provider_sfstream.reading.managed.redelivery import (
+    Delivered,
+    IsLanded,
+    Redelivery,
+    confirms,
+    without_known,
+)
+from airflow_provider_sfstream.reading.managed.slot import SlotWait
 
 log = logging.getLogger(__name__)
 
