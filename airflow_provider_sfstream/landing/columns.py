@@ -9,20 +9,26 @@ among them: it copies with the lock held, and its first call imports pandas wher
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.reading.source import EventBatch
 
+_OF_EVENTS: Mapping[pa.Field, Callable[[EventBatch], Sequence[Any]]] = {
+    pa.field("replay_id", pa.binary(), nullable=False): attrgetter("replay_ids"),
+    pa.field("event_id", pa.string()): attrgetter("event_ids"),
+    pa.field("schema_id", pa.string(), nullable=False): attrgetter("schema_ids"),
+    pa.field("payload", pa.binary(), nullable=False): attrgetter("payloads"),
+}
+"""The columns with a value for each event, and what of a batch they hold: bytes, or texts and null."""
 SCHEMA = pa.schema(
     [
         pa.field("ordinal", pa.int64(), nullable=False),
-        pa.field("replay_id", pa.binary(), nullable=False),
-        pa.field("event_id", pa.string()),
-        pa.field("schema_id", pa.string(), nullable=False),
-        pa.field("payload", pa.binary(), nullable=False),
+        *_OF_EVENTS,
         pa.field("received_at", pa.timestamp("us", "UTC"), nullable=False),
     ]
 )
@@ -34,10 +40,7 @@ class RowGroup:
 
     def __init__(self, first_ordinal: int) -> None:
         self._first_ordinal = first_ordinal
-        self._replay_ids = _Values()
-        self._event_ids = _Values()
-        self._schema_ids = _Values()
-        self._payloads = _Values()
+        self._values = [_Values(field.type) for field in _OF_EVENTS]
         self._received_at: list[int] = []
         self.payload_bytes = 0
 
@@ -46,21 +49,17 @@ class RowGroup:
 
     def add(self, batch: EventBatch) -> None:
         """Append the events of ``batch``, which has some. Its values are copied; nothing of it is kept."""
-        self._replay_ids.add(batch.replay_ids)
-        self._event_ids.add_texts(batch.event_ids)
-        self._schema_ids.add_texts(batch.schema_ids)
-        self.payload_bytes += self._payloads.add(batch.payloads)
+        for values, of in zip(self._values, _OF_EVENTS.values(), strict=True):
+            values.add(of(batch))
         self._received_at += [batch.received_at // 1000] * len(batch)
+        self.payload_bytes += sum(map(len, batch.payloads))
 
     def table(self) -> pa.Table:
         """Return the columns, as :data:`SCHEMA` has them."""
         ordinals = array("q", range(self._first_ordinal, self._first_ordinal + len(self)))
         columns = [
             _fixed_width(ordinals, pa.int64()),
-            self._replay_ids.column(pa.binary()),
-            self._event_ids.column(pa.string()),
-            self._schema_ids.column(pa.string()),
-            self._payloads.column(pa.binary()),
+            *(values.column() for values in self._values),
             _fixed_width(array("q", self._received_at), SCHEMA.field("received_at").type),
         ]
         return pa.Table.from_arrays(columns, schema=SCHEMA)
@@ -69,27 +68,31 @@ class RowGroup:
 class _Values:
     """A column of bytes or texts: the values end to end, their lengths, and the places of nulls."""
 
-    def __init__(self) -> None:
+    def __init__(self, type_: pa.DataType) -> None:
+        self._type = type_
         self._chunks: list[bytes] = []
         self._lengths = [0]
         self._nulls: list[int] = []
 
-    def add(self, values: Sequence[bytes]) -> int:
-        """Append ``values``; return how many bytes they have."""
-        chunk = b"".join(values)
-        self._chunks.append(chunk)
-        self._lengths.extend(map(len, values))
-        return len(chunk)
+    def add(self, values: Sequence[Any]) -> None:
+        """Append ``values``: bytes, or texts, which are UTF-8 encoded, and nulls."""
+        if self._type == pa.binary():
+            self._add_bytes(values)
+        else:
+            self._add_texts(values)
 
-    def add_texts(self, values: Sequence[str | None]) -> None:
-        """Append texts, UTF-8 encoded; ``None`` is null."""
+    def _add_bytes(self, values: Sequence[bytes]) -> None:
+        self._chunks.append(b"".join(values))
+        self._lengths.extend(map(len, values))
+
+    def _add_texts(self, values: Sequence[str | None]) -> None:
         if values.count(values[0]) == len(values):
             self._add_repeated(values[0], len(values))
             return
         if None in values:
             first = len(self._lengths) - 1
             self._nulls += [first + place for place, value in enumerate(values) if value is None]
-        self.add([b"" if value is None else value.encode() for value in values])
+        self._add_bytes([b"" if value is None else value.encode() for value in values])
 
     def _add_repeated(self, value: str | None, count: int) -> None:
         if value is None:
@@ -99,14 +102,14 @@ class _Values:
         self._chunks.append(encoded * count)
         self._lengths += [len(encoded)] * count
 
-    def column(self, type_: pa.DataType) -> pa.Array:
+    def column(self) -> pa.Array:
         """Return the column. Offsets are added up, and long values joined, without the interpreter."""
         count = len(self._lengths) - 1
         if len(self._nulls) == count:
-            return pa.nulls(count, type_)
+            return pa.nulls(count, self._type)
         offsets = pc.cumulative_sum(_fixed_width(array("i", self._lengths), pa.int32())).buffers()[1]
         data = pa.py_buffer(b"".join(self._chunks))
-        return pa.Array.from_buffers(type_, count, [self._validity(count), offsets, data])
+        return pa.Array.from_buffers(self._type, count, [self._validity(count), offsets, data])
 
     def _validity(self, count: int) -> pa.Buffer | None:
         if not self._nulls:

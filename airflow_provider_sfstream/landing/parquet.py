@@ -45,7 +45,7 @@ _LAST_WRITE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class LandedWindow:
+class WrittenWindow:
     """What a writer landed: the files for the manifest, the schemas' files by schema id (named relative to the
     manifest), and the smallest and largest event time (``None`` where no event tells one, or too few could be read).
     ``without_schema``: how many events there are of each schema id that has none; ``untimed_events``: how many of which
@@ -126,7 +126,7 @@ class ParquetWindowWriter:
         if len(group) >= self._row_group_rows or group.payload_bytes >= self._row_group_bytes:
             self._hand_over()
 
-    def finish(self) -> LandedWindow:
+    def finish(self) -> WrittenWindow:
         """Write what is left, and the schemas, and return what landed. The manifest may be written next.
 
         :raises LandingError: if writing failed. Nothing of the window is published.
@@ -144,7 +144,7 @@ class ParquetWindowWriter:
         times = self._event_times
         # Events that were passed over, and can be decoded all the same, may lie outside of the others' bounds.
         known = times.unread <= without.keys()
-        return LandedWindow(
+        return WrittenWindow(
             files=files,
             schemas=references,
             event_count=self._event_count,

@@ -8,7 +8,7 @@ from airflow_provider_sfstream.tasks.parts import check_choice
 from airflow_provider_sfstream.tasks.refresh import RefreshOperator, names_of
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.refresh.plan import TablePlan
+    from airflow_provider_sfstream.refresh.plan import RefreshPlan
     from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 
 
@@ -57,7 +57,7 @@ class ReconcileReplicaOperator(RefreshOperator):
         super().__init__(name=name or "sfstream-reconcile", **kwargs)
         self.deletes = deletes
 
-    def plans(self, snapshot: Snapshot) -> list[TablePlan]:
+    def plans(self, snapshot: Snapshot) -> list[RefreshPlan]:
         """Return a plan for each table."""
         from airflow_provider_sfstream.refresh.plan import plan_all
 

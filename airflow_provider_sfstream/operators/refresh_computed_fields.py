@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_sfstream.tasks.refresh import RefreshOperator, names_of
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.refresh.plan import TablePlan
+    from airflow_provider_sfstream.refresh.plan import RefreshPlan
     from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 
 
@@ -46,7 +46,7 @@ class RefreshComputedFieldsOperator(RefreshOperator):
     def __init__(self, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(name=name or "sfstream-refresh-computed-fields", **kwargs)
 
-    def plans(self, snapshot: Snapshot) -> list[TablePlan]:
+    def plans(self, snapshot: Snapshot) -> list[RefreshPlan]:
         """Return a plan for each table."""
         from airflow_provider_sfstream.refresh.plan import plan_all
 

@@ -10,7 +10,7 @@ from airflow_provider_sfstream.tasks.parts import check_choice
 from airflow_provider_sfstream.tasks.refresh import RefreshOperator, names_of
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.refresh.plan import TablePlan
+    from airflow_provider_sfstream.refresh.plan import RefreshPlan
     from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 
 
@@ -79,7 +79,7 @@ class RefreshDirtyRecordsOperator(RefreshOperator):
         self.deletes = deletes
         self.max_deleted_fraction = max_deleted_fraction
 
-    def plans(self, snapshot: Snapshot) -> list[TablePlan]:
+    def plans(self, snapshot: Snapshot) -> list[RefreshPlan]:
         """Return what has to be fetched of dirty rows and flagged tables."""
         from airflow_provider_sfstream.refresh.plan import plan
 

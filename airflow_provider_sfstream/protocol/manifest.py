@@ -163,7 +163,7 @@ class Manifest:
                 ),
                 previous_window_id=document["previous_window_id"],
                 gap=_gap_from_document(document["gap"]),
-                # Absent in manifests written before stretches were recorded: not known.
+                # Absent in manifests written before spans were recorded: not known.
                 covered_from=_time(document.get("covered_from")),
                 covered_until=_time(document.get("covered_until")),
                 contact_at=_time(document.get("contact_at")),

@@ -68,7 +68,7 @@ WindowKind = Literal["live", "backfill"]
 
 @dataclass(frozen=True)
 class Gap:
-    """A stretch of a stream that can no longer be read, found at ``detected_at``.
+    """A span of a stream that can no longer be read, found at ``detected_at``.
 
     Lost is what came after ``after`` (last event time ``since``, where known) and before ``resumed_at``, the
     first replay ID that could be read again (``None`` while no event has been read since).
@@ -91,10 +91,10 @@ class ReplayWindow:
     manifest can be read.
 
     All other times are the bus's, told by the worker's clock, for event times are what a publisher says.
-    ``[covered_from, covered_until)`` is the stretch of time that the window answers for: every event that was published
+    ``[covered_from, covered_until)`` is the span of time that the window answers for: every event that was published
     in it is in this window, or in one before it in the chain that has the same ``covered_from``. It ends where the
     server said that the window's end was the end of the stream, and begins where that was known of its start; ``None``
-    where it is not known, and no stretch at all where the end is not after the beginning.
+    where it is not known, and no span at all where the end is not after the beginning.
 
     ``contact_at`` is when the server last answered the drain: no event of the window came later. An event *counts* at
     its event time, but not before ``covered_from``, where that is known, and not after it was received: so each counts
@@ -119,7 +119,7 @@ class ReplayWindow:
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """A stretch of time, ``[start, end)``, both with a time zone."""
+    """A span of time, ``[start, end)``, both with a time zone."""
 
     start: datetime
     end: datetime
@@ -127,7 +127,7 @@ class Span:
     def __post_init__(self) -> None:
         if self.start.utcoffset() is None or self.end.utcoffset() is None or not self.start < self.end:
             raise ConfigurationError(
-                f"[{self.start}, {self.end}) is no stretch of time: it needs a time zone, and an end after its start."
+                f"[{self.start}, {self.end}) is no span of time: it needs a time zone, and an end after its start."
             )
 
     def __str__(self) -> str:

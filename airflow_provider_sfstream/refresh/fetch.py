@@ -13,7 +13,7 @@ from airflow_provider_sfstream.exceptions import AccessDeniedError, SalesforceSt
 from airflow_provider_sfstream.protocol import soql
 from airflow_provider_sfstream.protocol.errors.query import query_error
 from airflow_provider_sfstream.protocol.identifiers import to_18
-from airflow_provider_sfstream.refresh.plan import TablePlan, fields_of_columns
+from airflow_provider_sfstream.refresh.plan import RefreshPlan, fields_of_columns
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.clients.rest.records import Record, RecordClient
@@ -53,7 +53,7 @@ class TableFetch:
     :param plan: which records.
     """
 
-    def __init__(self, client: RecordClient, files: RefreshFiles, plan: TablePlan, limits: Limits) -> None:
+    def __init__(self, client: RecordClient, files: RefreshFiles, plan: RefreshPlan, limits: Limits) -> None:
         self._client, self._files, self._plan, self._limits = client, files, plan, limits
         self.fetched = Fetched()
 

@@ -49,7 +49,7 @@ _COMPOUND = ("Address", "Location", "PersonName", "Switchable_PersonName")
 
 
 @dataclass(frozen=True)
-class TablePlan:
+class RefreshPlan:
     """One table of a refresh: its dirty rows and those that an event changed (``"records"``), all records of the org
     (``"full"``), those columns of all of them that its flag names (``"columns"``), or those that no event carries
     (``"computed"``); or all records, to be compared (``"compare"``).
@@ -126,7 +126,7 @@ def plan(
     tables: Collection[str] | None,
     full: bool | Collection[str],
     computed_fields: ComputedFields = "on_fetch",
-) -> list[TablePlan]:
+) -> list[RefreshPlan]:
     """Return what has to be fetched, by name; tables of which nothing has to be are left out.
 
     :param tables: those to look at, ``None`` for all.
@@ -148,11 +148,11 @@ def plan(
             mode = "computed"
         changed = table.computed.changed if computed_fields == "on_change" else 0
         if mode != "records" or table.dirty or changed:
-            plans.append(TablePlan(name, mode, table, snapshot.streams[table.stream], computed_fields))
+            plans.append(RefreshPlan(name, mode, table, snapshot.streams[table.stream], computed_fields))
     return plans
 
 
-def plan_all(snapshot: Snapshot, tables: Collection[str] | None, mode: Mode) -> list[TablePlan]:
+def plan_all(snapshot: Snapshot, tables: Collection[str] | None, mode: Mode) -> list[RefreshPlan]:
     """Return a plan for all records of each table, by name.
 
     :param tables: those to look at, ``None`` for all.
@@ -160,7 +160,7 @@ def plan_all(snapshot: Snapshot, tables: Collection[str] | None, mode: Mode) -> 
     """
     _check_known(snapshot, tables or ())
     found = ((name, snapshot.tables[name]) for name in sorted(snapshot.tables if tables is None else set(tables)))
-    return [TablePlan(name, mode, table, snapshot.streams[table.stream]) for name, table in found]
+    return [RefreshPlan(name, mode, table, snapshot.streams[table.stream]) for name, table in found]
 
 
 def _check_known(snapshot: Snapshot, named: Collection[str]) -> None:
@@ -172,7 +172,7 @@ def _check_known(snapshot: Snapshot, named: Collection[str]) -> None:
         )
 
 
-def check_org(plans: Collection[TablePlan], org_id: str, connection: str) -> None:
+def check_org(plans: Collection[RefreshPlan], org_id: str, connection: str) -> None:
     """Make sure that the replica is of the org that records are to be fetched from.
 
     :raises ConfigurationError: if it is of another one.

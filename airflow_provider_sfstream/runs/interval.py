@@ -1,4 +1,4 @@
-"""The interval run: the events of a stretch of time, from landed windows where they are, from Salesforce where not.
+"""The interval run: the events of a span of time, from landed windows where they are, from Salesforce where not.
 
 Guarantees. Every landed event counts in one interval, however wrong its event time is, and a run gives what counts in
 its own. What a live run landed itself, it gives whole: late events too. An interval is complete when the server said
@@ -34,7 +34,7 @@ from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_wind
 from airflow_provider_sfstream.runs.interval_plan import BusDrain, IntervalPlan, may_count_in, plan_interval
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
 from airflow_provider_sfstream.runs.lost_stores import known_position
-from airflow_provider_sfstream.runs.spans import span_between, stretch_of, subtract, union
+from airflow_provider_sfstream.runs.spans import span_between, span_of, subtract, union
 from airflow_provider_sfstream.runs.stream_order import stream_order
 from airflow_provider_sfstream.stores.base import ReplayStore
 
@@ -284,14 +284,14 @@ class _Gathering:
 
     def _confirmed_at(self, plan: IntervalPlan, windows: list[ReplayWindow]) -> datetime | None:
         """Return the moment for which the interval's events were confirmed to be all, ``None`` if they were not."""
-        stretches = [stretch for window in windows if (stretch := stretch_of(window)) is not None]
+        spans = [span for window in windows if (span := span_of(window)) is not None]
         wanted = subtract([self.request.interval], plan.missing)
-        if subtract(wanted, stretches):
+        if subtract(wanted, spans):
             return None
         last = wanted[-1] if wanted else None
         if last is None:
             return self.now()
-        return next(span.end for span in union(stretches) if span.start <= last.start and last.end <= span.end)
+        return next(span.end for span in union(spans) if span.start <= last.start and last.end <= span.end)
 
     def _lost(self, plan: IntervalPlan) -> str:
         stream = self.request.stream

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, Span
 from airflow_provider_sfstream.runs.positions import nearest_position
-from airflow_provider_sfstream.runs.spans import clip, covers, span_between, stretch_of, subtract, union
+from airflow_provider_sfstream.runs.spans import clip, covers, span_between, span_of, subtract, union
 from airflow_provider_sfstream.runs.stream_order import stream_order
 
 _TICK = datetime.resolution
@@ -21,7 +21,7 @@ _FOREVER = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class BusDrain:
-    """A stretch of the interval that has to be drained: the events after ``after`` (``None``: from the earliest)."""
+    """A span of the interval that has to be drained: the events after ``after`` (``None``: from the earliest)."""
 
     span: Span
     after: bytes | None
@@ -47,10 +47,10 @@ def plan_interval(
 ) -> IntervalPlan:
     """Return what gives the events that count in ``interval``, whatever the order of ``windows`` and ``gaps``.
 
-    Guarantee: every time in the interval is in exactly one of: the stretch of a recorded window, a drain, a missing
+    Guarantee: every time in the interval is in exactly one of: the span of a recorded window, a drain, a missing
     span, an unconfirmed one. A window answers for ``[covered_from, covered_until)`` and no more. What no window answers
     for is, if ``live``, unconfirmed where the chain of live windows has it or will have it. It is missing if it is
-    before ``horizon``, or in the stretch ``[since, detected_at)`` of a gap (an unknown ``since`` reaches back for
+    before ``horizon``, or in the span ``[since, detected_at)`` of a gap (an unknown ``since`` reaches back for
     ever); else it is drained. A hole is drained however small it is.
 
     ``landed`` are the windows with an event that may count in the interval. All such live windows are in it; a backfill
@@ -69,7 +69,7 @@ def plan_interval(
     ordered = stream_order(windows)
     all_gaps = {*gaps, *(window.gap for window in ordered if window.gap is not None)}
 
-    uncovered = subtract([interval], _stretches(ordered))
+    uncovered = subtract([interval], _spans(ordered))
     held = span_between(_held_from(ordered), _FOREVER) if live else None
     unconfirmed = [] if held is None else clip(uncovered, held)
     wanted = subtract(uncovered, unconfirmed)
@@ -93,15 +93,16 @@ def _held_from(ordered: Sequence[ReplayWindow]) -> datetime | None:
     return None if first is None else first.covered_from or first.covered_until
 
 
-def _stretches(windows: Iterable[ReplayWindow]) -> list[Span]:
-    return union(stretch for window in windows if (stretch := stretch_of(window)) is not None)
+def _spans(windows: Iterable[ReplayWindow]) -> list[Span]:
+    return union(span for window in windows if (span := span_of(window)) is not None)
 
 
 def _unreadable(interval: Span, gaps: Iterable[Gap], ordered: Iterable[ReplayWindow], horizon: datetime) -> list[Span]:
     """Return what of ``interval`` Salesforce no longer gives. A gap lasts until a window goes on after it."""
     begins = {window.gap: window.covered_from for window in ordered if window.gap is not None}
     lost = [(gap.since or interval.start, begins.get(gap) or gap.detected_at) for gap in gaps]
-    return union(span for stretch in ((interval.start, horizon), *lost) if (span := span_between(*stretch)) is not None)
+    bounds = ((interval.start, horizon), *lost)
+    return union(span for each in bounds if (span := span_between(*each)) is not None)
 
 
 def _worth_reading(ordered: Sequence[ReplayWindow], interval: Span) -> list[ReplayWindow]:
@@ -110,11 +111,11 @@ def _worth_reading(ordered: Sequence[ReplayWindow], interval: Span) -> list[Repl
     optional = [window for window in ordered if window.kind == "backfill" and window.window_id in useful]
     optional.sort(key=lambda window: (useful[window.window_id].start, -_length(useful[window.window_id])))
     left_out = {window.window_id for window in optional}
-    answered = _stretches(window for window in ordered if window.window_id not in left_out)
+    answered = _spans(window for window in ordered if window.window_id not in left_out)
     for window in optional:
         if not covers(answered, useful[window.window_id]):
             left_out.remove(window.window_id)
-            answered = union([*answered, *_stretches([window])])
+            answered = union([*answered, *_spans([window])])
     return [window for window in ordered if window.window_id in useful and window.window_id not in left_out]
 
 

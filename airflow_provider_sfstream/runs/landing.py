@@ -20,7 +20,7 @@ from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity
 from airflow_provider_sfstream.reading.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
 from airflow_provider_sfstream.reading.source import EventSource, StartFrom
-from airflow_provider_sfstream.runs.stretches import Drained, covered_stretch
+from airflow_provider_sfstream.runs.covered_spans import Drained, covered_span
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def land_window(
     finished_at = now()
     after = new.start if isinstance(new.start, bytes) else None
     drained = Drained(stream, new.start, result, started_at, new.begins_at)
-    covered_from, covered_until = covered_stretch(drained, previous)
+    covered_from, covered_until = covered_span(drained, previous)
     window = ReplayWindow(
         window_id=new.window_id,
         kind=new.kind,

@@ -1,4 +1,4 @@
-"""Arithmetic with stretches of time: sets of them as sorted lists of disjoint, non-touching spans, all in UTC."""
+"""Arithmetic with spans of time: sets of them as sorted lists of disjoint, non-touching spans, all in UTC."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def span_between(start: datetime | None, end: datetime | None) -> Span | None:
     return Span(start, end) if start < end else None
 
 
-def stretch_of(window: ReplayWindow) -> Span | None:
-    """Return the stretch of time that ``window`` answers for, ``None`` if that is not known or empty."""
+def span_of(window: ReplayWindow) -> Span | None:
+    """Return the span of time that ``window`` answers for, ``None`` if that is not known or empty."""
     return span_between(window.covered_from, window.covered_until)
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_CLOCK_SKEW = timedelta(minutes=1)
-"""By which a worker's clock may be behind the scheduler's. The drain itself stays until the interval has ended."""
+_SCHEDULER_AHEAD = timedelta(minutes=1)
+"""By which its clock may be ahead of a worker's. The drain itself stays until the interval has ended."""
 _TIMETABLES = (
     "Give the DAG a timetable with an interval: CronDataIntervalTimetable, DeltaDataIntervalTimetable, "
     "CronTriggerTimetable(..., interval=timedelta(hours=1)) or CronPartitionTimetable. Only "
@@ -55,7 +55,7 @@ def interval_of(context: Context, timetable: Any, now: datetime) -> Span:
             f"expression. {_TIMETABLES}"
         )
     interval = Span(begin.astimezone(UTC), end.astimezone(UTC))
-    if interval.end > now + _CLOCK_SKEW:
+    if interval.end > now + _SCHEDULER_AHEAD:
         raise ConfigurationError(
             f"The interval {interval} of run {run.run_id} has not ended yet. Run it after its end; with "
             "CronPartitionTimetable, run_offset=-1 gives a run the partition that has just ended. Nothing was read or "

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.refresh.files import RefreshFiles
-    from airflow_provider_sfstream.refresh.plan import TablePlan
+    from airflow_provider_sfstream.refresh.plan import RefreshPlan
     from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
     from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 
@@ -56,7 +56,7 @@ class RefreshOperator(SparkJobOperator):
         self.bulk_page_records = bulk_page_records
 
     @abstractmethod
-    def plans(self, snapshot: Snapshot) -> list[TablePlan]:
+    def plans(self, snapshot: Snapshot) -> list[RefreshPlan]:
         """Return what is to be fetched."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class RefreshOperator(SparkJobOperator):
             "seconds": round(time.monotonic() - started, 2),
         }
 
-    def _fetch(self, plans: Sequence[TablePlan], files: RefreshFiles, snapshot: int) -> dict[str, dict[str, Any]]:
+    def _fetch(self, plans: Sequence[RefreshPlan], files: RefreshFiles, snapshot: int) -> dict[str, dict[str, Any]]:
         """Write what the job is to merge; return what was fetched by table."""
         from airflow_provider_sfstream.hooks.salesforce_records import SalesforceRecordHook
         from airflow_provider_sfstream.refresh.fetch import Limits, TableFetch

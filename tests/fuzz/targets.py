@@ -23,7 +23,7 @@ from airflow_provider_sfstream.clients.network.origins import checked_origin
 from airflow_provider_sfstream.clients.network.proxies import checked_proxy
 from airflow_provider_sfstream.clients.network.timers import TIMERS, Timers
 from airflow_provider_sfstream.clients.pubsub.channel import Endpoint
-from airflow_provider_sfstream.clients.pubsub.subscription import event_batch, sized_response
+from airflow_provider_sfstream.clients.pubsub.subscription import response_batch, sized_response
 from airflow_provider_sfstream.clients.rest import client as rest
 from airflow_provider_sfstream.clients.rest.records import _Progress
 from airflow_provider_sfstream.clients.streaming.cometd.messages import (
@@ -33,7 +33,7 @@ from airflow_provider_sfstream.clients.streaming.cometd.messages import (
     default_loads,
     parse_message,
 )
-from airflow_provider_sfstream.clients.streaming.subscription import event_batch as streaming_batch
+from airflow_provider_sfstream.clients.streaming.subscription import message_batch
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.landing.intervals import IntervalRecord
 from airflow_provider_sfstream.landing.location import Landing
@@ -136,11 +136,11 @@ def cometd(body: bytes) -> int:
         messages += [parse_message(raw, default_loads) for raw in splitter.feed(body[at : at + 65_536])]
     splitter.end()
     events = [message for message in messages if isinstance(message, EventMessage)]
-    return len(streaming_batch("/event/Order__e", events, 1))
+    return len(message_batch("/event/Order__e", events, 1))
 
 
 def grpc_response(wire: bytes) -> int:
-    return len(event_batch("/event/Order__e", sized_response(wire)[1], 1))
+    return len(response_batch("/event/Order__e", sized_response(wire)[1], 1))
 
 
 def errors(given: tuple[Any, ...]) -> str:

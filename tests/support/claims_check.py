@@ -1,6 +1,6 @@
 """The claims of green runs, each compared with the log of the bus.
 
-Whose clock a claim is about. Stretches, intervals and moments are told by workers' clocks. An event was published *in*
+Whose clock a claim is about. Spans, intervals and moments are told by workers' clocks. An event was published *in*
 one if its time on the bus lies in it by every clock that a worker of the scenario had so far: with one clock that is
 exact; where clocks jump between runs by up to an hour, nobody can say more. Claims about the order of the stream, and
 about what was the end of it when a subscription was opened, need no clock. A moment of contact is compared with the
@@ -69,11 +69,11 @@ class Claims:
         for number, window in enumerate(recorded):
             if window.window_id not in self._seen:
                 self._seen.add(window.window_id)
-                self._of_stretch(window, recorded[: number + 1] if window.kind == "live" else [window])
+                self._of_span(window, recorded[: number + 1] if window.kind == "live" else [window])
         self._of_chain(live)
         self._of_position(live)
 
-    def _of_stretch(self, window: ReplayWindow, chain: list[ReplayWindow]) -> None:
+    def _of_span(self, window: ReplayWindow, chain: list[ReplayWindow]) -> None:
         start, end = window.covered_from, window.covered_until
         if start is None or end is None or not start < end:
             return
@@ -82,7 +82,7 @@ class Claims:
         self._claim("covered", self._missing(start, end, held), what)
 
     def _missing(self, start: datetime, end: datetime, held: set[BusEvent]) -> list[BusEvent]:
-        """Return the events that were published in a stretch and are not ``held``. Nobody can know of those that a
+        """Return the events that were published in a span and are not ``held``. Nobody can know of those that a
         reset of the stream took away before they were read."""
         world = self.world
         return [

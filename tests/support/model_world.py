@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airflow_provider_sfstream.refresh.plan import TablePlan, fields_of_columns, plan
+from airflow_provider_sfstream.refresh.plan import RefreshPlan, fields_of_columns, plan
 from airflow_provider_sfstream.spark.replica.refresh import flag_after
 from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
 from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
@@ -217,7 +217,7 @@ class ModelReplica:
         for planned in plan(snapshot, None, False):
             yield from self._refresh(planned)
 
-    def _refresh(self, planned: TablePlan) -> Iterator[None]:
+    def _refresh(self, planned: RefreshPlan) -> Iterator[None]:
         began = self._stream()
         listed = {id_: row["_sequence"] for id_, row in self.rows.items() if row["_dirty"]}
         described = {name: _DESCRIBED[type_] for name, (type_, _) in self.org.schema.items()}

@@ -31,9 +31,9 @@ def recorded_window(
     gap: Gap | None = None,
     contact: int | None = None,
 ) -> ReplayWindow:
-    """Return a window with a stretch and with the minutes of its first and last event, where they are given.
+    """Return a window with a span and with the minutes of its first and last event, where they are given.
 
-    Its events count from the beginning of the stretch on, and came until its end, or until ``contact``.
+    Its events count from the beginning of the span on, and came until its end, or until ``contact``.
     """
     covered_from, covered_until = (None if minute is None else at(minute) for minute in covered)
     return ReplayWindow(

@@ -91,7 +91,7 @@ class StoreUnderTest:
         gap: Gap | None = None,
     ) -> ReplayWindow:
         """Land a window from ``position`` as a drain does, with event times from and to the two minutes given, and a
-        covered stretch from and to those of ``covered``."""
+        covered span from and to those of ``covered``."""
         after = position.replay_id
         window_id = window_id_for(run, kind, after, position.fence)
         first, last = (None, None) if events is None else (minute(events[0]), minute(events[1]))

@@ -176,9 +176,9 @@ SLOW: dict[str, str] = {
     "tests/unit/runs/test_silence.py::test_a_quiet_stream_goes_on_for_days_and_lands_what_comes_then_once": (
         "a run for each of 60 hours"
     ),
-    "tests/unit/runs/test_stretches.py::test_a_chain_of_windows_leaves_no_time_out": (
+    "tests/unit/runs/test_covered_spans.py::test_a_chain_of_windows_leaves_no_time_out": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/runs/test_silence.py::test_the_stretches_of_its_windows_do_not_overlap": ("a run for each of 40 hours"),
+    "tests/unit/runs/test_silence.py::test_the_spans_of_its_windows_do_not_overlap": ("a run for each of 40 hours"),
 }
 """Reasons by node id, without parameters."""

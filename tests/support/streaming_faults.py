@@ -28,7 +28,7 @@ from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.parquet import LandedWindow, ParquetWindowWriter
+from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter, WrittenWindow
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.reading.source import StartFrom
@@ -265,7 +265,12 @@ class _DrainLoop:
             self._commit(window_id, run_identity, result, landed, started_at)
 
     def _commit(
-        self, window_id: str, run_identity: RunIdentity, result: DrainResult, landed: LandedWindow, started_at: datetime
+        self,
+        window_id: str,
+        run_identity: RunIdentity,
+        result: DrainResult,
+        landed: WrittenWindow,
+        started_at: datetime,
     ) -> None:
         after = self._position if isinstance(self._position, bytes) else None
         window = ReplayWindow(

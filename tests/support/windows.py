@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.parquet import LandedWindow
+from airflow_provider_sfstream.landing.parquet import WrittenWindow
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.reading.source import EventBatch
@@ -37,7 +37,7 @@ def batch(first: int, count: int, *, size: int = 20, schema_id: str = SCHEMA_ID)
 
 def manifest(
     landing: Landing,
-    landed: LandedWindow | None = None,
+    landed: WrittenWindow | None = None,
     *,
     number: int = 0,
     due: datetime = DUE,

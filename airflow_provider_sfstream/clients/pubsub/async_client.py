@@ -30,8 +30,8 @@ from airflow_provider_sfstream.clients.pubsub.subscription import (
     Request,
     check_amounts,
     check_arguments,
-    event_batch,
     first_request,
+    response_batch,
 )
 from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
@@ -181,7 +181,7 @@ class AsyncPubSubClient:
             with self._session.using(token), self._closing_ends_it():
                 while not credit.exhausted:
                     response = await call.exchange(request, silence_timeout)
-                    batch = event_batch(name, response, time.time_ns())
+                    batch = response_batch(name, response, time.time_ns())
                     credit.received(len(batch))
                     yield batch
                     request = request_of(num_requested=credit.request(), **following)

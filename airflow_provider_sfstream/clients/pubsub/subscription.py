@@ -94,7 +94,7 @@ def first_request(topic: str, start: bytes | StartFrom) -> FetchRequest:
     return FetchRequest(topic_name=topic, replay_preset=ReplayPreset.CUSTOM, replay_id=start)
 
 
-def event_batch(name: str, response: Response, received_at: int) -> EventBatch:
+def response_batch(name: str, response: Response, received_at: int) -> EventBatch:
     """Return the columns of a response that arrived at ``received_at`` (nanoseconds since the epoch).
 
     :param name: what is subscribed to.
@@ -197,7 +197,7 @@ class Subscription:
                 self._bytes_waiting -= size
                 self._has_room.notify()
                 self._ask()
-            yield event_batch(self._name, response, received_at)
+            yield response_batch(self._name, response, received_at)
 
     def close(self) -> None:
         """End the call at once. What has arrived and was not yielded is forgotten."""

@@ -25,7 +25,7 @@ from airflow_provider_sfstream.clients.streaming.subscription import (
     MOST_EVENTS_OF_A_BATCH,
     StreamingSubscription,
     check_arguments,
-    event_batch,
+    message_batch,
 )
 from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
 from airflow_provider_sfstream.protocol.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
@@ -164,7 +164,7 @@ class AsyncStreamingClient:
     ) -> AsyncResponses:
         async with aclosing(self.responses(topic, start, limit=limit, silence_timeout=silence_timeout)) as responses:
             async for batch in responses:
-                yield event_batch(topic, (), time.time_ns()) if batch is None else batch
+                yield message_batch(topic, (), time.time_ns()) if batch is None else batch
 
     async def responses(
         self,

@@ -62,7 +62,7 @@ def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **s
         raise InvalidReplayIdError(f"{topic}: {error}") from None
 
 
-def event_batch(topic: str, messages: Sequence[EventMessage], received_at: int) -> EventBatch:
+def message_batch(topic: str, messages: Sequence[EventMessage], received_at: int) -> EventBatch:
     """Return the columns of event messages that arrived at ``received_at`` (nanoseconds since the epoch).
 
     :raises SchemaError: if one has no replay ID, so that it could neither be landed nor resumed from.
@@ -172,7 +172,7 @@ class StreamingSubscription:
                 len(refusals),
                 refusals[0],
             )
-        return event_batch(self._topic, messages, time.time_ns())
+        return message_batch(self._topic, messages, time.time_ns())
 
     async def aclose(self) -> None:
         """End the session at Salesforce, as far as it can be reached, and free what it used."""

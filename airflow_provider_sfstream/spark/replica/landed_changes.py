@@ -13,7 +13,7 @@ from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 
 
 @dataclass(frozen=True)
-class Changes:
+class LandedChanges:
     """Landed events to apply.
 
     :param rows: those to apply, with the number of their window.

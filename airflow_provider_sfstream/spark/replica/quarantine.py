@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow_provider_sfstream.spark.event_log.tables import EventTables
-from airflow_provider_sfstream.spark.replica.landed_changes import Changes
+from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.spark.rows.event_batches import quarantine_schema, refused_rows
 from airflow_provider_sfstream.spark.storage.frames import union
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
@@ -22,7 +22,7 @@ REPLICA_QUARANTINE = "_replica_quarantine"
 FROM_ORDINAL = "from_ordinal"
 
 
-def without_schema(changes: Changes, unusable: Iterable[str | None]) -> Any | None:
+def without_schema(changes: LandedChanges, unusable: Iterable[str | None]) -> Any | None:
     """Return the events of schemas that cannot be used, as rows of the quarantine; ``None`` if there are none.
 
     :param unusable: ids of such schemas, which other events of these windows may have.
@@ -52,7 +52,7 @@ class ReplicaQuarantine:
         self._files, self._base = files, base
         self._tables = EventTables(spark, files, base)
 
-    def set_aside(self, changes: Changes, outcasts: Sequence[Any]) -> int:
+    def set_aside(self, changes: LandedChanges, outcasts: Sequence[Any]) -> int:
         """Set aside the events that cannot be read, all of the run at once; return how many they are.
 
         The events of a window may be applied by several runs, each from where the one before it ended. So that none

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.event_log.table_plans import Schemas, read_schemas
-from airflow_provider_sfstream.spark.replica.landed_changes import Changes
+from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.spark.replica.quarantine import ReplicaQuarantine, without_schema
 from airflow_provider_sfstream.spark.replica.snapshots import (
     AppliedWindow,
@@ -24,7 +24,7 @@ from airflow_provider_sfstream.spark.replica.snapshots import (
 )
 from airflow_provider_sfstream.spark.replica.tables import Applied, ReplicaTables
 from airflow_provider_sfstream.spark.replica.transactions import last_whole_sequence
-from airflow_provider_sfstream.spark.replica.windows import AT_THE_END, NewWindow, ReadManifest, numbered
+from airflow_provider_sfstream.spark.replica.windows import AT_THE_END, ReadManifest, UnappliedWindow, numbered
 from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_rows
@@ -98,7 +98,7 @@ class StreamRun:
         tables: ReplicaTables,
         quarantine: ReplicaQuarantine,
         snapshot: Snapshot,
-        new: Sequence[NewWindow],
+        new: Sequence[UnappliedWindow],
         read: ReadManifest,
         options: ReplicaOptions,
     ) -> None:
@@ -203,7 +203,7 @@ class StreamRun:
 
         if span[1] <= span[0]:
             return {}
-        changes = Changes(
+        changes = LandedChanges(
             rows=rows.where(f.col("_sequence").between(span[0] + 1, span[1])),
             span=span,
             seen=survey.seen,
@@ -279,7 +279,11 @@ class StreamRun:
         return table
 
     def _flag_breaks(
-        self, changed: dict[str, TableState], new: Sequence[NewWindow], places: Sequence[AppliedWindow], start: int
+        self,
+        changed: dict[str, TableState],
+        new: Sequence[UnappliedWindow],
+        places: Sequence[AppliedWindow],
+        start: int,
     ) -> dict[str, TableState]:
         """Flag every table of the stream where events before a window are missing."""
         for one, place in zip(new, places, strict=True):

@@ -21,7 +21,7 @@ from airflow_provider_sfstream.spark.replica.history import (
     replaced_versions,
     write_versions,
 )
-from airflow_provider_sfstream.spark.replica.landed_changes import Changes
+from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.spark.replica.reconciliation import (
     marked_columns,
     moment,
@@ -99,7 +99,7 @@ class ReplicaTables:
             )
         self._sink(table).check(table)
 
-    def apply(self, name: str, table: TableState, changes: Changes, schemas: Mapping[str, str]) -> Applied:
+    def apply(self, name: str, table: TableState, changes: LandedChanges, schemas: Mapping[str, str]) -> Applied:
         """Apply the changes of one table's events. Tables may be worked on at the same time.
 
         Nothing that readers see has changed until the table's new state is published.
@@ -274,7 +274,7 @@ class ReplicaTables:
                 "max_deleted_fraction=1."
             )
 
-    def _fetched(self, name: str, table: TableState, changes: Changes) -> Any | None:
+    def _fetched(self, name: str, table: TableState, changes: LandedChanges) -> Any | None:
         """Return the ids and times of the rows that may have been fetched after some of these changes were committed;
         ``None`` if there are none."""
         from pyspark.sql import functions as f
@@ -294,7 +294,7 @@ class ReplicaTables:
         return compacted(self._spark, self._base, name, replace(table, history=(*(table.history or ()), *written)))
 
 
-def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: Changes) -> ChangePlan:
+def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
     """Return how the events of one table are read, with a column for each of their fields."""
     registry = ColumnRegistry(dict(table.columns.columns))
     placed: dict[str, ChangeSchema] = {}

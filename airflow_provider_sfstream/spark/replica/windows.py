@@ -24,7 +24,7 @@ AT_THE_END = ("caught_up", "idle")
 
 
 @dataclass(frozen=True)
-class NewWindow:
+class UnappliedWindow:
     """A window to take in. ``breaks``: events are missing before it, or may be."""
 
     window: LandedWindow
@@ -54,7 +54,7 @@ def new_windows(
     state: StreamState | None,
     read: ReadManifest,
     older: OlderWindows = tuple,
-) -> list[NewWindow]:
+) -> list[UnappliedWindow]:
     """Return what has to be taken in, in the order of the stream, so that the replica has all of ``given``.
 
     :param given: windows of one stream.
@@ -78,7 +78,7 @@ class _Chain:
     def __init__(
         self, state: StreamState | None, given: dict[str, LandedWindow], read: ReadManifest, older: OlderWindows
     ) -> None:
-        self.added: list[NewWindow] = []
+        self.added: list[UnappliedWindow] = []
         self._older_windows = older
         self._state = state
         self._given = given
@@ -102,7 +102,7 @@ class _Chain:
             log.info("Window %s is applied already.", window.window_id)
             return
         for each in reversed(path):
-            self.added.append(NewWindow(each, self._breaks(each)))
+            self.added.append(UnappliedWindow(each, self._breaks(each)))
             self._known.add(each.window_id)
             self._last = each.window_id
 

@@ -25,8 +25,8 @@ from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder, De
 from airflow_provider_sfstream.spark.rows.change_decoding import (
     OVERFLOW,
     ChangeDecoder,
-    Changes,
     ChangeSchema,
+    DecodedChanges,
     equal,
     lengths,
     transaction_keys,
@@ -158,7 +158,7 @@ def _by_schema(batch: pa.RecordBatch, plan: ChangePlan) -> Iterator[tuple[pa.Rec
         yield group, _decoder(plan.schemas[schema_id], table, plan.decoder)
 
 
-def _exploded(plan: ChangePlan, changes: Changes, counted: Counter[Any]) -> Batches:
+def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) -> Batches:
     """Give the change rows, one for each record of each event, and count the events, and what has no row."""
     sequences = _sequences(changes.landed, plan.first_sequences)
     overflow = equal(changes.types, OVERFLOW)
@@ -203,7 +203,7 @@ def _text_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return total
 
 
-def _by_event(plan: ChangePlan, changes: Changes, sequences: pa.Array) -> pa.RecordBatch:
+def _by_event(plan: ChangePlan, changes: DecodedChanges, sequences: pa.Array) -> pa.RecordBatch:
     """Return one change row for each event, without a record id."""
     values = changes.values | {
         "_sequence": sequences,
@@ -222,7 +222,7 @@ def _by_event(plan: ChangePlan, changes: Changes, sequences: pa.Array) -> pa.Rec
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _told(changes: Changes, sequences: pa.Array, row: int) -> tuple[int, str, int]:
+def _told(changes: DecodedChanges, sequences: pa.Array, row: int) -> tuple[int, str, int]:
     milliseconds = changes.commit_times[row].cast(pa.int64()).as_py() // 1000
     return milliseconds, changes.landed.column("replay_id")[row].as_py().hex(), sequences[row].as_py()
 

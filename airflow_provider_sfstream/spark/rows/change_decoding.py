@@ -39,7 +39,7 @@ class ChangeSchema:
 
 
 @dataclass(frozen=True)
-class Changes:
+class DecodedChanges:
     """What events do: everything has one element for each event.
 
     :param landed: the landed rows.
@@ -79,7 +79,7 @@ class ChangeDecoder:
         """The library that decodes."""
         return self._decoder.decoder
 
-    def decode(self, landed: pa.RecordBatch) -> tuple[Changes | None, list[Undecodable]]:
+    def decode(self, landed: pa.RecordBatch) -> tuple[DecodedChanges | None, list[Undecodable]]:
         """Return the changes of all events that can be read and applied, in order, and the events that cannot."""
         decoded, failures = self._decoder.decode_all(landed.column("payload").to_pylist())
         if decoded is None:
@@ -94,7 +94,7 @@ class ChangeDecoder:
         rest = landed.take(_others(len(landed), failures))
         return (self.decode(rest)[0] if len(rest) else None), failures
 
-    def _changes(self, landed: pa.RecordBatch, decoded: DecodedEvents) -> tuple[Changes, dict[int, str]]:
+    def _changes(self, landed: pa.RecordBatch, decoded: DecodedEvents) -> tuple[DecodedChanges, dict[int, str]]:
         """Return the changes, and what cannot be applied by its row: why. Those others are right only without it."""
         header = _header(decoded)
         types, record_ids = header["changeType"], header["recordIds"]
@@ -115,7 +115,7 @@ class ChangeDecoder:
         values = self._values(decoded)
         for column, nulled in found.nulled.items():
             values[column] = _with_nulls(values[column], patches[nulled])
-        changes = Changes(
+        changes = DecodedChanges(
             landed=landed,
             types=types,
             record_ids=record_ids,

@@ -22,7 +22,7 @@ replica has never seen whole, a change between fetching a record and writing wha
 its record, and differs."""
 
 FlagReason: TypeAlias = Literal["new", "overflow", "gap", "undecodable", "all_records", "schema"]
-"""Why a whole table has to be fetched: its records from before the stream are missing, GAP_OVERFLOW, a stretch of the
+"""Why a whole table has to be fetched: its records from before the stream are missing, GAP_OVERFLOW, a span of the
 stream that is lost, an event that cannot be read, a gap event for all records (``001*``); or some of its columns: the
 object's fields are others than before (``schema``), and no event says what records have in them."""
 

@@ -79,7 +79,7 @@ class PositionRow(StreamColumns, Base):
 class WindowRow(StreamColumns, Base):
     """A recorded window. ``fence`` is the position's fence after a live window, and null for a backfill window.
 
-    The covered stretch is null in rows of before revision 0002, ``contact_at`` in rows of before 0003.
+    The covered span is null in rows of before revision 0002, ``contact_at`` in rows of before 0003.
     """
 
     __tablename__ = "sfstream_window"
@@ -117,7 +117,7 @@ class WindowRow(StreamColumns, Base):
 
 
 class GapRow(StreamColumns, Base):
-    """A stretch that can no longer be read. ``gap_key`` is a digest of the rest, so that recording twice is once."""
+    """A span that can no longer be read. ``gap_key`` is a digest of the rest, so that recording twice is once."""
 
     __tablename__ = "sfstream_gap"
 

@@ -126,7 +126,7 @@ class TableReplayStore:
 
     def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
         """Return the recorded window that ends last before ``time``, to read on from its ``through``."""
-        # Two queries, so that each is answered by the end of a stretch of an index.
+        # Two queries, so that each is answered by the end of a span of an index.
         by_contact = _last(stream, WindowRow.contact_at, WindowRow.contact_at <= time)
         no_contact = and_(WindowRow.contact_at.is_(None), WindowRow.last_event_time < time)
         by_events = _last(stream, WindowRow.last_event_time, no_contact)

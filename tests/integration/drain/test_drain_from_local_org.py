@@ -21,7 +21,7 @@ from airflow_provider_sfstream.drain.drain import DrainResult, drain
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.exceptions import QuotaExceededError, ReplayIdLostError
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.parquet import LandedWindow, ParquetWindowWriter
+from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter, WrittenWindow
 from airflow_provider_sfstream.protocol.streams import Stream, window_id_for
 from airflow_provider_sfstream.reading.source import StartFrom
 from tests.support.localorg import LocalOrg, wait_until
@@ -56,7 +56,7 @@ def client(org) -> Iterator[PubSubClient]:
 
 def drain_into(
     folder: Path, client: PubSubClient, org: LocalOrg, start=StartFrom.EARLIEST, *, limits=None, **arguments
-) -> tuple[DrainResult, LandedWindow, list[dict]]:
+) -> tuple[DrainResult, WrittenWindow, list[dict]]:
     """Drain until caught up (the org keeps a short rhythm of keepalives); return result, files and rows."""
     org.knobs(keepalive_seconds=0.3)
     landing, stream = Landing.from_url(str(folder / "lake")), Stream(org.org_id, "pubsub", TOPIC)

@@ -13,7 +13,7 @@ from airflow_provider_sfstream.exceptions import LandingError, ReplayStoreError
 from airflow_provider_sfstream.landing import parquet
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.parquet import LandedWindow, ParquetWindowWriter
+from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter, WrittenWindow
 from airflow_provider_sfstream.landing.position_files import PositionFiles
 from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
 from airflow_provider_sfstream.reading.source import EventBatch
@@ -31,7 +31,7 @@ Through = Callable[[ObjectStorageProxy], Landing]
 WINDOW_ID = manifest(Landing.from_url("memory://any")).window.window_id
 
 
-def land(landing: Landing, attempt: str = "1-aa", batches: list[EventBatch] | None = None) -> LandedWindow:
+def land(landing: Landing, attempt: str = "1-aa", batches: list[EventBatch] | None = None) -> WrittenWindow:
     """Land a window of 200 small events, or of ``batches``."""
     writer = ParquetWindowWriter(
         landing, STREAM, WINDOW_ID, attempt=attempt, schema=lambda _: SCHEMA, row_group_rows=50

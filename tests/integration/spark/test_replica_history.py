@@ -108,7 +108,7 @@ def test_the_history_is_what_the_model_says_and_a_second_run_adds_nothing(
         assert files == replica.state.history[: len(files)]
 
 
-def test_a_refresh_ends_the_stretch_in_which_nobody_knew(spark: Any, tmp_path: Path) -> None:
+def test_a_refresh_ends_the_span_in_which_nobody_knew(spark: Any, tmp_path: Path) -> None:
     replica = Replica(spark, tmp_path, "soft")
     second = timedelta(seconds=1)
 

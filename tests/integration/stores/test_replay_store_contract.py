@@ -309,7 +309,7 @@ def test_windows_overlap_what_they_answer_for(under_test: StoreUnderTest) -> Non
     assert overlapping(-9, 0) == []
 
 
-def test_a_window_is_returned_with_its_stretch(under_test: StoreUnderTest) -> None:
+def test_a_window_is_returned_with_its_span(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     window = under_test.advance(stream, b"\x01", run_at(10), covered=(0.001, 9.999), gap=gap_at(1))
 
@@ -338,7 +338,7 @@ def test_the_window_before_a_time_ends_last(under_test: StoreUnderTest) -> None:
     assert under_test.store.window_before(new_stream(), minute(99)) is None
 
 
-def test_a_window_of_unknown_stretch_ends_after_its_last_event(under_test: StoreUnderTest) -> None:
+def test_a_window_of_unknown_span_ends_after_its_last_event(under_test: StoreUnderTest) -> None:
     stream = new_stream()
     known = under_test.advance(stream, b"\x01", run_at(10), covered=(0, 10), events=(1, 2))
     unknown = under_test.advance(stream, b"\x02", run_at(20), events=(11, 20))

@@ -20,12 +20,12 @@ from tests.support.replay_stores import StoreUnderTest, gap_at, minute, new_stre
 replay_ids = st.sampled_from([b"\x01", b"\x02", b"\x00\x00\x03"])
 ends = st.none() | replay_ids
 bounds = st.none() | st.tuples(st.integers(0, 5), st.integers(5, 10))
-stretches = st.none() | st.tuples(st.integers(0, 9), st.integers(0, 10)).map(sorted).map(tuple)
-details = st.fixed_dictionaries({"events": bounds, "covered": stretches})
+spans = st.none() | st.tuples(st.integers(0, 9), st.integers(0, 10)).map(sorted).map(tuple)
+details = st.fixed_dictionaries({"events": bounds, "covered": spans})
 
 
 def meet(window: ReplayWindow, first: datetime, last: datetime) -> bool:
-    """Return whether the window's stretch meets ``[first, last)``: bounds are whole minutes, so halves are enough."""
+    """Return whether the window's span meets ``[first, last)``: bounds are whole minutes, so halves are enough."""
     if window.covered_from is None or window.covered_until is None:
         return False
     halves = [minute(number + 0.5) for number in range(20)]

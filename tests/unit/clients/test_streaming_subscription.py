@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.clients.streaming.cometd.messages import EventMessage
-from airflow_provider_sfstream.clients.streaming.subscription import check_arguments, event_batch
+from airflow_provider_sfstream.clients.streaming.subscription import check_arguments, message_batch
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
     InvalidReplayIdError,
@@ -31,7 +31,7 @@ def push_topic_event(replay_id: Any, **event: Any) -> dict[str, Any]:
 class TestColumns:
     def test_of_a_push_topic(self) -> None:
         messages = [message(push_topic_event(number), f"{TOPIC}?Status='Open'") for number in (7, 9)]
-        batch = event_batch(f"{TOPIC}?Status='Open'", messages, 123)
+        batch = message_batch(f"{TOPIC}?Status='Open'", messages, 123)
         assert batch.replay_ids == [bytes(7) + b"\x07", bytes(7) + b"\x09"]
         assert batch.schema_ids == [TOPIC, TOPIC]
         assert batch.event_ids == [None, None]
@@ -40,17 +40,17 @@ class TestColumns:
 
     def test_of_an_event_with_a_schema(self) -> None:
         data = {"schema": "dffQ2QLz", "payload": {}, "event": {"replayId": 0, "EventUuid": "e-1"}}
-        batch = event_batch("/event/A__e", [message(data, "/event/A__e")], 1)
+        batch = message_batch("/event/A__e", [message(data, "/event/A__e")], 1)
         assert (batch.schema_ids, batch.event_ids, batch.replay_ids) == (["dffQ2QLz"], ["e-1"], [bytes(8)])
 
     @pytest.mark.parametrize("value", ["\ud800", 7, None, {}])
     def test_what_is_no_text_is_not_stored_as_such(self, value: Any) -> None:
         data = {"schema": value, "payload": {}, "event": {"replayId": 0, "EventUuid": value}}
-        batch = event_batch("/event/A__e", [message(data, "/event/A__e")], 1)
+        batch = message_batch("/event/A__e", [message(data, "/event/A__e")], 1)
         assert (batch.schema_ids, batch.event_ids) == (["/event/A__e"], [None])
 
     def test_of_nothing(self) -> None:
-        batch = event_batch(TOPIC, [], 1)
+        batch = message_batch(TOPIC, [], 1)
         assert (len(batch), batch.latest_replay_id, batch.pending) == (0, b"", 0)
 
     @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ class TestColumns:
     )
     def test_a_message_without_a_replay_id_is_an_error_that_says_where(self, data: Any) -> None:
         with pytest.raises(SchemaError, match=r"InvoiceUpdates.*after replay ID 0000000000000007.*not skipped.*37\.0"):
-            event_batch(TOPIC, [message(push_topic_event(7)), message(data)], 1)
+            message_batch(TOPIC, [message(push_topic_event(7)), message(data)], 1)
         with pytest.raises(SchemaError, match="first of its batch"):
-            event_batch(TOPIC, [message(data), message(push_topic_event(7))], 1)
+            message_batch(TOPIC, [message(data), message(push_topic_event(7))], 1)
 
 
 class TestArguments:

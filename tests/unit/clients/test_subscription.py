@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.clients.pubsub.subscription import event_batch, first_request, sized_response
+from airflow_provider_sfstream.clients.pubsub.subscription import first_request, response_batch, sized_response
 from airflow_provider_sfstream.exceptions import ProtocolError
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.protocol.events import StartFrom
@@ -50,7 +50,7 @@ def test_columns_are_what_is_on_the_wire(
     wire += chunk(2, latest) + chunk(3, b"rpc") + tag(4, 0) + varint(pending) + unknown
 
     size, response = sized_response(wire)
-    batch = event_batch("/event/Order__e", response, 7)
+    batch = response_batch("/event/Order__e", response, 7)
     assert size == len(wire)
     assert batch.replay_ids == [event[0] for event in events]
     assert batch.event_ids == [event[1] or None for event in events]
@@ -61,7 +61,7 @@ def test_columns_are_what_is_on_the_wire(
 
 
 def test_fields_that_are_absent_are_empty() -> None:
-    batch = event_batch("/event/Order__e", sized_response(chunk(1, chunk(2, b"8")))[1], 1)
+    batch = response_batch("/event/Order__e", sized_response(chunk(1, chunk(2, b"8")))[1], 1)
     assert batch.replay_ids == [b"8"]
     assert batch.event_ids == [None]
     assert batch.payloads == [b""]
@@ -78,7 +78,7 @@ def test_fields_that_are_absent_are_empty() -> None:
 )
 def test_a_replay_id_that_no_run_could_go_on_from_is_not_taken(wire: bytes) -> None:
     with pytest.raises(ProtocolError, match=r"^/event/Order__e: .* Nothing of that response was taken") as raised:
-        event_batch("/event/Order__e", sized_response(wire)[1], 1)
+        response_batch("/event/Order__e", sized_response(wire)[1], 1)
     assert not raised.value.retriable
 
 

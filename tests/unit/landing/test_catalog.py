@@ -44,7 +44,7 @@ def test_a_manifest_is_read_as_it_was_written(catalog):
     assert len(catalog.landing.filesystem.ls(folder)) == 2
 
 
-def test_the_covered_stretch_of_a_window_is_kept(catalog):
+def test_the_covered_span_of_a_window_is_kept(catalog):
     plain = landed_manifest(catalog)
     elsewhere = timezone(timedelta(hours=5, minutes=45))
     window = replace(
@@ -56,7 +56,7 @@ def test_the_covered_stretch_of_a_window_is_kept(catalog):
     assert json.loads(plain.to_json())["covered_until"] is None
 
 
-def test_a_manifest_of_before_stretches_were_recorded_is_read(catalog):
+def test_a_manifest_of_before_spans_were_recorded_is_read(catalog):
     written = landed_manifest(catalog)
     document = json.loads(written.to_json())
     del document["covered_from"], document["covered_until"]

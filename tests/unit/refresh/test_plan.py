@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.refresh.plan import (
     ComputedFields,
-    TablePlan,
+    RefreshPlan,
     check_org,
     fields_of_columns,
     plan,
@@ -121,10 +121,10 @@ def test_only_columns_that_the_newest_schema_lacks_may_become_null() -> None:
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c"))
     columns = ColumnRegistry(dict.fromkeys(("Came__c", "Gone__c", "Older__c"), "string"))
     table = TableState("stream", "parquet", 4, columns=columns, flag=flag, fields={"Came__c": "Data:Text"})
-    assert TablePlan("Account", "columns", table, STREAM).may_be_gone == ("Gone__c",)
-    assert TablePlan("Account", "full", table, STREAM).may_be_gone == ("Gone__c", "Older__c")
-    assert TablePlan("Account", "records", table, STREAM).may_be_gone == ("Gone__c", "Older__c")
-    assert TablePlan("Account", "records", replace(table, fields=None), STREAM).may_be_gone == ()
+    assert RefreshPlan("Account", "columns", table, STREAM).may_be_gone == ("Gone__c",)
+    assert RefreshPlan("Account", "full", table, STREAM).may_be_gone == ("Gone__c", "Older__c")
+    assert RefreshPlan("Account", "records", table, STREAM).may_be_gone == ("Gone__c", "Older__c")
+    assert RefreshPlan("Account", "records", replace(table, fields=None), STREAM).may_be_gone == ()
 
 
 def test_columns_that_the_user_does_not_see() -> None:
@@ -133,10 +133,10 @@ def test_columns_that_the_user_does_not_see() -> None:
     table = TableState("stream", "parquet", 4, flag=flag, fields=fields)
     described = {"came__C": "string", "Typed__c": "string"}
     for mode, hidden in (("columns", ("Secret__c",)), ("full", ("Secret__c",)), ("records", ())):
-        assert TablePlan("Account", mode, table, STREAM).hidden(["Came__c", "Typed__c__string"], described) == hidden
+        assert RefreshPlan("Account", mode, table, STREAM).hidden(["Came__c", "Typed__c__string"], described) == hidden
     address = {"BillingCity": "Data:Address", "BillingStateCode": "Data:Address"}
     damaged = replace(table, flag=Flag("undecodable", SINCE, 1), fields=fields | address)
-    hidden = TablePlan("Account", "full", damaged, STREAM).hidden(["Came__c", "BillingCity"], described)
+    hidden = RefreshPlan("Account", "full", damaged, STREAM).hidden(["Came__c", "BillingCity"], described)
     assert hidden == ("Secret__c", "Typed__c__string")
 
 
@@ -200,19 +200,19 @@ COLUMNS = ColumnRegistry({"Name": "string", "Amount__c": "double", "Sum__c": "st
 def test_fields_that_no_event_carries_are_those_that_describe_has_and_the_newest_schema_has_not() -> None:
     carried = {"Name": "Data:Text", "Amount__c": "Data:Double"}
     table = replace(CLEAN, columns=COLUMNS, fields=carried, computed=Computed(("Text__c",)))
-    assert TablePlan("Account", "full", table, STREAM).computed_columns(DESCRIBED) == {
+    assert RefreshPlan("Account", "full", table, STREAM).computed_columns(DESCRIBED) == {
         "Sum__c__double": ("Sum__c", "double"),
         "When__c": ("When__c", "timestamp"),
         "Day__c": ("Day__c", "date"),
         "Flag__c": ("Flag__c", "boolean"),
         "Text__c": ("Text__c", "string"),
     }
-    assert (TablePlan("Account", "records", table, STREAM).computed_columns(DESCRIBED) or {}).keys() == {"Text__c"}
-    assert TablePlan("Account", "columns", table, STREAM).computed_columns(DESCRIBED) is None
-    assert TablePlan("Account", "full", table, STREAM, "never").computed_columns(DESCRIBED) is None
-    assert "Text__c" not in TablePlan("Account", "full", table, STREAM).columns
+    assert (RefreshPlan("Account", "records", table, STREAM).computed_columns(DESCRIBED) or {}).keys() == {"Text__c"}
+    assert RefreshPlan("Account", "columns", table, STREAM).computed_columns(DESCRIBED) is None
+    assert RefreshPlan("Account", "full", table, STREAM, "never").computed_columns(DESCRIBED) is None
+    assert "Text__c" not in RefreshPlan("Account", "full", table, STREAM).columns
     unknown = replace(table, fields=None)
-    assert (TablePlan("Account", "full", unknown, STREAM).computed_columns(DESCRIBED) or {}).keys() == {
+    assert (RefreshPlan("Account", "full", unknown, STREAM).computed_columns(DESCRIBED) or {}).keys() == {
         "When__c",
         "Day__c",
         "Flag__c",

@@ -107,7 +107,7 @@ def test_a_hole_before_the_live_windows_is_drained_by_a_live_run_too():
     assert (result.missing, result.unconfirmed) == ((span(35, 45),), (span(45, 60),))
 
 
-def test_a_window_without_a_stretch_is_returned_and_answers_for_nothing():
+def test_a_window_without_a_span_is_returned_and_answers_for_nothing():
     result = plan([recorded_window("w1", events=(10, 50), through=b"1")])
     assert (ids(result), result.drains) == (["w1"], (BusDrain(span(0, 60), None),))
     only_until = recorded_window("w1", (None, 30), (10, 20), through=b"1")
@@ -338,9 +338,9 @@ def plan_of(case: Case) -> IntervalPlan:
     return plan(case.windows, interval=case.interval, gaps=case.gaps, horizon=case.horizon, live=case.live)
 
 
-def held(minute: int, stretch: Span | BusDrain) -> bool:
-    stretch = stretch.span if isinstance(stretch, BusDrain) else stretch
-    return stretch.start <= at(minute) < stretch.end
+def held(minute: int, span: Span | BusDrain) -> bool:
+    span = span.span if isinstance(span, BusDrain) else span
+    return span.start <= at(minute) < span.end
 
 
 def answers(window: ReplayWindow, minute: int) -> bool:

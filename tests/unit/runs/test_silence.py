@@ -102,7 +102,7 @@ def test_a_quiet_stream_goes_on_for_days_and_lands_what_comes_then_once(org: Qui
     assert org.starts == [second]
 
 
-def test_the_stretches_of_its_windows_do_not_overlap(org: QuietOrg) -> None:
+def test_the_spans_of_its_windows_do_not_overlap(org: QuietOrg) -> None:
     org.publish(hours(0.5))
     windows = [org.run(hours(hour)) for hour in range(1, 40)]
     assert [w.covered_from for w in windows[1:]] == [w.covered_until or w.covered_from for w in windows[:-1]]

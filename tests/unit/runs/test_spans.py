@@ -1,4 +1,4 @@
-"""Arithmetic with stretches of time, against sets of minutes."""
+"""Arithmetic with spans of time, against sets of minutes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.protocol.streams import Span
-from airflow_provider_sfstream.runs.spans import clip, covers, span_between, stretch_of, subtract, union
+from airflow_provider_sfstream.runs.spans import clip, covers, span_between, span_of, subtract, union
 from tests.support.recorded_windows import HOUR, MINUTE, at, recorded_window, span
 
 one_span = st.builds(lambda start, length: span(start, start + length), st.integers(0, 40), st.integers(1, 12))
@@ -64,7 +64,7 @@ def test_local_times_are_told_apart_in_the_hour_that_comes_twice():
     assert result == Span(datetime(2026, 10, 25, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 1, 10, tzinfo=UTC))
 
 
-def test_a_window_answers_for_a_stretch_only_if_both_its_ends_are_known():
-    assert stretch_of(recorded_window("w", (0, 5))) == span(0, 5)
-    assert stretch_of(recorded_window("w", (None, 5))) is None
-    assert stretch_of(recorded_window("w", (5, 5))) is None
+def test_a_window_answers_for_a_span_only_if_both_its_ends_are_known():
+    assert span_of(recorded_window("w", (0, 5))) == span(0, 5)
+    assert span_of(recorded_window("w", (None, 5))) is None
+    assert span_of(recorded_window("w", (5, 5))) is None

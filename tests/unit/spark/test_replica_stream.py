@@ -10,7 +10,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.spark.replica.stream import StreamRun, _EventSchemas
-from airflow_provider_sfstream.spark.replica.windows import NewWindow
+from airflow_provider_sfstream.spark.replica.windows import UnappliedWindow
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 
 
@@ -28,7 +28,7 @@ def test_a_table_of_another_org_is_not_touched() -> None:
     )
     nothing: Any = None
     snapshot = Snapshot(number=1, tables={"Account": TableState(old, "parquet", 16)})
-    new = [NewWindow(window)]
+    new = [UnappliedWindow(window)]
     run = StreamRun(nothing, nothing, nothing, nothing, snapshot, new, nothing, ReplicaOptions("file:///replica"))
     with pytest.raises(ConfigurationError, match="give each an output_url of its own") as caught:
         run._tables_of(_EventSchemas({"Account": {"s1": "{}"}}, {}), ["s1"], [], 0)

@@ -49,7 +49,7 @@ class Landed:
         self.now = NOON
 
     def land(self, due: float, covered: tuple[float, float], kind: WindowKind = "live") -> ReplayWindow:
-        """Land a window of a run due at ``due``, finished then or at the end of its stretch, after the one before."""
+        """Land a window of a run due at ``due``, finished then or at the end of its span, after the one before."""
         run = RunIdentity("orders", "drain", f"{kind}__{due}", NOON + due * HOUR)
         self.now = max(self.now, run.run_after)
         window_id = window_id_for(run, kind, None)

@@ -1,4 +1,4 @@
-"""Which stretch of time a window answers for, by how its drain began and what the server showed."""
+"""Which span of time a window answers for, by how its drain began and what the server showed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_sfstream.drain.limits import StopReason
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
 from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.reading.source import StartFrom
-from airflow_provider_sfstream.runs.stretches import Drained, covered_stretch
+from airflow_provider_sfstream.runs.covered_spans import Drained, covered_span
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -46,16 +46,16 @@ def drained(
 
 def window(until: int | None, begin: int | None = None) -> ReplayWindow:
     run = RunIdentity("orders", "drain", "run-1", NOON)
-    stretch = {"covered_from": at(begin), "covered_until": at(until)}
-    return ReplayWindow("w", "live", None, AFTER, 0, None, None, "/manifest.json", run, **stretch)
+    span = {"covered_from": at(begin), "covered_until": at(until)}
+    return ReplayWindow("w", "live", None, AFTER, 0, None, None, "/manifest.json", run, **span)
 
 
-def minutes(stretch: tuple[datetime | None, datetime | None]) -> tuple[float | None, ...]:
-    return tuple(None if time is None else (time - NOON) / MINUTE for time in stretch)
+def minutes(span: tuple[datetime | None, datetime | None]) -> tuple[float | None, ...]:
+    return tuple(None if time is None else (time - NOON) / MINUTE for time in span)
 
 
 @pytest.mark.parametrize(
-    ("ended", "previous", "stretch"),
+    ("ended", "previous", "span"),
     [
         (drained(confirmed=0), window(-30), (-30, 0)),
         (drained(confirmed=4), window(-30), (-30, 4)),
@@ -78,14 +78,14 @@ def minutes(stretch: tuple[datetime | None, datetime | None]) -> tuple[float | N
         (drained(pinned=3, confirmed=3, gap=GAP), window(-30), (3, 3)),
     ],
 )
-def test_the_stretch(ended: Drained, previous: ReplayWindow | None, stretch: tuple[float | None, ...]) -> None:
-    assert minutes(covered_stretch(ended, previous)) == stretch
+def test_the_span(ended: Drained, previous: ReplayWindow | None, span: tuple[float | None, ...]) -> None:
+    assert minutes(covered_span(ended, previous)) == span
 
 
 def test_a_chain_of_windows_leaves_no_time_out() -> None:
-    first = covered_stretch(drained(StartFrom.EARLIEST, confirmed=0), None)
+    first = covered_span(drained(StartFrom.EARLIEST, confirmed=0), None)
     before = replace(window(None), covered_from=first[0], covered_until=first[1])
-    idle = covered_stretch(drained(), before)
+    idle = covered_span(drained(), before)
     assert idle == (first[1], first[1])
-    second = covered_stretch(drained(confirmed=60), replace(before, covered_from=idle[0], covered_until=idle[1]))
+    second = covered_span(drained(confirmed=60), replace(before, covered_from=idle[0], covered_until=idle[1]))
     assert second == (first[1], NOON + 60 * MINUTE)

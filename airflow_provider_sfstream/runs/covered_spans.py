@@ -1,4 +1,4 @@
-"""Which stretch of time a drained window answers for: no more than the server showed. Pure.
+"""Which span of time a drained window answers for: no more than the server showed. Pure.
 
 Event times have no part in it: a publisher can get them wrong.
 """
@@ -28,7 +28,7 @@ class Drained:
     begins_at: datetime | None = None
 
 
-def covered_stretch(drained: Drained, previous: ReplayWindow | None) -> tuple[datetime | None, datetime | None]:
+def covered_span(drained: Drained, previous: ReplayWindow | None) -> tuple[datetime | None, datetime | None]:
     """Return ``covered_from`` and ``covered_until`` of the window that was drained; see :class:`ReplayWindow`.
 
     It ends at the moment for which the server said that this is the end of the stream; where it did not, where the
