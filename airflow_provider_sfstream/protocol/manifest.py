@@ -7,7 +7,7 @@ import posixpath
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.protocol.events import PayloadEncoding
@@ -16,6 +16,9 @@ from airflow_provider_sfstream.protocol.topics import SCHEMA_REFERENCE
 
 VERSION = 1
 FORMAT = "sfstream-manifest"
+_ENCODINGS = get_args(PayloadEncoding)
+_WINDOW_ID = re.compile(r"[A-Za-z0-9_-]{1,120}")
+"""It is also the name of a folder."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +174,8 @@ class Manifest:
             files = tuple(WindowFile(**file) for file in document["files"])
             if not all(re.fullmatch(r"part-[A-Za-z0-9_-]+\.parquet", file.name) for file in files):
                 raise ManifestError(f"{url} names files that no drain writes. It was changed after it was written.")
+            if not _WINDOW_ID.fullmatch(window.window_id) or document["payload_encoding"] not in _ENCODINGS:
+                raise ManifestError(f"{url} has a window id, or an encoding of payloads, that no drain writes.")
             schemas = dict(document["schemas"])
             # Absent in manifests of windows that did not land without their schemas.
             missing = {

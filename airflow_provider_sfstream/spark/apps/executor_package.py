@@ -17,7 +17,10 @@ _BESIDE = (
     "protocol/__init__.py",
     "protocol/avro.py",
     "protocol/bitmaps.py",
+    "protocol/events.py",
+    "protocol/manifest.py",
     "protocol/schemas.py",
+    "protocol/streams.py",
     "protocol/topics.py",
 )
 """What the modules of executors, and of a driver that has nothing else, import from the rest of the package."""

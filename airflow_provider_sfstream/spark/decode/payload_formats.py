@@ -14,8 +14,6 @@ from typing import Literal
 Format = Literal["avro", "json", "push_topic", "generic", "event"]
 
 WITH_SCHEMA: tuple[Format, ...] = ("avro", "json")
-ENCODINGS = ("avro", "json")
-"""The payload encodings that manifests name."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,119}")
 _SEGMENT = r"[A-Za-z0-9]+(?:_[A-Za-z0-9]+)*"

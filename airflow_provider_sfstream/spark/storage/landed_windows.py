@@ -5,9 +5,7 @@ A manifest's ``files`` are names in its own folder; each of its ``schemas`` is a
 
 from __future__ import annotations
 
-import json
 import math
-import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +13,9 @@ from datetime import date, datetime, timedelta
 from typing import Any, Protocol
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
-from airflow_provider_sfstream.protocol.topics import SCHEMA_REFERENCE
-from airflow_provider_sfstream.spark.decode.payload_formats import ENCODINGS, own_format
+from airflow_provider_sfstream.protocol.manifest import Manifest
+from airflow_provider_sfstream.spark.decode.payload_formats import own_format
 
-FORMAT, VERSIONS = "sfstream-manifest", (1,)
 RAW_SCHEMA = (
     "ordinal bigint, replay_id binary, event_id string, schema_id string, payload binary, received_at timestamp"
 )
@@ -92,47 +89,32 @@ class LandedWindow:
 
         :raises ManifestError: if it is not a manifest, of an unknown version, or names files outside its folder.
         """
-        try:
-            document = json.loads(text)
-            if document["format"] != FORMAT or document["version"] not in VERSIONS:
-                raise ValueError("not a manifest of a version known here")
-            if document["payload_encoding"] not in ENCODINGS:
-                raise ValueError(f"its payloads are {document['payload_encoding']!r}, this job decodes {ENCODINGS}")
-            folder = url.rpartition("/")[0]
-            window = cls(
-                window_id=_segment(document["window_id"]),
-                org_id=document["stream"]["org_id"],
-                topic=document["stream"]["topic"],
-                files=tuple(f"{folder}/{_segment(file['name'])}" for file in document["files"] if file["rows"]),
-                sums=tuple(str(file["sha256"]) for file in document["files"] if file["rows"]),
-                schemas={name: _relative(folder, path) for name, path in document["schemas"].items()},
-                event_count=document["event_count"],
-                first_event_time=_time(document["first_event_time"]),
-                last_event_time=_time(document["last_event_time"]),
-                payload_encoding=document["payload_encoding"],
-                api=document["stream"]["api"],
-                subscription=document["stream"]["subscription"],
-                kind=document["kind"],
-                after=document["after"],
-                through=document["through"],
-                previous_window_id=document["previous_window_id"],
-                stop_reason=document["stop_reason"],
-                has_gap=document["gap"] is not None,
-                manifest_url=url,
-                covered_from=_time(document.get("covered_from")),
-                missing_schemas={
-                    name: MissingSchema(missing["file"] and _relative(folder, missing["file"]), missing["reason"])
-                    for name, missing in document.get("missing_schemas", {}).items()
-                },
-            )
-            if sum(file["rows"] for file in document["files"]) != window.event_count:
-                raise ValueError("its files do not add up to its event count")
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ManifestError(
-                f"{url} cannot be used as a manifest ({type(error).__name__}: {error}). Give the manifest_url that the "
-                "drain returned. Nothing was written."
-            ) from error
-        return window
+        manifest = Manifest.from_json(text, url)
+        window, stream = manifest.window, manifest.stream
+        with_rows = [file for file in manifest.files if file.rows]
+        return cls(
+            window_id=window.window_id,
+            **vars(stream),
+            files=tuple(manifest.url_of(file.name) for file in with_rows),
+            sums=tuple(file.sha256 for file in with_rows),
+            schemas={schema_id: manifest.url_of(name) for schema_id, name in manifest.schemas.items()},
+            event_count=window.event_count,
+            first_event_time=window.first_event_time,
+            last_event_time=window.last_event_time,
+            payload_encoding=manifest.payload_encoding,
+            kind=window.kind,
+            after=_hex(window.after),
+            through=_hex(window.through),
+            previous_window_id=window.previous_window_id,
+            stop_reason=manifest.stop_reason,
+            has_gap=window.gap is not None,
+            manifest_url=url,
+            covered_from=window.covered_from,
+            missing_schemas={
+                schema_id: MissingSchema(missing.file and manifest.url_of(missing.file), missing.reason)
+                for schema_id, missing in manifest.missing_schemas.items()
+            },
+        )
 
     def event_dates(self) -> tuple[date, date] | None:
         """Return the first and last event date (UTC) that the window can touch; ``None`` where that is not known.
@@ -279,18 +261,5 @@ def _folder(file: str) -> str:
     return file.rpartition("/")[0].rpartition("/")[2]
 
 
-def _segment(name: str) -> str:
-    if not name or name in (".", "..") or any(character in name for character in "/\\:*?[]{}=%"):
-        raise ValueError(f"{name!r} is not a plain name")
-    return name
-
-
-def _relative(folder: str, path: str) -> str:
-    if not SCHEMA_REFERENCE.fullmatch(path):
-        raise ValueError(f"the schema file {path!r} is none of the stream's")
-    scheme, separator, rest = folder.rpartition("://")
-    return scheme + separator + posixpath.normpath(f"{rest}/{path}")
-
-
-def _time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+def _hex(replay_id: bytes | None) -> str | None:
+    return None if replay_id is None else replay_id.hex()

@@ -27,8 +27,11 @@ def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: 
     assert run.stdout.startswith(str(package))
 
 
+NEEDED = ("__init__", "avro", "bitmaps", "events", "manifest", "schemas", "streams", "topics")
+
+
 def test_the_zip_holds_no_more_of_the_package_than_executors_need(tmp_path: Path) -> None:
     names = zipfile.ZipFile(write_executor_package(tmp_path)).namelist()
     inside = sorted(name.partition("/")[2] for name in names if "/spark/" not in name)
-    protocol = [f"protocol/{name}.py" for name in ("__init__", "avro", "bitmaps", "schemas", "topics")]
+    protocol = [f"protocol/{name}.py" for name in NEEDED]
     assert inside == ["__init__.py", "exceptions.py", *protocol, "redaction.py"]

@@ -94,8 +94,8 @@ def test_without_event_times_any_date_is_possible(tmp_path: Path) -> None:
         {"payload_encoding": "protobuf"},
         {"event_count": 2},
         {"window_id": "../w"},
-        {"files": [{"name": "../part.parquet", "rows": 1}]},
-        {"files": [{"name": "part-*.parquet", "rows": 1}]},
+        {"files": [{"name": "../part.parquet", "rows": 1, "bytes": 1, "sha256": ""}]},
+        {"files": [{"name": "part-*.parquet", "rows": 1, "bytes": 1, "sha256": ""}]},
         {"schemas": {"one": "/etc/passwd"}},
         {"schemas": {"one": "s3://elsewhere/one.avsc"}},
         {"schemas": {"one": "../../../../../../schemas/one.avsc"}},
@@ -107,7 +107,7 @@ def test_without_event_times_any_date_is_possible(tmp_path: Path) -> None:
     ids=lambda change: next(iter(change)),
 )
 def test_a_broken_or_foreign_manifest_is_an_error_that_names_it(manifest: str, change: dict[str, Any]) -> None:
-    with pytest.raises(ManifestError, match=r"manifest\.json cannot be used.*Nothing was written"):
+    with pytest.raises(ManifestError, match=r"manifest\.json (is|has|names|counts) "):
         LandedWindow.from_json(json.dumps(document(manifest) | change), manifest)
 
 
