@@ -24,6 +24,11 @@ class StopReason(StrEnum):
     CAUGHT_UP = "caught_up"
     IDLE = "idle"
 
+    @property
+    def leaves_events(self) -> bool:
+        """Whether there may be events that nobody will tell of again."""
+        return self in (StopReason.MAX_EVENTS, StopReason.MAX_BYTES, StopReason.MAX_SECONDS)
+
 
 @dataclass(frozen=True)
 class DrainLimits:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Asset, AssetAlias
 
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
+from airflow_provider_sfstream.drain.limits import StopReason
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 from airflow_provider_sfstream.tasks.parts import is_template
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 
-LIMITS = ("max_events", "max_bytes", "max_seconds")
-"""The stop reasons after which there may be more."""
 _TOLD = ("window_id", "manifest_url", "event_count", "payload_bytes", "first_event_time", "last_event_time", "gap")
 _TOLD_OF_INTERVAL = ("mode", "event_time_from", "event_time_to", "windows", "event_count", "confirmed_at", "missing")
 
@@ -67,7 +66,7 @@ class DrainOutlets:
         if self.landed is not None:
             told = _TOLD_OF_INTERVAL if result.get("mode") == "interval" else _TOLD
             context["outlet_events"][self.landed].extra.update({key: result[key] for key in told})
-        if result.get("stop_reason") in LIMITS:
+        if result.get("mode") != "interval" and StopReason(result["stop_reason"]).leaves_events:
             for asset in self.watched:
                 facts = {key: result[key] for key in ("stream", "through", "stop_reason")}
                 context["outlet_events"][self.unfinished].add(asset, {"reason": "unfinished", **facts})
