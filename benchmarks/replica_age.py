@@ -24,7 +24,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.spark.replica.snapshots import SnapshotStore
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 from tests.support.change_lake import ChangeLake, change
 from tests.support.spark import start_session

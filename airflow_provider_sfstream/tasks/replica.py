@@ -33,6 +33,6 @@ def read_snapshot(output_url: str, output_conn_id: str | None) -> Snapshot:
 
     :raises ConfigurationError: if its newest snapshot cannot be understood.
     """
-    from airflow_provider_sfstream.spark.replica.snapshots import SnapshotReader
+    from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotReader
 
     return SnapshotReader(WorkerFiles(output_conn_id), output_url.rstrip("/")).current()

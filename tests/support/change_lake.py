@@ -20,7 +20,8 @@ from airflow_provider_sfstream.spark.replica.refresh_document import (
     RefreshDocument,
     TableRefresh,
 )
-from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, SnapshotReader
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotReader
+from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
 from tests.support.landing_files import LandedEvent, land_window

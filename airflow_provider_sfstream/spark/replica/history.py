@@ -18,7 +18,8 @@ from typing import Any
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.replica.reader import read_replica, table_of
-from airflow_provider_sfstream.spark.replica.snapshots import SnapshotStore, TableState
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
+from airflow_provider_sfstream.spark.replica.snapshots import TableState
 from airflow_provider_sfstream.spark.rows.history_batches import (
     STEP_ENVELOPE,
     VERSION_ENVELOPE,

@@ -17,7 +17,8 @@ from typing import Any
 from airflow_provider_sfstream.spark.replica.options import ReplicaMetrics, ReplicaOptions
 from airflow_provider_sfstream.spark.replica.quarantine import ReplicaQuarantine
 from airflow_provider_sfstream.spark.replica.refresh_run import RefreshRun
-from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, SnapshotStore, StreamState
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
+from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, StreamState
 from airflow_provider_sfstream.spark.replica.stream import StreamRun
 from airflow_provider_sfstream.spark.replica.tables import ReplicaTables
 from airflow_provider_sfstream.spark.replica.windows import check_windows, new_windows

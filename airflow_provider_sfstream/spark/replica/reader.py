@@ -6,7 +6,8 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.replica.files import ReplicaFiles
-from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, SnapshotStore, TableState
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
+from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 

@@ -15,13 +15,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.event_log.table_plans import Schemas, read_schemas
 from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.spark.replica.quarantine import ReplicaQuarantine, without_schema
-from airflow_provider_sfstream.spark.replica.snapshots import (
-    AppliedWindow,
-    Flag,
-    Snapshot,
-    StreamState,
-    TableState,
-)
+from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from airflow_provider_sfstream.spark.replica.tables import Applied, ReplicaTables
 from airflow_provider_sfstream.spark.replica.transactions import last_whole_sequence
 from airflow_provider_sfstream.spark.replica.windows import AT_THE_END, ReadManifest, UnappliedWindow, numbered

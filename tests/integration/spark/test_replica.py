@@ -12,7 +12,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestErr
 from airflow_provider_sfstream.protocol.streams import Gap
 from airflow_provider_sfstream.spark.replica import job as replica_job
 from airflow_provider_sfstream.spark.replica.history import read_history
-from airflow_provider_sfstream.spark.replica.snapshots import SnapshotStore
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
 from tests.support.change_lake import GADGET, START, ChangeLake, change
 from tests.support.landing_files import LandedEvent
 

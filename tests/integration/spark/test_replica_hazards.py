@@ -16,9 +16,9 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.streams import Gap
 from airflow_provider_sfstream.spark.replica import history as replica_history
 from airflow_provider_sfstream.spark.replica import job as replica_job
-from airflow_provider_sfstream.spark.replica import snapshots as replica_snapshots
+from airflow_provider_sfstream.spark.replica import snapshot_store
 from airflow_provider_sfstream.spark.replica.history import read_history
-from airflow_provider_sfstream.spark.replica.snapshots import SnapshotStore
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
 from tests.support.change_lake import START, WIDGET, ChangeLake, change
@@ -143,7 +143,7 @@ def test_a_replica_that_is_far_behind_is_brought_forward_in_steps(
     lake: ChangeLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_job, "WINDOWS_AT_ONCE", 4)
-    monkeypatch.setattr(replica_snapshots, "PAGE", 4)
+    monkeypatch.setattr(snapshot_store, "PAGE", 4)
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="1")))
     manifests = [
         lake.land(change(n, "UPDATE", [ONE], f"t{n // 3}", Name=str(n)), stop_reason="max_events") for n in range(2, 20)

@@ -17,7 +17,8 @@ from airflow_provider_sfstream.spark.replica.history import (
 )
 from airflow_provider_sfstream.spark.replica.refresh import refreshed_columns
 from airflow_provider_sfstream.spark.replica.refresh_document import IMAGE_ENVELOPE, TableRefresh
-from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, SnapshotStore, TableState
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
+from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.spark.rows.history_batches import VERSION_ENVELOPE
 from airflow_provider_sfstream.spark.rows.replica_merge import Deletes, folded_changes, merged_columns, with_bucket
 from airflow_provider_sfstream.spark.rows.replica_rows import TABLE_ENVELOPE

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.spark.replica.snapshots import (
     AppliedWindow,
     Computed,
     Flag,
     Snapshot,
-    SnapshotStore,
     StreamState,
     TableState,
 )
