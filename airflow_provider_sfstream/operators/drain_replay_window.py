@@ -251,9 +251,7 @@ class DrainReplayWindowOperator(BaseOperator):
 
     def _has_made_its_window(self, drain: Prepared, context: Context) -> bool:
         """Return whether this run drained before a backfill took it over: then it gives what it gave."""
-        from airflow_provider_sfstream.runs.incremental import recorded_window
-
-        return recorded_window(drain.stream, run_identity(context), drain.store) is not None
+        return drain.landed.recorded_window(run_identity(context)) is not None
 
     def _arguments(self) -> DrainArguments:
         return DrainArguments.of(self, rendered=True)
@@ -270,12 +268,12 @@ class DrainReplayWindowOperator(BaseOperator):
         if self.managed_subscription is not None:
             managed = ManagedSubscription.parse(self.managed_subscription)
             outcome = drain_managed(drain, managed, run_identity(context))
-            return self._report(outcome, drain.catalog.landing.url, context)
-        warn_of_other_writers(drain.store)
+            return self._report(outcome, drain.landed.catalog.landing.url, context)
+        warn_of_other_writers(drain.landed.store)
         with drain.hook.get_conn() as client:
             outcome = drain_window(
+                drain.landed,
                 WindowRequest(
-                    stream=drain.stream,
                     run=run_identity(context),
                     limits=drain.arguments.limits,
                     start_from=drain.start_from,
@@ -283,10 +281,8 @@ class DrainReplayWindowOperator(BaseOperator):
                     advance=self.advance == "automatic",
                 ),
                 source=client,
-                store=drain.store,
-                catalog=drain.catalog,
             )
-        return self._report(outcome, drain.catalog.landing.url, context)
+        return self._report(outcome, drain.landed.catalog.landing.url, context)
 
     def _drain_interval(
         self, context: Context, *, seen: SeenEnd | None = None, give_up_at: datetime | None = None
@@ -300,12 +296,12 @@ class DrainReplayWindowOperator(BaseOperator):
         waits, defers = self.wait_for_confirmation, False
         if waits and self.deferrable and not is_backfill(context) and drain.arguments.reuses:
             # There is nothing to wait after where the stream has no position yet.
-            defers = drain.store.read(drain.stream).replay_id is not None
+            defers = drain.landed.position().replay_id is not None
             waits = not defers
         outcome = give_interval(drain, interval, context, wait_for_confirmation=waits, end_seen=seen)
         if defers and outcome.confirmed_at is None:
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
-        result = interval_summary(outcome, drain.stream, drain.catalog.landing.url)
+        result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url)
         self._assets.tell(result, context)
         if self.skip_if_empty and not result["event_count"] and not result["missing"]:
             raise AirflowSkipException(f"There are no events on {self.topic} in {outcome.interval}.")

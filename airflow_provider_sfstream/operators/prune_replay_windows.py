@@ -88,7 +88,8 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
         with airflow_errors():
             replicas = _urls("replica_urls", self.replica_urls)
             event_logs = _urls("event_log_urls", self.event_log_urls)
-            stream, catalog, store = self.open()
+            landed = self.open()
+            stream = landed.stream
             readers = Readers.of(stream, replicas, event_logs, self.output_conn_id)
             request = PruneRequest(
                 stream=stream,
@@ -98,7 +99,9 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
                 still_needed=readers.still_needed,
                 dry_run=self.is_dry_run,
             )
-            outcome = prune_windows(request, store=store, catalog=catalog, pruned_by=str(run_identity(context)))
+            outcome = prune_windows(
+                request, store=landed.store, catalog=landed.catalog, pruned_by=str(run_identity(context))
+            )
         return self._summary(stream, outcome)
 
     def _summary(self, stream: Stream, outcome: PruneOutcome) -> dict[str, Any]:

@@ -45,18 +45,18 @@ class RestoreReplayPositionOperator(LandedStreamOperator):
         from airflow_provider_sfstream.runs.restoring import restore_position
 
         with airflow_errors():
-            stream, catalog, store = self.open()
+            landed = self.open()
             restored = restore_position(
-                stream,
-                store=store,
-                catalog=catalog,
+                landed.stream,
+                store=landed.store,
+                catalog=landed.catalog,
                 now=datetime.now(UTC),
                 updated_by=str(run_identity(context)),
                 last_window_id=self.last_window_id or None,
             )
         self.log.warning(
             "%s: recorded %d windows and %d backfill windows of the landing; the position went from %s to %s.",
-            stream,
+            landed.stream,
             restored.live_windows,
             restored.backfill_windows,
             restored.before,

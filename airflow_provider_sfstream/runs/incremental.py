@@ -13,19 +13,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError, ReplayIdLostError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.protocol.streams import RunIdentity, window_id_for
 from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
 from airflow_provider_sfstream.reading.source import EventSource, StartFrom
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
-from airflow_provider_sfstream.runs.lost_stores import known_position
 from airflow_provider_sfstream.runs.silence import aged_out_in_silence
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
 
@@ -41,7 +41,6 @@ class WindowRequest:
     run that has recorded a window already and drains on.
     """
 
-    stream: Stream
     run: RunIdentity
     limits: DrainLimits
     start_from: StartFrom | bytes = StartFrom.EARLIEST
@@ -61,11 +60,10 @@ class WindowOutcome:
 
 
 def drain_window(
+    landed: LandedStream,
     request: WindowRequest,
     *,
     source: EventSource,
-    store: ReplayStore,
-    catalog: LandingCatalog,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> WindowOutcome:
     """Return the window of this run, draining it unless an earlier try did.
@@ -75,22 +73,22 @@ def drain_window(
     :raises ReplayIdLostError: the position can no longer be read and ``on_invalid_replay`` is ``"fail"``.
     :raises SalesforceStreamError: anything else of the tree; the position was not moved.
     """
-    stream, run = request.stream, request.run
-    recorded = None if request.again else recorded_window(stream, run, store)
+    run, catalog = request.run, landed.catalog
+    recorded = None if request.again else landed.recorded_window(run)
     if recorded is not None:
         log.info("Run %s already recorded window %s; returning it.", run.run_id, recorded.window_id)
         return WindowOutcome(catalog.read_manifest_url(recorded.manifest_url), drained=False, committed=True)
 
-    position = known_position(stream, run, store=store, catalog=catalog)
-    window_id, manifest = _finished(stream, run, position, catalog)
+    position = landed.known_position(run)
+    window_id, manifest = landed.finished(run, position)
     drained = manifest is None
     if manifest is None:
-        manifest = _land(request, position, window_id, source, catalog, now)
+        manifest = _land(landed, request, position, window_id, source, now)
     else:
         log.info("Adopting window %s, which an earlier try finished but did not record.", window_id)
         catalog.verify(manifest)
     if request.advance:
-        store.advance(stream, position, manifest.window)
+        landed.advance(position, manifest.window)
     tidy(catalog, manifest)
     return WindowOutcome(manifest, drained=drained, committed=request.advance)
 
@@ -101,17 +99,6 @@ def tidy(catalog: LandingCatalog, manifest: Manifest) -> None:
         catalog.remove_unlisted(manifest)
     except LandingError as error:
         log.warning("%s", error)
-
-
-def already_drained(
-    stream: Stream, run: RunIdentity, position: Position, *, store: ReplayStore, catalog: LandingCatalog
-) -> bool:
-    """Return whether an earlier try of ``run`` made its window, so that :func:`drain_window` returns it without reading
-    an event: it is recorded, or finished from ``position`` and not recorded yet. Changes nothing.
-
-    :raises SalesforceStreamError: if the replay store or the landing cannot be read.
-    """
-    return recorded_window(stream, run, store) is not None or _finished(stream, run, position, catalog)[1] is not None
 
 
 def commit_window(manifest: Manifest, *, store: ReplayStore, catalog: LandingCatalog) -> Position:
@@ -146,31 +133,18 @@ def _not_its_position(manifest: Manifest, current: Position) -> str:
     )
 
 
-def recorded_window(stream: Stream, run: RunIdentity, store: ReplayStore) -> ReplayWindow | None:
-    """Return the live window that the store holds for ``run``, of any try; ``None`` if it made none."""
-    recorded = [window for window in store.windows_of_run(stream, run) if window.kind == "live"]
-    return recorded[-1] if recorded else None
-
-
-def _finished(
-    stream: Stream, run: RunIdentity, position: Position, catalog: LandingCatalog
-) -> tuple[str, Manifest | None]:
-    """Return the id of the window that ``run`` makes from ``position``, and its manifest if a try finished it."""
-    window_id = window_id_for(run, "live", position.replay_id, position.fence)
-    return window_id, catalog.read_manifest(stream, window_id)
-
-
 def _land(
+    landed: LandedStream,
     request: WindowRequest,
     position: Position,
     window_id: str,
     source: EventSource,
-    catalog: LandingCatalog,
     now: Callable[[], datetime],
 ) -> Manifest:
-    stream = request.stream
-    limits = _confirming(request, position, now())
-    previous = catalog.read_manifest(stream, position.window_id) if position.window_id else None
+    stream, catalog = landed.stream, landed.catalog
+    kept = retention(stream.topic)
+    limits = _confirming(request.limits, position, now(), kept)
+    previous = landed.manifest(position.window_id)
     new = NewWindow(
         stream=stream,
         run=request.run,
@@ -183,7 +157,7 @@ def _land(
         previous_window_id=position.window_id,
         fence=position.fence,
     )
-    if not source.confirms_positions and aged_out_in_silence(stream, previous, catalog, now()):
+    if not source.confirms_positions and aged_out_in_silence(landed, previous, now()):
         return _land_after_silence(new, source, catalog, now)
     manifest = land_window(new, source=source, catalog=catalog, now=now)
     if limits.confirm_timeout and manifest.window.through == position.replay_id and not manifest.window.event_count:
@@ -193,7 +167,7 @@ def _land(
             "least %.0f.",
             stream,
             manifest.stop_reason,
-            retention(stream.topic).total_seconds() / 3600,
+            kept.total_seconds() / 3600,
             limits.confirm_timeout,
         )
     return manifest
@@ -216,17 +190,17 @@ def _land_after_silence(
     return land_window(earliest, source=source, catalog=catalog, now=now)
 
 
-def _confirming(request: WindowRequest, position: Position, now: datetime) -> DrainLimits:
+def _confirming(limits: DrainLimits, position: Position, now: datetime, kept: timedelta) -> DrainLimits:
     """Return limits that let a quiet stream confirm its position, if that is due: a third of the retention after it
     was confirmed last, or with the first drain of a day (UTC) where it never was.
 
     A position that is neither moved nor confirmed can no longer be read after 72 hours, though nothing was published.
     """
-    recorded, limits = position.updated_at, request.limits
+    recorded = position.updated_at
     if position.replay_id is None or recorded is None:
         return limits
     if position.confirmed_at is None:
         is_due = recorded.astimezone(UTC).date() < now.astimezone(UTC).date()
     else:
-        is_due = now - position.confirmed_at >= retention(request.stream.topic) / 3
+        is_due = now - position.confirmed_at >= kept / 3
     return replace(limits, confirm_timeout=max(CONFIRM_TIMEOUT, limits.confirm_timeout)) if is_due else limits

@@ -21,22 +21,20 @@ from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.seen_end import SeenEnd
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
-from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.intervals import IntervalRecord, RecordedWindow, read_interval, write_interval
 from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Span, Stream, window_id_for
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Span, window_id_for
 from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
 from airflow_provider_sfstream.reading.source import EventSource, StartFrom
 from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window, tidy
 from airflow_provider_sfstream.runs.interval_plan import BusDrain, IntervalPlan, may_count_in, plan_interval
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
-from airflow_provider_sfstream.runs.lost_stores import known_position
 from airflow_provider_sfstream.runs.spans import span_between, span_of, subtract, union
 from airflow_provider_sfstream.runs.stream_order import stream_order
-from airflow_provider_sfstream.stores.base import ReplayStore
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +56,6 @@ class IntervalRequest:
     Salesforce has it.
     """
 
-    stream: Stream
     run: RunIdentity
     interval: Span
     backfill: bool
@@ -106,11 +103,10 @@ class IntervalOutcome:
 
 
 def drain_interval(
+    landed: LandedStream,
     request: IntervalRequest,
     *,
     open_source: OpenSource,
-    store: ReplayStore,
-    catalog: LandingCatalog,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     sleep: Callable[[float], None] = time.sleep,
 ) -> IntervalOutcome:
@@ -122,16 +118,17 @@ def drain_interval(
     :raises ReplayStoreLostError: the store knows nothing of the stream, whose windows are in the landing.
     :raises SalesforceStreamError: anything else of the tree.
     """
-    record = read_interval(catalog, request.stream, request.run, request.interval) if request.reuse else None
+    stream, catalog = landed.stream, landed.catalog
+    record = read_interval(catalog, stream, request.run, request.interval) if request.reuse else None
     drained = record is None
     if record is None:
-        record = _Gathering(request, open_source, store, catalog, now, sleep).record()
+        record = _Gathering(landed, request, open_source, now, sleep).record()
         if record.confirmed_at is not None:
             record = write_interval(catalog, record, replace=not request.reuse)
     else:
         log.info("Run %s already gave windows for %s; returning them.", request.run.run_id, request.interval)
     for span in record.missing:  # by the time of the record, so that another try records the same gap
-        store.record_gap(request.stream, _gap(span, record.created_at))
+        landed.store.record_gap(stream, _gap(span, record.created_at))
     windows = tuple(
         IntervalWindow(catalog.read_manifest_url(window.manifest_url), window.origin) for window in record.windows
     )
@@ -142,12 +139,14 @@ def drain_interval(
 class _Gathering:
     """Finds and drains what gives the interval of one request."""
 
+    landed: LandedStream
     request: IntervalRequest
     open_source: OpenSource
-    store: ReplayStore
-    catalog: LandingCatalog
     now: Callable[[], datetime]
     sleep: Callable[[float], None]
+
+    def __post_init__(self) -> None:
+        self.stream, self.catalog, self.store = self.landed.stream, self.landed.catalog, self.landed.store
 
     def record(self) -> IntervalRecord:
         """Return the record of what gives the interval, not yet written."""
@@ -157,17 +156,17 @@ class _Gathering:
         if ahead > 0:
             self.sleep(ahead)
         if request.backfill:
-            known_position(request.stream, request.run, store=self.store, catalog=self.catalog)
+            self.landed.known_position(request.run)
         else:
             self._drain_live()
         windows = self._windows()
         plan = self._accepted(self._plan(windows))
         drained = [manifest.window for manifest in self._drain_from_bus(plan)]
         plan = self._accepted(_without_what_aged_out(plan, drained))
-        landed = (*self.store.windows_of_run(request.stream, request.run), *plan.landed)
+        landed = (*self.store.windows_of_run(self.stream, request.run), *plan.landed)
         given = [window for window in stream_order((*landed, *drained)) if self._may_count(window)]
         return IntervalRecord(
-            stream=request.stream,
+            stream=self.stream,
             run=request.run,
             interval=request.interval,
             windows=tuple(
@@ -192,12 +191,10 @@ class _Gathering:
 
     def _drain_live(self) -> None:
         """Move the position to the end of the stream, unless that was confirmed past the interval's end already."""
-        request, stream = self.request, self.request.stream
-        position = self.store.read(stream)
+        request, position = self.request, self.landed.position()
         if request.reuse and position.confirmed_at is not None and position.confirmed_at >= request.interval.end:
             return
         live = WindowRequest(
-            stream=stream,
             run=request.run,
             limits=request.drain_limits,
             start_from=request.start_from,
@@ -207,13 +204,13 @@ class _Gathering:
         seen = request.end_seen
         if seen is not None and position.replay_id == seen.after:
             live = replace(live, limits=request.limits)  # there is no end to look for
-            drain_window(live, source=seen, store=self.store, catalog=self.catalog, now=seen.now)
+            drain_window(self.landed, live, source=seen, now=seen.now)
             return
         with self.open_source() as source:
-            drain_window(live, source=source, store=self.store, catalog=self.catalog, now=self.now)
+            drain_window(self.landed, live, source=source, now=self.now)
 
     def _windows(self) -> list[ReplayWindow]:
-        stream, interval = self.request.stream, self.request.interval
+        stream, interval = self.stream, self.request.interval
         windows = self.store.windows_overlapping(stream, interval.start - _AROUND, interval.end + _AROUND)
         before = self.store.window_before(stream, interval.start)
         return list({window.window_id: window for window in (*([before] if before else []), *windows)}.values())
@@ -224,14 +221,14 @@ class _Gathering:
             request.interval,
             windows=windows,
             # Only a lost position says that the bus has a hole; what a backfill found to be expired is just old.
-            gaps=[gap for gap in self.store.gaps(request.stream) if gap.after is not None],
-            horizon=self.now() - retention(request.stream.topic),
+            gaps=[gap for gap in self.store.gaps(self.stream) if gap.after is not None],
+            horizon=self.now() - retention(self.stream.topic),
             live=not request.backfill,
         )
         if request.reuse:
             return plan
         anew = plan_interval(
-            request.interval, windows=[], gaps=[], horizon=self.now() - retention(request.stream.topic), live=False
+            request.interval, windows=[], gaps=[], horizon=self.now() - retention(self.stream.topic), live=False
         )
         return replace(plan, drains=anew.drains, unconfirmed=())
 
@@ -247,7 +244,7 @@ class _Gathering:
         with self.open_source() as source:
             for part in plan.drains:
                 manifest = self._backfill_window(part, source)
-                self.store.record_backfill(self.request.stream, manifest.window)
+                self.store.record_backfill(self.stream, manifest.window)
                 tidy(self.catalog, manifest)
                 yield manifest
 
@@ -257,14 +254,14 @@ class _Gathering:
         # Several parts of an interval can begin after one position: the time makes their windows differ.
         place = part.span.start if request.reuse else self.now()
         window_id = window_id_for(request.run, "backfill", part.after, int(place.timestamp() * 1_000))
-        manifest = self.catalog.read_manifest(request.stream, window_id)
+        manifest = self.landed.manifest(window_id)
         if manifest is not None:
             log.info("Adopting backfill window %s, which an earlier try finished.", window_id)
             self.catalog.verify(manifest)
             return manifest
-        log.info("Draining %s of %s from the bus, as a backfill window.", part.span, request.stream)
+        log.info("Draining %s of %s from the bus, as a backfill window.", part.span, self.stream)
         new = NewWindow(
-            stream=request.stream,
+            stream=self.stream,
             run=request.run,
             window_id=window_id,
             kind="backfill",
@@ -279,7 +276,7 @@ class _Gathering:
             if part.after is None:
                 raise
             # Not a loss: all of the part is young enough to be read from the earliest event on.
-            log.warning("%s: reading %s from the earliest event on instead: %s", request.stream, part.span, error)
+            log.warning("%s: reading %s from the earliest event on instead: %s", self.stream, part.span, error)
             return self._backfill_window(replace(part, after=None), source)
 
     def _confirmed_at(self, plan: IntervalPlan, windows: list[ReplayWindow]) -> datetime | None:
@@ -294,7 +291,7 @@ class _Gathering:
         return next(span.end for span in union(spans) if span.start <= last.start and last.end <= span.end)
 
     def _lost(self, plan: IntervalPlan) -> str:
-        stream = self.request.stream
+        stream = self.stream
         hours = retention(stream.topic).total_seconds() / 3600
         pruned = read_pruned(self.catalog.landing, stream)
         landed = "was never landed" if pruned is None else f"is not landed ({pruned})"

@@ -20,13 +20,11 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from airflow_provider_sfstream.drain.limits import DrainLimits
-from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.reading.source import EventSource
 from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, drain_window
-from airflow_provider_sfstream.stores.base import ReplayStore
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +41,10 @@ class ManagedEventSource(EventSource, Protocol):
 
 
 def drain_managed_window(
+    landed: LandedStream,
     request: WindowRequest,
     *,
     source: ManagedEventSource,
-    store: ReplayStore,
-    catalog: LandingCatalog,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> WindowOutcome:
     """Return the window of this run, draining it unless an earlier try did, and have Salesforce go on after it.
@@ -60,8 +57,8 @@ def drain_managed_window(
     :raises SalesforceStreamError: as :func:`drain_window`.
     """
     request = replace(request, limits=_bounded(request.limits))
-    outcome = drain_window(request, source=source, store=store, catalog=catalog, now=now)
-    commit_head(request.stream, source=source, store=store, catalog=catalog)
+    outcome = drain_window(landed, request, source=source, now=now)
+    commit_head(landed, source)
     return outcome
 
 
@@ -71,36 +68,35 @@ def _bounded(limits: DrainLimits) -> DrainLimits:
     return replace(limits, max_seconds=seconds)
 
 
-def commit_head(
-    stream: Stream, *, source: ManagedEventSource, store: ReplayStore, catalog: LandingCatalog
-) -> bytes | None:
+def commit_head(landed: LandedStream, source: ManagedEventSource) -> bytes | None:
     """Have Salesforce go on after the last recorded window, unless it is known to; return the replay ID.
 
     :raises CommitError: Salesforce did not take the commit.
     :raises ServiceUnavailableError: it did not acknowledge it in time. The commit may have been carried out.
     """
-    head, committed = store.read(stream), CommittedWindows(stream, catalog)
+    head, committed = landed.position(), CommittedWindows(landed.stream, landed.catalog)
     last = committed.last()
     if head.window_id is None or head.replay_id is None or last == (head.window_id, head.replay_id):
         return head.replay_id
     if last is None or last[1] != head.replay_id:  # an empty window can end where the one before it did
         source.commit(head.replay_id, CONFIRM_TIMEOUT)
-        log.info("%s: Salesforce goes on after %s (window %s).", stream, head.replay_id.hex(), head.window_id)
+        log.info("%s: Salesforce goes on after %s (window %s).", landed.stream, head.replay_id.hex(), head.window_id)
     committed.record(head.window_id, head.replay_id)
     return head.replay_id
 
 
-def landed_but_uncommitted(stream: Stream, store: ReplayStore, catalog: LandingCatalog) -> Callable[[bytes], bool]:
+def landed_but_uncommitted(landed: LandedStream) -> Callable[[bytes], bool]:
     """Return a function that says of an event whether it is landed in a window that Salesforce may not know of.
 
     What is landed is read when it is first called: by then, no window has been added since the drain began.
     """
-    landed: set[bytes] | None = None
+    events: set[bytes] | None = None
 
     def is_landed(replay_id: bytes) -> bool:
-        nonlocal landed
-        if landed is None:
-            landed = CommittedWindows(stream, catalog).events_of_later_windows(store.read(stream).window_id)
-        return replay_id in landed
+        nonlocal events
+        if events is None:
+            committed = CommittedWindows(landed.stream, landed.catalog)
+            events = committed.events_of_later_windows(landed.position().window_id)
+        return replay_id in events
 
     return is_landed

@@ -20,8 +20,8 @@ from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned,
 from airflow_provider_sfstream.landing.removal import remove_windows
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Stream, WindowKind
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.least_age import check_age
-from airflow_provider_sfstream.runs.lost_stores import newest_unknown
 from airflow_provider_sfstream.stores.base import ReplayStore
 
 log = logging.getLogger(__name__)
@@ -142,7 +142,7 @@ def _limit(request: PruneRequest, store: ReplayStore, catalog: LandingCatalog, n
     stream = request.stream
     limit = _Limit(now - request.older_than, "they are not old enough")
     position = store.read(stream)
-    if newest_unknown(stream, position, catalog) is not None:
+    if LandedStream(stream, catalog, store).newest_unknown(position) is not None:
         raise ConfigurationError(
             f"{stream}: the replay store has nothing of this stream, but the landing {catalog.landing.url} has. Give "
             "the replay_store that the drain was given. Nothing was removed."

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import retention
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 
 _MARGIN = timedelta(hours=1)
 """For clocks that differ, and for what Salesforce may remove a little late or early."""
 
 
-def aged_out_in_silence(stream: Stream, previous: Manifest | None, catalog: LandingCatalog, now: datetime) -> bool:
+def aged_out_in_silence(landed: LandedStream, previous: Manifest | None, now: datetime) -> bool:
     """Return whether the position at the end of ``previous`` has aged out, and nothing that came after it has.
 
     True only if its last event is older than Salesforce keeps events of the topic, and the stream was seen to have
@@ -28,27 +27,28 @@ def aged_out_in_silence(stream: Stream, previous: Manifest | None, catalog: Land
     :param previous: the window that ended at the position.
     :raises LandingError: if an earlier manifest cannot be read.
     """
-    kept_since = now - retention(stream.topic)
+    kept = retention(landed.stream.topic)
+    kept_since = now - kept
     if previous is None or previous.window.covered_until is None:
         return False
     if previous.window.covered_until < kept_since + _MARGIN:
         return False
-    last = _last_event_time(stream, previous, catalog)
+    last = _last_event_time(landed, previous, kept)
     return last is not None and last < kept_since + _MARGIN
 
 
-def _last_event_time(stream: Stream, manifest: Manifest | None, catalog: LandingCatalog) -> datetime | None:
+def _last_event_time(landed: LandedStream, manifest: Manifest | None, kept: timedelta) -> datetime | None:
     """Return a time before which the last event up to the end of ``manifest`` had come. Its own time may be wrong."""
     while manifest is not None:
         window = manifest.window
         if window.event_count:
             return window.contact_at
         if window.after is None:  # found aged out by this window already: it began at the earliest event, and saw none
-            return manifest.started_at - retention(stream.topic)
+            return manifest.started_at - kept
         earlier = window.previous_window_id
         if earlier is None:
             return None
-        manifest = catalog.read_manifest(stream, earlier)
+        manifest = landed.manifest(earlier)
     # Everything in a pruned window happened before it was finished, which was longer ago than any retention.
-    pruned = read_pruned(catalog.landing, stream)
+    pruned = read_pruned(landed.catalog.landing, landed.stream)
     return None if pruned is None else pruned.finished_before

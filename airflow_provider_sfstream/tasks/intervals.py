@@ -108,12 +108,12 @@ def give_interval(
     arguments = drain.arguments
     left_out = arguments.given_limits
     if not backfill:
-        warn_of_other_writers(drain.store)
+        warn_of_other_writers(drain.landed.store)
     elif left_out:
         log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(left_out))
     outcome = drain_interval(
+        drain.landed,
         IntervalRequest(
-            stream=drain.stream,
             run=run_identity(context),
             interval=interval,
             backfill=backfill,
@@ -125,10 +125,8 @@ def give_interval(
             end_seen=end_seen,
         ),
         open_source=drain.hook.get_conn,
-        store=drain.store,
-        catalog=drain.catalog,
     )
-    log_interval(outcome, drain.stream)
+    log_interval(outcome, drain.landed.stream)
     return outcome
 
 

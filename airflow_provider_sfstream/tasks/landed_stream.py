@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from airflow.sdk import BaseOperator
 
@@ -11,19 +11,8 @@ from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind, open_replay_store
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.tasks.parts import check_choice, open_landing
-
-if TYPE_CHECKING:
-    from airflow_provider_sfstream.landing.catalog import LandingCatalog
-    from airflow_provider_sfstream.stores.base import ReplayStore
-
-
-class LandedStream(NamedTuple):
-    """A stream, where it is landed, and where its position is recorded."""
-
-    stream: Stream
-    catalog: LandingCatalog
-    store: ReplayStore
 
 
 class LandedStreamOperator(BaseOperator):

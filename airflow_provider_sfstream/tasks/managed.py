@@ -34,19 +34,17 @@ def drain_managed(drain: Prepared, subscription: ManagedSubscription, run: RunId
     error_recovery = _error_recovery(drain, subscription)
     client: Any
     with drain.hook.get_conn() as client:
-        is_landed = landed_but_uncommitted(drain.stream, drain.store, drain.catalog)
+        is_landed = landed_but_uncommitted(drain.landed)
         with _closed(ManagedSource(client, subscription, is_landed=is_landed)) as source:
             return drain_managed_window(
+                drain.landed,
                 WindowRequest(
-                    stream=drain.stream,
                     run=run,
                     limits=drain.arguments.limits,
                     start_from=StartFrom.COMMITTED,
                     on_invalid_replay=error_recovery,
                 ),
                 source=source,
-                store=drain.store,
-                catalog=drain.catalog,
             )
 
 
@@ -61,12 +59,12 @@ def _error_recovery(drain: Prepared, subscription: ManagedSubscription) -> Any:
         record = ManagedEventSubscriptionHook(drain.hook.salesforce_conn_id).get(subscription.text)
     except (AccessDeniedError, TopicNotFoundError, ConfigurationError) as error:
         # Reading it takes a permission that draining does not.
-        log.info("%s: the settings of the managed subscription cannot be read: %s", drain.stream, error)
+        log.info("%s: the settings of the managed subscription cannot be read: %s", drain.landed.stream, error)
         return "latest"
-    if record.topic_name != drain.stream.topic:
+    if record.topic_name != drain.landed.stream.topic:
         raise ConfigurationError(
             f"Managed event subscription {subscription} is one of {record.topic_name}, and this task drains "
-            f"{drain.stream.topic}. Correct the topic, or the subscription. Nothing was read or moved."
+            f"{drain.landed.stream.topic}. Correct the topic, or the subscription. Nothing was read or moved."
         )
     return record.error_recovery_replay.lower()
 

@@ -9,13 +9,12 @@ from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.tasks.parts import open_landing, start_from_text
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.event_api import EventHook
-    from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.reading.source import StartFrom
-    from airflow_provider_sfstream.stores.base import ReplayStore
     from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 
 
@@ -24,10 +23,8 @@ class Prepared:
     """A drain whose arguments, landing and replay store were found usable, and its login where one was needed."""
 
     arguments: DrainArguments
-    stream: Stream
+    landed: LandedStream
     start_from: StartFrom | bytes
-    catalog: LandingCatalog
-    store: ReplayStore
     hook: EventHook
 
 
@@ -49,4 +46,4 @@ def prepare(arguments: DrainArguments, *, may_be_landed: bool = False, writes: b
     hook = event_hook(topic.api, arguments.salesforce_conn_id)
     org_id = hook.known_org_id if may_be_landed else hook.org_id
     stream = Stream(org_id, topic.api, topic.name, arguments.subscription)
-    return Prepared(arguments, stream, start_from, catalog, store, hook)
+    return Prepared(arguments, LandedStream(stream, catalog, store), start_from, hook)

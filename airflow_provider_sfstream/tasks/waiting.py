@@ -100,13 +100,13 @@ def defer_until(
 def defer_until_confirmed(operator: EventOperator, drain: Prepared, give_up_at: datetime) -> None:
     """Leave the worker, until Salesforce says that nothing comes after the position, or something does. Return at once
     if that was waited for long enough."""
-    after, seconds = drain.store.read(drain.stream).replay_id, give_up_at - datetime.now(UTC)
+    after, seconds = drain.landed.position().replay_id, give_up_at - datetime.now(UTC)
     if after is None or seconds <= timedelta(0):
         return
-    drain.store.close()
+    drain.landed.store.close()
     log.info(
         "%s: waiting on the triggerer for Salesforce to say that this is the end of the stream, until %s at most.",
-        drain.stream,
+        drain.landed.stream,
         give_up_at.isoformat(),
     )
     defer_until(
@@ -137,14 +137,12 @@ def wait_for_events(
     operator: DrainingOperator, drain: Prepared, conditions: WakeUpConditions, run: RunIdentity
 ) -> None:
     """Return once the conditions hold, here or (by deferring) on the triggerer; at once if a wait has no sense."""
-    from airflow_provider_sfstream.runs.incremental import already_drained
-    from airflow_provider_sfstream.runs.lost_stores import known_position
     from airflow_provider_sfstream.watch.payload import payload
 
-    stream = drain.stream
-    position = known_position(stream, run, store=drain.store, catalog=drain.catalog)
+    landed, stream = drain.landed, drain.landed.stream
+    position = landed.known_position(run)
     start = drain.start_from if position.replay_id is None else position.replay_id
-    if already_drained(stream, run, position, store=drain.store, catalog=drain.catalog):
+    if landed.already_drained(run, position):
         log.info("%s: not waiting for events, because %s already has its window.", stream, run)
         return
     if is_to_be_confirmed(position, stream.topic, datetime.now(UTC)):
@@ -158,7 +156,7 @@ def wait_for_events(
     if start is StartFrom.LATEST or (position.replay_id is None and operator.managed_subscription is not None):
         log.info("%s: not waiting for events, because the first drain finds out where it begins.", stream)
         return
-    drain.store.close()  # a wait may be long
+    landed.store.close()  # a wait may be long
     log.info("%s: waiting for %s.", stream, awaited(conditions, start))
     longest = min(LONGEST_WAIT, operator.execution_timeout or LONGEST_WAIT)
     if operator.deferrable:

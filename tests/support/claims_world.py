@@ -24,6 +24,7 @@ from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity
 from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, commit_window, drain_window
 from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalRequest, drain_interval
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.spark.storage.landed_windows import reading_order
 from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
@@ -112,6 +113,10 @@ class World:
         self._open_store()
 
     @property
+    def landed(self) -> LandedStream:
+        return LandedStream(self.stream, self.catalog, self.store)
+
+    @property
     def _database(self) -> Path:
         return self.folder / f"store-{self._databases}.db"
 
@@ -161,10 +166,9 @@ class World:
         """Drain incrementally, and load what is recorded."""
         with self.open_source() as source:
             outcome = drain_window(
-                WindowRequest(stream=self.stream, run=run, **more),
+                self.landed,
+                WindowRequest(run=run, **more),
                 source=source,
-                store=self.store,
-                catalog=self.catalog,
                 now=self.time.now,
             )
         if outcome.committed:
@@ -179,10 +183,9 @@ class World:
     def interval(self, run: RunIdentity, interval: Span, **more: Any) -> IntervalOutcome:
         """Run an interval, and load what it gives."""
         outcome = drain_interval(
-            IntervalRequest(stream=self.stream, run=run, interval=interval, **more),
+            self.landed,
+            IntervalRequest(run=run, interval=interval, **more),
             open_source=self.open_source,
-            store=self.store,
-            catalog=self.catalog,
             now=self.time.now,
             sleep=self.time.sleep,
         )

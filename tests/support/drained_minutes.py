@@ -16,6 +16,7 @@ from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Span, Stream
 from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, drain_window
 from airflow_provider_sfstream.runs.interval import IntervalRequest, drain_interval
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.restoring import restore_position
 from airflow_provider_sfstream.stores.base import ReplayStore
 from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
@@ -37,14 +38,17 @@ class Minutes:
     def __post_init__(self) -> None:
         self.store = self.under_test.store
 
+    @property
+    def landed_stream(self) -> LandedStream:
+        return LandedStream(self.stream, self.under_test.catalog, self.store)
+
     def drain(self, due: int, source: ScriptedSource | None = None, try_number: int = 1, **more: Any) -> WindowOutcome:
         """Drain, at minute ``due``, the events of the minutes up to it."""
         published = [event(number) for number in range(1, due + 1)]
         return drain_window(
-            WindowRequest(self.stream, run_at(due, try_number), DrainLimits(), **more),
+            self.landed_stream,
+            WindowRequest(run_at(due, try_number), DrainLimits(), **more),
             source=source or ScriptedSource(published),
-            store=self.store,
-            catalog=self.under_test.catalog,
             now=lambda: minute(due),
         )
 
@@ -54,14 +58,12 @@ class Minutes:
             yield ScriptedSource([event(number) for number in range(1, at + 1)])
 
         request = IntervalRequest(
-            stream=self.stream,
             run=run_at(end + 0.5),
             interval=Span(minute(0), minute(end)),
             backfill=True,
             limits=DrainLimits(),
         )
-        catalog = self.under_test.catalog
-        return drain_interval(request, open_source=opened, store=self.store, catalog=catalog, now=lambda: minute(at))
+        return drain_interval(self.landed_stream, request, open_source=opened, now=lambda: minute(at))
 
     def restore(self, last_window_id: str | None = None) -> None:
         restore_position(

@@ -20,6 +20,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
 from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg
@@ -364,8 +365,9 @@ class RandomWindows:
         """Drain one window and return why it ended."""
         number = len(self.manifests)
         run = RunIdentity("workload", "drain", f"run-{number}", self._due + timedelta(minutes=number))
-        request = WindowRequest(self._stream, run, DrainLimits(max_events=max_events))
-        manifest = drain_window(request, source=self._client, store=self._store, catalog=self._catalog).manifest
+        request = WindowRequest(run, DrainLimits(max_events=max_events))
+        landed = LandedStream(self._stream, self._catalog, self._store)
+        manifest = drain_window(landed, request, source=self._client).manifest
         self.manifests.append(manifest.window.manifest_url)
         self.events += manifest.window.event_count
         return manifest.stop_reason

@@ -22,6 +22,7 @@ from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
 from airflow_provider_sfstream.reading.managed.source import ManagedSource
 from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.managed import (
     commit_head,
     drain_managed_window,
@@ -76,13 +77,11 @@ class Managed:
         before_the_end: Callable[[], object] = lambda: None,
         **more: Any,
     ) -> WindowOutcome:
-        store, catalog = self.store(), self.catalog
+        landed = LandedStream(self.stream, self.catalog, self.store())
         run = RunIdentity("orders", "drain", f"run-{number}", datetime(2026, 11, 20, number, tzinfo=UTC))
         limits = DrainLimits(max_events=max_events, idle_timeout=idle_timeout, max_seconds=60)
-        request = WindowRequest(
-            self.stream, run, limits, start_from=StartFrom.COMMITTED, **{"on_invalid_replay": "latest", **more}
-        )
-        is_landed = landed_but_uncommitted(self.stream, store, catalog)
+        request = WindowRequest(run, limits, start_from=StartFrom.COMMITTED, **{"on_invalid_replay": "latest", **more})
+        is_landed = landed_but_uncommitted(landed)
         with (
             self.client(target) as client,
             ManagedSource(
@@ -90,7 +89,7 @@ class Managed:
             ) as source,
         ):
             try:
-                return drain_managed_window(request, source=source, store=store, catalog=catalog)
+                return drain_managed_window(landed, request, source=source)
             finally:
                 before_the_end()
 
@@ -306,5 +305,5 @@ def test_committing_a_head_that_is_known_to_be_committed_calls_nobody(org: Local
     managed = Managed(org, tmp_path)
     managed.publish(5)
     managed.run(1)
-    head = commit_head(managed.stream, source=None, store=managed.store(), catalog=managed.catalog)  # type: ignore[arg-type]
+    head = commit_head(LandedStream(managed.stream, managed.catalog, managed.store()), None)  # type: ignore[arg-type]
     assert head == managed.record()[-1]

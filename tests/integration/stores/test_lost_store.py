@@ -11,7 +11,7 @@ from airflow_provider_sfstream.exceptions import PositionConflictError, ReplaySt
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.incremental import WindowOutcome, commit_window
-from airflow_provider_sfstream.runs.lost_stores import known_position
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.stores.base import Position
 from tests.support.drained_minutes import Minutes, event
 from tests.support.replay_stores import StoreUnderTest, run_at
@@ -162,5 +162,5 @@ def test_nothing_is_listed_once_the_store_knows_the_stream(minutes: Minutes, mon
     monkeypatch.setattr(minutes.under_test.catalog, "newest_live", lambda stream: pytest.fail("listed"))
 
     minutes.drain(5)
-    position = known_position(minutes.stream, run_at(6), store=minutes.store, catalog=minutes.under_test.catalog)
+    position = LandedStream(minutes.stream, minutes.under_test.catalog, minutes.store).known_position(run_at(6))
     assert position == minutes.store.read(minutes.stream)

@@ -17,6 +17,7 @@ from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.protocol.streams import Span, Stream
 from airflow_provider_sfstream.runs import pruning
 from airflow_provider_sfstream.runs.interval import IntervalRequest, drain_interval
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.least_age import LEAST_AGE
 from airflow_provider_sfstream.runs.pruning import PruneRequest, prune_windows
 from airflow_provider_sfstream.runs.restoring import restore_position
@@ -225,10 +226,9 @@ def test_a_backfill_of_pruned_hours_says_so(either: StoreUnderTest) -> None:
 
     def give(number: int, interval: Span) -> list[str]:
         outcome = drain_interval(
-            IntervalRequest(stream, run_at(number), interval, True, DrainLimits(idle_timeout=1)),
+            LandedStream(stream, either.catalog, either.store),
+            IntervalRequest(run_at(number), interval, True, DrainLimits(idle_timeout=1)),
             open_source=no_source,
-            store=either.store,
-            catalog=either.catalog,
             now=lambda: day(8),
         )
         return [window.manifest.window.window_id for window in outcome.windows]
@@ -252,12 +252,12 @@ def test_a_quiet_stream_is_known_to_be_quiet_after_its_events_were_pruned(either
     for number in range(1, 10):
         windows.land(number, events=None)
     head = either.catalog.read_manifest(stream, either.store.read(stream).window_id or "")
-    assert aged_out_in_silence(stream, head, either.catalog, day(10))
+    assert aged_out_in_silence(LandedStream(stream, either.catalog, either.store), head, day(10))
 
     windows.prune(today=10)
 
     assert len(list(either.catalog.chain(stream, head.window.window_id if head else ""))) == 5
-    assert aged_out_in_silence(stream, head, either.catalog, day(10))
+    assert aged_out_in_silence(LandedStream(stream, either.catalog, either.store), head, day(10))
 
 
 def test_an_age_at_which_windows_are_still_looked_back_at_is_refused(either: StoreUnderTest) -> None:

@@ -20,10 +20,10 @@ from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.incremental import (
     WindowOutcome,
     WindowRequest,
-    already_drained,
     commit_window,
     drain_window,
 )
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.killed import Killed, killed_at
@@ -74,6 +74,10 @@ class World:
             else DocumentReplayStore(catalog=self.catalog, variables=Variables())
         )
 
+    @property
+    def landed(self) -> LandedStream:
+        return LandedStream(STREAM, self.catalog, self.store)
+
     def run(
         self,
         number: int,
@@ -86,13 +90,13 @@ class World:
         run = RunIdentity(
             "orders", "drain", f"run-{number}", datetime(2026, 11, 20, number, tzinfo=UTC), try_number=try_number
         )
-        request = WindowRequest(STREAM, run, DrainLimits(max_events=100), **more)
+        request = WindowRequest(run, DrainLimits(max_events=100), **more)
         source = ScriptedSource(EVENTS if events is None else events, script or [], time=self.time)
-        return drain_window(request, source=source, store=self.store, catalog=self.catalog, now=now)
+        return drain_window(self.landed, request, source=source, now=now)
 
     def already_drained(self, number: int) -> bool:
         run = RunIdentity("orders", "drain", f"run-{number}", datetime(2026, 11, 20, number, tzinfo=UTC), try_number=2)
-        return already_drained(STREAM, run, self.store.read(STREAM), store=self.store, catalog=self.catalog)
+        return self.landed.already_drained(run, self.store.read(STREAM))
 
     def rows(self, outcome: WindowOutcome) -> list[tuple[int, bytes]]:
         folder = Path(self.catalog.landing.window_folder(STREAM, outcome.manifest.window.window_id))

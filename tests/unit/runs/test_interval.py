@@ -20,6 +20,7 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Span, Stream
 from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalRequest, drain_interval
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.killed import Killed, killed_at
@@ -87,24 +88,21 @@ class World:
     def incremental(self, hour: float) -> None:
         """Drain, at ``hour``, all there is."""
         self.now = MIDNIGHT + timedelta(hours=hour)
-        request = WindowRequest(STREAM, self._run(f"incremental-{hour}"), DrainLimits())
+        request = WindowRequest(self._run(f"incremental-{hour}"), DrainLimits())
         with self.source() as source:
-            drain_window(request, source=source, store=self.store, catalog=self.catalog, now=lambda: self.now)
+            drain_window(self.landed, request, source=source, now=lambda: self.now)
 
     def interval(self, span: Span, run: str = "", *, backfill: bool = True, at: float, **more: Any) -> IntervalOutcome:
         """Run ``span`` at the hour ``at``."""
         self.now = MIDNIGHT + timedelta(hours=at)
         request = IntervalRequest(
-            stream=STREAM,
             run=self._run(run or f"{span}{backfill}", span.end),
             interval=span,
             backfill=backfill,
             limits=more.pop("limits", DrainLimits()),
             **more,
         )
-        return drain_interval(
-            request, open_source=self.source, store=self.store, catalog=self.catalog, now=lambda: self.now
-        )
+        return drain_interval(self.landed, request, open_source=self.source, now=lambda: self.now)
 
     def _run(self, run_id: str, run_after: datetime | None = None) -> RunIdentity:
         return RunIdentity("orders", "drain", run_id, run_after or self.now)
@@ -121,6 +119,10 @@ class World:
                 inside = [outcome.interval.start <= time < outcome.interval.end for time in times]
                 found += compress(rows, inside)
         return found
+
+    @property
+    def landed(self) -> LandedStream:
+        return LandedStream(STREAM, self.catalog, self.store)
 
     @property
     def position(self) -> bytes | None:

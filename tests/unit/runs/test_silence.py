@@ -19,6 +19,7 @@ from airflow_provider_sfstream.protocol.events import EventBatch
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream
 from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.scripted_source import Deliver, Event, FakeTime, ScriptedSource, Silence, avro_payload, replay_id
 
@@ -64,9 +65,11 @@ class QuietOrg:
         gone = sum(event.time is not None and event.time < kept_since for event in self.events)
         source = StreamingSource(self.events, [], self.time, gone)
         run = RunIdentity("orders", "drain", f"run-{at.isoformat()}", at)
-        request = WindowRequest(STREAM, run, DrainLimits())
+        request = WindowRequest(run, DrainLimits())
         try:
-            outcome = drain_window(request, source=source, store=self.store, catalog=self.catalog, now=lambda: at)
+            outcome = drain_window(
+                LandedStream(STREAM, self.catalog, self.store), request, source=source, now=lambda: at
+            )
         finally:
             self.starts = source.starts
         return outcome.manifest.window
