@@ -77,7 +77,8 @@ class LandingCatalog:
         :raises ManifestError: if there is none, or it is broken.
         :raises LandingError: if the URL is elsewhere, or the storage could not be read.
         """
-        manifest = self._read(self.landing.path_of(url), url)
+        path = self.landing.path_of(url)
+        manifest = self._read(path, url)
         if manifest is None:
             removed = f"or its manifest was removed{self._pruned_of(url)}"
             raise ManifestError(f"{url} does not exist: the window was never finished, {removed}.")
