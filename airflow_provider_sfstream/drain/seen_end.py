@@ -51,7 +51,7 @@ class SeenEnd:
                 "was recorded. Run the task again."
             )
         latest = self.through if self.confirms_positions else b""
-        yield EventBatch([], [], [], [], latest_replay_id=latest, pending=1, received_at=time.time_ns())
+        yield EventBatch.without_events(latest_replay_id=latest, pending=1, received_at=time.time_ns())
 
     def prove_contact(self, topic: str) -> None:
         """Do nothing: the answer is the proof."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 PayloadEncoding = Literal["avro", "json"]
 """What payloads are: schemaless Avro on the Pub/Sub API, JSON on the Streaming API."""
@@ -52,9 +52,16 @@ class EventBatch:
 
     def part(self, first: int, end: int) -> EventBatch:
         """Return the events from index ``first`` up to, and without, ``end``; with the rest as it is."""
-        columns = ("replay_ids", "event_ids", "schema_ids", "payloads")
-        return replace(self, **{name: getattr(self, name)[first:end] for name in columns})
+        return replace(self, **{name: getattr(self, name)[first:end] for name in _COLUMNS})
 
+    @classmethod
+    def without_events(cls, *, latest_replay_id: bytes = b"", pending: int = 0, received_at: int) -> EventBatch:
+        """Return an empty batch. By default it says no more than that the stream lives."""
+        columns: dict[str, Any] = {name: [] for name in _COLUMNS}
+        return cls(**columns, latest_replay_id=latest_replay_id, pending=pending, received_at=received_at)
+
+
+_COLUMNS = ("replay_ids", "event_ids", "schema_ids", "payloads")
 
 Responses = Generator[EventBatch | None, None, None]
 """What a subscription yields; ``None`` is a silence. Closing it ends the subscription: use ``contextlib.closing``."""

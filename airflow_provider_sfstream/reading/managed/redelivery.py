@@ -102,14 +102,11 @@ class Delivered:
 
 def without_known(batch: EventBatch, count: int) -> EventBatch:
     """Return ``batch`` without its first ``count`` events. Without any, it is one that confirms no position."""
-    return batch.part(count, len(batch)) if count < len(batch) else unconfirmed(batch.received_at)
+    if count < len(batch):
+        return batch.part(count, len(batch))
+    return EventBatch.without_events(received_at=batch.received_at)
 
 
 def confirms(response: EventBatch) -> bool:
     """Return whether an empty response confirms a position: that no more events lie before it."""
     return len(response) == 0 and response.pending > 0 and bool(response.latest_replay_id)
-
-
-def unconfirmed(received_at: int) -> EventBatch:
-    """Return an empty batch that says no more than that the stream lives."""
-    return EventBatch([], [], [], [], latest_replay_id=b"", pending=0, received_at=received_at)
