@@ -15,6 +15,7 @@ from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.streams import Span
 from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 from airflow_provider_sfstream.tasks.intervals import (
+    check_timetable,
     give_interval,
     interval_of,
     interval_summary,
@@ -205,7 +206,10 @@ class DrainReplayWindowOperator(BaseOperator):
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
-        self._assets = DrainOutlets.of(DrainArguments.of(self, rendered=False), self)
+        arguments = DrainArguments.of(self, rendered=False)
+        if mode == "interval":
+            check_timetable(getattr(self.get_dag(), "timetable", None))
+        self._assets = DrainOutlets.of(arguments, self)
         self.outlets = [*self.outlets, *(each for each in self._assets.declared() if each not in self.outlets)]
 
     def execute(self, context: Context) -> dict[str, Any]:

@@ -64,6 +64,23 @@ def interval_of(context: Context, timetable: Any, now: datetime) -> Span:
     return interval
 
 
+def check_timetable(timetable: Any) -> None:
+    """Refuse a timetable whose runs have intervals without length, when the DAG is parsed.
+
+    :param timetable: the timetable of the DAG; ``None`` if there is no DAG yet.
+    :raises ConfigurationError: if it is one of those that only say when to run, such as a bare cron expression.
+    """
+    timetable = next(iter(getattr(timetable, "timetables", ())), timetable)  # one of several cron expressions
+    # DAGs may also use the scheduler's classes, which have other names.
+    length = getattr(timetable, "interval", getattr(timetable, "_interval", None))
+    has_partitions = hasattr(timetable, "run_offset") or hasattr(timetable, "_run_offset")
+    if length is not None and not length and not has_partitions:
+        raise ConfigurationError(
+            f'mode="interval" drains the data interval of a run, and those of {type(timetable).__name__} have no '
+            f"length, as with a bare cron expression. {_TIMETABLES}"
+        )
+
+
 def _next_tick(timetable: Any, tick: datetime) -> datetime:
     """Return the tick after ``tick`` of a cron timetable, with Airflow's rules for changes to and from daylight saving.
 

@@ -8,7 +8,14 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from airflow.sdk import DAG, Asset, CronPartitionTimetable
+from airflow.sdk import (
+    DAG,
+    Asset,
+    CronDataIntervalTimetable,
+    CronPartitionTimetable,
+    CronTriggerTimetable,
+    MultipleCronTriggerTimetable,
+)
 from airflow.timetables.trigger import CronPartitionTimetable as SchedulerCronPartitionTimetable
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -28,7 +35,8 @@ def interval(now: datetime = NOON, timetable: Any = None, **dag_run: Any) -> Spa
 
 
 def drain(**arguments: Any) -> DrainReplayWindowOperator:
-    return DrainReplayWindowOperator(task_id="drain", topic="/event/Order__e", landing_url="/lake", **arguments)
+    named = {"task_id": "drain", "topic": "/event/Order__e", "landing_url": "/lake"}
+    return DrainReplayWindowOperator(**{**named, **arguments})
 
 
 @pytest.mark.parametrize("run_type", ["scheduled", "manual", "backfill"])
@@ -106,6 +114,39 @@ def test_partitions_are_those_of_the_scheduler_all_the_year(cron: str, which: st
                 assert interval(timetable=timetable, partition_date=tick) == Span(
                     tick.astimezone(UTC), following.astimezone(UTC)
                 )
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        "0 * * * *",
+        "@daily",
+        timedelta(hours=1),
+        CronTriggerTimetable("@daily", timezone=BERLIN),
+        MultipleCronTriggerTimetable("0 9 * * *", "0 17 * * *", timezone="UTC"),
+    ],
+)
+def test_a_timetable_without_intervals_is_refused_when_the_dag_is_parsed(schedule: Any) -> None:
+    with DAG("orders", schedule=schedule):
+        with pytest.raises(ConfigurationError, match="interval=timedelta"):
+            drain(mode="interval")
+        drain(task_id="incremental")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        CronDataIntervalTimetable("@daily", timezone=BERLIN),
+        CronTriggerTimetable("@daily", timezone=BERLIN, interval=timedelta(days=1)),
+        CronPartitionTimetable("@daily", timezone=BERLIN),
+        SchedulerCronPartitionTimetable("@daily", timezone=BERLIN),
+        MultipleCronTriggerTimetable("0 9 * * *", "0 17 * * *", timezone="UTC", interval=timedelta(hours=8)),
+        None,
+    ],
+)
+def test_a_timetable_with_intervals_is_not(schedule: Any) -> None:
+    with DAG("orders", schedule=schedule):
+        drain(mode="interval")
 
 
 def test_a_partition_without_a_cron_expression_is_refused() -> None:
