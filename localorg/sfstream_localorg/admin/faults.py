@@ -19,7 +19,7 @@ _ENDINGS = ("handshake", "no_advice", "disconnect")
 
 
 class FaultControls:
-    """``POST /admin/faults/{fault}``: each public method name below, without its ``_on_``, is a fault."""
+    """``POST /admin/faults/{fault}``: each public method below is a fault."""
 
     def __init__(self, org: Org) -> None:
         self._org = org
