@@ -273,7 +273,7 @@ class DrainReplayWindowOperator(BaseOperator):
             managed = ManagedSubscription.parse(self.managed_subscription)
             outcome = drain_managed(drain, managed, run_identity(context))
             return self._report(outcome, drain.landed.catalog.landing.url, context)
-        warn_of_other_writers(drain.landed.store)
+        warn_of_other_writers(drain.landed, self, run_identity(context))
         with drain.hook.get_conn() as client:
             outcome = drain_window(
                 drain.landed,
@@ -302,7 +302,7 @@ class DrainReplayWindowOperator(BaseOperator):
             # There is nothing to wait after where the stream has no position yet.
             defers = drain.landed.position().replay_id is not None
             waits = not defers
-        outcome = give_interval(drain, interval, context, wait_for_confirmation=waits, end_seen=seen)
+        outcome = give_interval(self, drain, interval, context, wait_for_confirmation=waits, end_seen=seen)
         if defers and outcome.confirmed_at is None:
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
         result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url)

@@ -11,7 +11,7 @@ from airflow_provider_sfstream.protocol.streams import Span
 from airflow_provider_sfstream.tasks.parts import run_identity, warn_of_other_writers
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
 
     from airflow_provider_sfstream.drain.seen_end import SeenEnd
     from airflow_provider_sfstream.protocol.streams import Stream
@@ -110,6 +110,7 @@ def _next_tick(timetable: Any, tick: datetime) -> datetime:
 
 
 def give_interval(
+    operator: BaseOperator,
     drain: Prepared,
     interval: Span,
     context: Context,
@@ -125,7 +126,7 @@ def give_interval(
     arguments = drain.arguments
     left_out = arguments.given_limits
     if not backfill:
-        warn_of_other_writers(drain.landed.store)
+        warn_of_other_writers(drain.landed, operator, run_identity(context))
     elif left_out:
         log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(left_out))
     outcome = drain_interval(

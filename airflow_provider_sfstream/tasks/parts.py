@@ -17,12 +17,12 @@ from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.protocol.events import StartFrom
     from airflow_provider_sfstream.runs.incremental import WindowOutcome
-    from airflow_provider_sfstream.stores.base import ReplayStore
+    from airflow_provider_sfstream.runs.landed_stream import LandedStream
 
 log = logging.getLogger(__name__)
 
@@ -168,13 +168,24 @@ def log_window(result: Mapping[str, Any]) -> None:
         log.warning("Events were lost before this window: %s", result["gap"])
 
 
-def warn_of_other_writers(store: ReplayStore) -> None:
-    """Warn that a position has to be moved by one run at a time, if the store cannot see to it."""
-    if not store.compares_and_sets:
-        log.warning(
-            "This replay store cannot tell two writers of a position apart: let one run at a time drain the stream "
-            "(max_active_runs=1), or use replay_store='table'."
-        )
+def warn_of_other_writers(landed: LandedStream, operator: BaseOperator, run: RunIdentity) -> None:
+    """Warn where two runs may move one position at a time, if the store cannot see to it that they do not."""
+    if landed.store.compares_and_sets:
+        return
+    dag, position = operator.get_dag(), landed.position()
+    own, writer = str(run).partition(" run ")[0], (position.updated_by or "").partition(" run ")[0]
+    if dag is not None and dag.max_active_runs != 1 and operator.max_active_tis_per_dag != 1:
+        risk = f"{dag.max_active_runs} runs of {dag.dag_id} may be active at a time"
+    elif position.window_id is not None and writer != own:
+        risk = f"{writer} moved this one too, at {position.updated_at}"
+    else:
+        return
+    log.warning(
+        "%s: this replay store cannot tell two writers of a position apart, and %s. Let one run at a time drain the "
+        "stream (max_active_runs=1), or use replay_store='table'.",
+        landed.stream,
+        risk,
+    )
 
 
 def is_template(value: object) -> bool:
