@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo up test test-all fuzz test-random test-pythons test-iceberg mutants lint format bench proto clean
+.PHONY: demo up env test test-all fuzz test-random test-pythons test-iceberg mutants lint format bench proto clean
 
 demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
 	@$(BIN)/python scripts/demo.py
 
 up: $(INSTALLED)  ## Airflow with its UI, a local org and the example DAGs, until Ctrl-C
 	@$(BIN)/python scripts/up.py
+
+env:  ## .env for docker-compose.yaml, with fresh secrets; never over one that is there
+	@$(PYTHON) scripts/env.py
 
 test: lint  ## lint, unit and integration tests, and the main job on a real Airflow with a real spark-submit
 	$(BIN)/python -m pytest -n auto -m 'not extended' tests localorg/tests

@@ -6,14 +6,14 @@ Only what this repository's file uses; anything else is an error, so that nothin
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from cryptography.fernet import Fernet
+
+from scripts.env import filled
 
 _VARIABLE = re.compile(r"\$(?:(?P<escaped>\$)|\{(?P<name>\w+)(?::(?P<kind>[-?])(?P<text>[^}]*))?\}|(?P<invalid>))")
 _SERVICE_KEYS = {
@@ -61,9 +61,9 @@ class Service:
     definition: Mapping[str, Any]
 
 
-def read_variables(path: Path) -> dict[str, str]:
+def variables_of(text: str) -> dict[str, str]:
     """Return the variables of an ``.env`` file."""
-    lines = (line.strip() for line in path.read_text().splitlines())
+    lines = (line.strip() for line in text.splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {name: value for name, _, value in pairs}
 
@@ -158,6 +158,5 @@ def _in_order(services: Mapping[str, Service]) -> Iterator[str]:
 
 
 def generated_variables(example: Path, **others: str) -> dict[str, str]:
-    """Return what a user would make of ``.env.example``: a secret for each name without a value."""
-    variables = {name: value or secrets.token_hex(32) for name, value in read_variables(example).items()}
-    return {**variables, "AIRFLOW_FERNET_KEY": Fernet.generate_key().decode(), **others}
+    """Return what ``make env`` makes of ``.env.example``."""
+    return {**variables_of(filled(example.read_text())), **others}

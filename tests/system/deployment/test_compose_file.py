@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.fernet import Fernet
 
-from tests.support.compose import ComposeError, Service, generated_variables, read_services, read_variables
+from scripts import env
+from tests.support.compose import ComposeError, Service, generated_variables, read_services, variables_of
 
 ROOT = Path(__file__).resolve().parents[3]
 FILE, EXAMPLE = ROOT / "docker-compose.yaml", ROOT / ".env.example"
 PROFILES = {"local", "celery"}
 VARIABLES = generated_variables(EXAMPLE)
 SERVICES = read_services(FILE, VARIABLES, PROFILES)
-SECRETS = sorted(name for name, value in read_variables(EXAMPLE).items() if not value)
+SECRETS = sorted(name for name, value in variables_of(EXAMPLE.read_text()).items() if not value)
 ENDS = {"airflow-init"}
 
 
@@ -55,6 +57,23 @@ def test_what_a_profile_starts(profile: str) -> None:
 def test_no_secret_has_a_default(name: str) -> None:
     with pytest.raises(ComposeError, match=name):
         read_services(FILE, {**VARIABLES, name: ""}, PROFILES)
+
+
+def test_make_env_fills_in_every_secret_and_never_writes_over_one(tmp_path: Path) -> None:
+    (tmp_path / ".env.example").write_text(EXAMPLE.read_text())
+    assert env.write(tmp_path)
+    written = tmp_path / ".env"
+    variables = variables_of(written.read_text())
+    assert variables.keys() == variables_of(EXAMPLE.read_text()).keys()
+    assert len({variables[name] for name in SECRETS}) == len(SECRETS) > 5
+    assert all(len(variables[name]) >= 32 for name in SECRETS)
+    assert (
+        Fernet(variables["AIRFLOW_FERNET_KEY"]).decrypt(Fernet(variables["AIRFLOW_FERNET_KEY"]).encrypt(b"x")) == b"x"
+    )
+    assert variables["COMPOSE_PROFILES"] == "local"
+    assert written.stat().st_mode & 0o777 == 0o600
+    assert not env.write(tmp_path)
+    assert variables_of(written.read_text()) == variables
 
 
 def test_no_secret_is_in_the_file() -> None:
