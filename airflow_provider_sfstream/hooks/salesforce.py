@@ -131,10 +131,6 @@ class SalesforceLoginHook(BaseHook):
         """Return what logs in with this connection. Nothing is contacted yet."""
         return self._provider(self.settings())
 
-    async def atoken_provider(self) -> OAuthTokenProvider:
-        """Do what :meth:`token_provider` does, without blocking the event loop."""
-        return await asyncio.to_thread(self._provider, await self.asettings())
-
     def _provider(self, settings: SalesforceSettings) -> OAuthTokenProvider:
         from airflow_provider_sfstream.clients.auth.credentials import UsernamePassword
         from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
@@ -203,10 +199,6 @@ class SalesforceLoginHook(BaseHook):
         except SalesforceStreamError as error:
             return f"Login: {error}"
         return None
-
-    async def aorg_id(self) -> str:
-        """Do what :attr:`org_id` does, without blocking the event loop."""
-        return (await (await self.atoken_provider()).atoken()).org_id
 
 
 def _check_extra(connection: Connection) -> None:

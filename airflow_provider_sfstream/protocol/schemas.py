@@ -34,11 +34,6 @@ def parse(schema_json: str) -> dict[str, Any]:
     return schema
 
 
-def canonical(schema_json: str) -> str:
-    """Return ``schema_json`` in one stable form: same schema, same text. Documentation and extra keys are kept."""
-    return json.dumps(parse(schema_json), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
 def record_name(schema_json: str) -> str:
     """Return the event's API name (``Order__e``, ``AccountChangeEvent``): the name of the schema's record.
 
@@ -54,12 +49,6 @@ def salesforce_type(field: dict[str, Any]) -> str | None:
     """
     parts = str(field.get("doc") or "").split(":")
     return parts[1] if len(parts) > 1 and parts[1] else None
-
-
-def salesforce_types(schema_json: str) -> dict[str, str]:
-    """Return the Salesforce type of each top-level field that names one."""
-    types = {field["name"]: salesforce_type(field) for field in parse(schema_json)["fields"]}
-    return {name: type_ for name, type_ in types.items() if type_ is not None}
 
 
 class SchemaCache:

@@ -80,10 +80,6 @@ def test_what_operators_use(org: LocalOrg, kind: EventHook, make_hook: MakeHook)
     assert logins(org) == before, "hook and client share one login"
 
 
-async def test_org_id_without_blocking(org: LocalOrg, make_hook: MakeHook) -> None:
-    assert await make_hook().aorg_id() == org.org_id
-
-
 def test_a_refused_login_raises(make_hook: MakeHook) -> None:
     with pytest.raises(AuthenticationError):
         _ = make_hook(consumer_secret="WRONG").org_id

@@ -130,7 +130,6 @@ async def test_without_blocking(connect: Any) -> None:
     connect(APP)
     hook = SalesforceLoginHook()
     assert await hook.asettings() == settings(APP)
-    assert await hook.atoken_provider() is hook.token_provider(), "one login for both"
 
 
 def test_a_password_login_warns_once_that_it_is_retiring(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
