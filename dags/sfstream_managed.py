@@ -18,7 +18,7 @@ from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.managed_event_subscription import CreateManagedEventSubscriptionOperator
+from airflow_provider_sfstream.operators.managed_event_subscription import ManagedEventSubscriptionOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
@@ -33,8 +33,8 @@ with DAG(
     tags=["salesforce"],
     doc_md=__doc__,
 ):
-    create = CreateManagedEventSubscriptionOperator(
-        task_id="create", developer_name="Airflow_Orders", topic="/event/Order__e"
+    create = ManagedEventSubscriptionOperator(
+        task_id="create", managed_subscription="Airflow_Orders", topic="/event/Order__e"
     )
     drain = DrainReplayWindowOperator(
         task_id="drain",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream.exceptions import (
     AlreadyExistsError,
@@ -24,16 +24,35 @@ if TYPE_CHECKING:
         ToolingClient,
     )
 
+State = Literal["running", "stopped"]
+_STATES: Mapping[State, SubscriptionState] = {"running": "RUN", "stopped": "STOP"}
 VISIBILITY_TIMEOUT = 180.0
 """Seconds to wait until the Pub/Sub API sees a change. At Salesforce it takes up to about two minutes."""
 
 
 @dataclass(frozen=True)
 class ManagedEventSubscriptionChange:
-    """What was asked for is so: the record as it is now, and whether anything had to be changed for that."""
+    """What was asked for is so: the record as it is now, and as it was before (``None``: there was none)."""
 
     record: ManagedEventSubscriptionRecord
-    changed: bool
+    before: ManagedEventSubscriptionRecord | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything had to be done."""
+        return self.record != self.before
+
+    @property
+    def is_of_state(self) -> bool:
+        """Whether the Pub/Sub API has to see that it is there, or in another state."""
+        return self.before is None or self.record.state != self.before.state
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"{self.record}: created on {self.record.topic_name}"
+        before, after = self.before.as_dict(), self.record.as_dict()
+        changes = [f"{name} {before[name]!r} -> {after[name]!r}" for name in after if after[name] != before[name]]
+        return f"{self.record}: {', '.join(changes) or 'is as it is to be'}"
 
 
 class ManagedEventSubscriptionHook(SalesforceLoginHook):
@@ -86,99 +105,61 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         with self.get_conn() as client:
             return client.list()
 
-    def create(
-        self,
-        developer_name: str,
-        topic: str,
-        *,
-        label: str | None = None,
-        default_replay: ReplayPreset = "EARLIEST",
-        error_recovery_replay: ReplayPreset = "EARLIEST",
-        state: SubscriptionState = "RUN",
-    ) -> ManagedEventSubscriptionChange:
-        """Create a managed event subscription, or return the one that exists with these settings.
-
-        :param topic: of the Pub/Sub API; it cannot be changed later.
-        :param label: ``None``: the developer name with spaces; the label of one that exists is then not compared.
-        :param default_replay: where it begins while nothing has been committed.
-        :param error_recovery_replay: where it goes on when the committed replay ID can no longer be read.
-        :param state: ``"STOP"`` creates one that nobody can subscribe to yet.
-        :raises ConfigurationError: if one exists with other settings, naming them; or if Salesforce does not accept a
-            value.
-        """
-        name = check_developer_name(developer_name)
-        settings = {
-            "topic_name": Topic.parse(topic, "pubsub").name,
-            "default_replay": default_replay,
-            "error_recovery_replay": error_recovery_replay,
-            "state": state,
-        }
-        # Salesforce finds names in any letter case.
-        compared = {"developer_name": developer_name, **settings, **({} if label is None else {"label": label})}
-        with self.get_conn() as client:
-            existing = client.find(name)
-            if existing is None:
-                try:
-                    created = client.create(
-                        developer_name,
-                        settings["topic_name"],
-                        label=label or developer_name.replace("_", " "),
-                        default_replay=default_replay,
-                        error_recovery_replay=error_recovery_replay,
-                        state=state,
-                    )
-                except AlreadyExistsError:
-                    # Created by somebody else since, or by this request where its answer was lost.
-                    existing = client.find(name)
-                    if existing is None:
-                        raise
-                else:
-                    return ManagedEventSubscriptionChange(created, changed=True)
-        _check_equal(existing, compared)
-        return ManagedEventSubscriptionChange(existing, changed=False)
-
-    def update(
+    def ensure(
         self,
         subscription: str,
+        state: State = "running",
         *,
+        topic: str | None = None,
         label: str | None = None,
         default_replay: ReplayPreset | None = None,
         error_recovery_replay: ReplayPreset | None = None,
+        confirm_position_loss: bool = False,
     ) -> ManagedEventSubscriptionChange:
-        """Change what is given. The committed replay ID stays. Neither topic nor developer name can be changed.
+        """Have a managed event subscription that is as asked for: create it, change what differs, or leave it alone.
 
-        :raises TopicNotFoundError: if the org has none, or hides it from this user.
+        What is ``None`` stays as it is. A change of label and replay settings leaves the committed replay ID as it is;
+        stopping discards it. One that is started again begins at its default replay.
+
+        :param subscription: its developer name, or the id of its record.
+        :param topic: of the Pub/Sub API. Given, one that does not exist is created; it cannot be changed later.
+        :param label: of a new one: the developer name with spaces, unless given.
+        :param default_replay: where it begins while nothing has been committed. Of a new one: ``"EARLIEST"``.
+        :param error_recovery_replay: where it goes on when the committed replay ID can no longer be read; the same.
+        :param confirm_position_loss: needed for ``"stopped"``.
+        :raises ConfigurationError: ``"stopped"`` without ``confirm_position_loss``; or it exists on another topic; or
+            Salesforce does not accept a value.
+        :raises TopicNotFoundError: if there is none, or it is hidden from this user, and no topic is given.
         """
         parsed = ManagedSubscription.parse(subscription)
+        topic_name = None if topic is None else Topic.parse(topic, "pubsub").name
+        if state == "stopped":
+            check_confirmed(confirm_position_loss, f"stopping managed event subscription {subscription}")
+        wanted = {
+            "label": label,
+            "default_replay": default_replay,
+            "error_recovery_replay": error_recovery_replay,
+            "state": _STATES[state],
+        }
         with self.get_conn() as client:
-            record = client.get(parsed)
-            wanted = (
-                label or record.label,
-                default_replay or record.default_replay,
-                error_recovery_replay or record.error_recovery_replay,
-            )
-            if wanted == (record.label, record.default_replay, record.error_recovery_replay):
-                return ManagedEventSubscriptionChange(record, changed=False)
-            updated = client.update(
-                parsed, label=label, default_replay=default_replay, error_recovery_replay=error_recovery_replay
-            )
-            return ManagedEventSubscriptionChange(updated, changed=True)
-
-    def start(self, subscription: str) -> ManagedEventSubscriptionChange:
-        """Set the state to RUN. One that was stopped begins at its default replay: it has no committed replay ID.
-
-        :raises TopicNotFoundError: if the org has none, or hides it from this user.
-        """
-        return self._set_state(subscription, "RUN")
-
-    def stop(self, subscription: str, *, confirm_position_loss: bool = False) -> ManagedEventSubscriptionChange:
-        """Set the state to STOP: Salesforce ends its stream, and **discards the committed replay ID**.
-
-        :raises ConfigurationError: without ``confirm_position_loss``. Nothing was contacted.
-        :raises TopicNotFoundError: if the org has none, or hides it from this user.
-        """
-        check_confirmed(confirm_position_loss, f"stopping managed event subscription {subscription}")
-        return self._set_state(subscription, "STOP")
+            before = client.find(parsed)
+            if before is None and topic_name is not None and parsed.developer_name is not None:
+                try:
+                    return ManagedEventSubscriptionChange(_create(client, parsed, topic_name, wanted), None)
+                except AlreadyExistsError:
+                    # Created by somebody else since, or by this request where its answer was lost.
+                    before = client.find(parsed)
+                    if before is None:
+                        raise
+            before = before or client.get(parsed)
+            _check_identity(before, parsed, topic_name)
+            changes: dict[str, Any] = {
+                name: value for name, value in wanted.items() if value not in (None, getattr(before, name))
+            }
+            after = client.update(parsed, **changes) if changes else before
+        if after.state == "STOP" != before.state:
+            self.log.warning("Stopped %s on %s. %s", after, after.topic_name, _POSITION_LOST)
+        return ManagedEventSubscriptionChange(after, before)
 
     def delete(
         self, subscription: str, *, confirm_position_loss: bool = False
@@ -198,7 +179,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
     def wait_until_visible(
         self,
         subscription: str,
-        state: Literal["RUN", "STOP", "DELETED"] = "RUN",
+        state: Literal["running", "stopped", "deleted"] = "running",
         *,
         timeout: float = VISIBILITY_TIMEOUT,
     ) -> None:
@@ -216,7 +197,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         from airflow_provider_sfstream.hooks.salesforce_pubsub import way_to_pubsub
 
         parsed = ManagedSubscription.parse(subscription)
-        expected = {"RUN": Seen.OPEN, "STOP": Seen.STOPPED, "DELETED": Seen.UNKNOWN}[state]
+        expected = {"running": Seen.OPEN, "stopped": Seen.STOPPED, "deleted": Seen.UNKNOWN}[state]
         self.log.info("Waiting until managed event subscription %s %s.", parsed.text, expected.value)
         with PubSubClient(self.token_provider(), **way_to_pubsub(self.settings())) as client:
             wait_until_seen(client, parsed, expected, timeout=timeout)
@@ -238,36 +219,11 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
                 return False, f"Tooling API: {error}"
             return True, f"Logged in to org {self.org_id}; Tooling API {client.api_version} reached."
 
-    def _set_state(self, subscription: str, state: SubscriptionState) -> ManagedEventSubscriptionChange:
-        parsed = ManagedSubscription.parse(subscription)
-        with self.get_conn() as client:
-            record = client.get(parsed)
-            if record.state == state:
-                return ManagedEventSubscriptionChange(record, changed=False)
-            changed = client.update(parsed, state=state)
-        if state == "STOP":
-            self.log.warning("Stopped %s on %s. %s", record, record.topic_name, _POSITION_LOST)
-        return ManagedEventSubscriptionChange(changed, changed=True)
-
 
 _POSITION_LOST = (
     "Salesforce has discarded its committed replay ID: the next subscription begins at its default replay, which "
     "reads events again (EARLIEST) or skips those published until then (LATEST)."
 )
-
-
-def check_developer_name(text: str) -> ManagedSubscription:
-    """Return the subscription of this developer name.
-
-    :raises ConfigurationError: if it is none, or the id of a record.
-    """
-    parsed = ManagedSubscription.parse(text)
-    if parsed.developer_name is None:
-        raise ConfigurationError(
-            f"developer_name={text!r} is the id of a record. Give the name that the new managed event subscription is "
-            "to have. Nothing was contacted."
-        )
-    return parsed
 
 
 def check_confirmed(confirm_position_loss: bool, doing: str) -> None:
@@ -284,17 +240,29 @@ def check_confirmed(confirm_position_loss: bool, doing: str) -> None:
         )
 
 
-def _check_equal(record: ManagedEventSubscriptionRecord, wanted: dict[str, str]) -> None:
-    differences = [
-        f"{name} is {getattr(record, name)!r}, not {value!r}"
-        for name, value in wanted.items()
-        if getattr(record, name) != value
-    ]
-    if differences:
+def _create(
+    client: ToolingClient, subscription: ManagedSubscription, topic_name: str, wanted: Mapping[str, Any]
+) -> ManagedEventSubscriptionRecord:
+    name = str(subscription.developer_name)
+    return client.create(
+        name,
+        topic_name,
+        label=wanted["label"] or name.replace("_", " "),
+        default_replay=wanted["default_replay"] or "EARLIEST",
+        error_recovery_replay=wanted["error_recovery_replay"] or "EARLIEST",
+        state=wanted["state"],
+    )
+
+
+def _check_identity(
+    record: ManagedEventSubscriptionRecord, subscription: ManagedSubscription, topic_name: str | None
+) -> None:
+    """Refuse one that is not the one that was meant: what makes it the one it is cannot be changed."""
+    # Salesforce finds names in any letter case; to a drain they are two.
+    name = subscription.developer_name or record.developer_name
+    if topic_name is not None and (record.topic_name, record.developer_name) != (topic_name, name):
         raise ConfigurationError(
-            f"{record} exists already with other settings: {'; '.join(differences)}. Nothing was changed. Choose "
-            "another developer name, or change it: label and replay settings with "
-            "UpdateManagedEventSubscriptionOperator, the state with StartManagedEventSubscriptionOperator or "
-            "StopManagedEventSubscriptionOperator. Its topic cannot be changed: delete it, which discards its "
-            "committed replay ID, and create it anew."
+            f"{record} on {record.topic_name} exists already, and {name} on {topic_name} is asked for. Nothing was "
+            "changed. Choose another developer name; or delete it, which discards its committed replay ID, and create "
+            "it anew."
         )

@@ -12,26 +12,23 @@ from pathlib import Path
 from airflow.sdk import DAG, task
 
 from airflow_provider_sfstream.operators.managed_event_subscription import (
-    CreateManagedEventSubscriptionOperator,
     DeleteManagedEventSubscriptionOperator,
-    StartManagedEventSubscriptionOperator,
-    StopManagedEventSubscriptionOperator,
-    UpdateManagedEventSubscriptionOperator,
+    ManagedEventSubscriptionOperator,
 )
 
 with DAG("managed_subscription", schedule=None, params={"topic": "/event/Order__e"}) as dag:
-    create = CreateManagedEventSubscriptionOperator(
-        task_id="create", developer_name="Orders", topic="{{ params.topic }}", error_recovery_replay="LATEST"
+    create = ManagedEventSubscriptionOperator(
+        task_id="create", managed_subscription="Orders", topic="{{ params.topic }}", error_recovery_replay="LATEST"
     )
-    update = UpdateManagedEventSubscriptionOperator(
+    update = ManagedEventSubscriptionOperator(
         task_id="update",
         managed_subscription="{{ ti.xcom_pull('create')['id'] }}",
         subscription_label="Sales for {{ dag.dag_id }}",
     )
-    stop = StopManagedEventSubscriptionOperator(
-        task_id="stop", managed_subscription="Orders", confirm_position_loss=True, wait_until_visible=True
+    stop = ManagedEventSubscriptionOperator(
+        task_id="stop", managed_subscription="Orders", state="stopped", confirm_position_loss=True
     )
-    start = StartManagedEventSubscriptionOperator(task_id="start", managed_subscription="Orders")
+    start = ManagedEventSubscriptionOperator(task_id="start", managed_subscription="Orders")
 
     @task
     def write(results: list[object]) -> None:

@@ -213,7 +213,7 @@ class ToolingClient:
             raise TopicNotFoundError(
                 f"managed event subscription {subscription.text}: the org has none, or hides it from this user. Check "
                 "the developer name or id, that it is this connection's org, and the user's permission 'View Setup and "
-                "Configuration'. Create it with CreateManagedEventSubscriptionOperator. Nothing was changed."
+                "Configuration'. Create it with ManagedEventSubscriptionOperator(topic=...). Nothing was changed."
             )
         return row
 

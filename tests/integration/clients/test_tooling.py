@@ -117,7 +117,7 @@ def test_it_is_found_by_name_by_id_and_by_short_id(
 def test_what_is_not_there(client: ToolingClient, text: str) -> None:
     assert client.find(named(text)) is None
     assert client.delete(named(text)) is None
-    with pytest.raises(TopicNotFoundError, match=rf"{text}.*CreateManagedEventSubscriptionOperator"):
+    with pytest.raises(TopicNotFoundError, match=rf"{text}.*ManagedEventSubscriptionOperator\(topic="):
         client.get(named(text))
     with pytest.raises(TopicNotFoundError, match=text):
         client.update(named(text), label="x")

@@ -61,60 +61,84 @@ def warnings(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line for line in (out + err).splitlines() if "warning" in line]
 
 
-def test_creating_what_exists_changes_nothing(org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str) -> None:
-    created = hook.create(name, TOPIC)
-    assert created.changed
+def test_ensuring_what_is_so_changes_nothing(org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str) -> None:
+    created = hook.ensure(name, topic=TOPIC)
+    assert (created.changed, created.before) == (True, None)
     assert created.record.label == name.replace("_", " ")
     assert (created.record.default_replay, created.record.error_recovery_replay) == ("EARLIEST", "EARLIEST")
+    assert str(created) == f"managed event subscription {name} ({created.record.id}): created on {TOPIC}"
     before = writes(org)
-    again = hook.create(name, TOPIC)
-    assert (again.changed, again.record) == (False, created.record)
+    for again in (hook.ensure(name, topic=TOPIC), hook.ensure(created.record.id), hook.ensure(name.upper())):
+        assert (again.changed, again.record) == (False, created.record)
+        assert str(again).endswith(": is as it is to be")
     assert hook.get(name) == hook.get(created.record.id) == created.record
     assert created.record in hook.list()
     assert writes(org) == before
 
 
 @pytest.mark.parametrize(
-    ("changes", "difference"),
+    "settings",
     [
-        ({"topic": "/event/Invoice__e"}, "topic_name is '/event/Order__e', not '/event/Invoice__e'"),
-        ({"label": "Others"}, "label is '.*', not 'Others'"),
-        ({"default_replay": "LATEST"}, "default_replay is 'EARLIEST', not 'LATEST'"),
-        ({"error_recovery_replay": "LATEST"}, "error_recovery_replay is 'EARLIEST', not 'LATEST'"),
-        ({"state": "STOP"}, "state is 'RUN', not 'STOP'"),
+        {"label": "Others"},
+        {"default_replay": "LATEST"},
+        {"error_recovery_replay": "LATEST", "label": "Both"},
+        {"state": "stopped", "default_replay": "LATEST", "confirm_position_loss": True},
     ],
 )
-def test_creating_what_exists_with_other_settings(
-    hook: ManagedEventSubscriptionHook, name: str, changes: dict[str, Any], difference: str
+def test_all_that_differs_is_changed_at_once(
+    org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str, settings: dict[str, Any]
 ) -> None:
-    record = hook.create(name, TOPIC).record
-    with pytest.raises(ConfigurationError, match=f"{name}.*{difference}.*Nothing was changed"):
-        hook.create(name, **{"topic": TOPIC, **changes})
+    record = hook.ensure(name, topic=TOPIC).record
+    before = writes(org)
+    changed = hook.ensure(name, topic=TOPIC, **settings)
+    wanted = {key: value for key, value in settings.items() if key not in ("state", "confirm_position_loss")}
+    state = "STOP" if "state" in settings else "RUN"
+    assert changed.record.as_dict() == {**record.as_dict(), **wanted, "state": state}
+    assert (changed.changed, changed.before, changed.is_of_state) == (True, record, state == "STOP")
+    for key, value in wanted.items():
+        assert f"{key} {getattr(record, key)!r} -> {value!r}" in str(changed)
+    assert len(writes(org)) == len(before) + 1
+    assert not hook.ensure(name, topic=TOPIC, **settings).changed
+
+
+def test_another_topic_is_refused_and_nothing_changed(
+    org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str
+) -> None:
+    record = hook.ensure(name, topic=TOPIC).record
+    before = writes(org)
+    with pytest.raises(ConfigurationError, match=f"{name}.*on {TOPIC}.*/event/Invoice__e.*Nothing was changed"):
+        hook.ensure(name, topic="/event/Invoice__e", default_replay="LATEST")
+    with pytest.raises(ConfigurationError, match=f"{name}.*{name.upper()} on {TOPIC} is asked for"):
+        hook.ensure(name.upper(), topic=TOPIC)
     assert hook.get(name) == record
+    assert writes(org) == before
 
 
-def test_a_name_in_other_letter_case_is_another_name(hook: ManagedEventSubscriptionHook, name: str) -> None:
-    hook.create(name, TOPIC)
-    with pytest.raises(ConfigurationError, match=name):
-        hook.create(name.upper(), TOPIC)
+def test_without_a_topic_it_has_to_exist(org: LocalOrg, hook: ManagedEventSubscriptionHook) -> None:
+    for call in (
+        lambda: hook.ensure("Nothing_like_it"),
+        lambda: hook.ensure("Nothing_like_it", "stopped", confirm_position_loss=True),
+        lambda: hook.ensure("18x000000000777AAA", topic=TOPIC),
+    ):
+        with pytest.raises(TopicNotFoundError, match=r"ManagedEventSubscriptionOperator\(topic=\.\.\.\)"):
+            call()
 
 
 def test_losing_the_race_to_create(org: LocalOrg, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Somebody creates it between the look and the request: equal settings will do, others will not."""
+    """Somebody creates it between the look and the request: what differs is changed, as if it had been there."""
     with RestProxy.running(org.instance_url) as proxy:
         set_connection(monkeypatch, "sf", conn_type="salesforce", extra=token_extra(org, proxy))
         hook = ManagedEventSubscriptionHook("sf")
-        record = hook.create(name, TOPIC).record
+        record = hook.ensure(name, topic=TOPIC).record
         nothing = {"size": 0, "totalSize": 0, "done": True, "records": []}
         proxy.answer("GET", "/tooling/query", 200, nothing)
-        won = hook.create(name, TOPIC)
+        won = hook.ensure(name, topic=TOPIC)
         assert (won.changed, won.record) == (False, record)
         proxy.answer("GET", "/tooling/query", 200, nothing)
-        with pytest.raises(ConfigurationError, match="default_replay"):
-            hook.create(name, TOPIC, default_replay="LATEST")
+        assert hook.ensure(name, topic=TOPIC, default_replay="LATEST").before == record
         proxy.answer("GET", "/tooling/query", 200, nothing, times=2)
         with pytest.raises(ConfigurationError, match="DUPLICATE_DEVELOPER_NAME"):
-            hook.create(name, TOPIC)
+            hook.ensure(name, topic=TOPIC)
 
 
 def test_missing_permissions_are_named(org: LocalOrg, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -123,7 +147,7 @@ def test_missing_permissions_are_named(org: LocalOrg, monkeypatch: pytest.Monkey
         hook = ManagedEventSubscriptionHook("sf")
         proxy.error("POST", "/tooling/", 403, "INSUFFICIENT_ACCESS", "insufficient access rights")
         with pytest.raises(AccessDeniedError, match=f"{name}.*Customize Application"):
-            hook.create(name, TOPIC)
+            hook.ensure(name, topic=TOPIC)
         proxy.error("GET", "/tooling/query", 400, "INVALID_TYPE", "sObject type is not supported")
         ok, message = hook.test_connection()
         assert not ok
@@ -135,47 +159,40 @@ def token_extra(org: LocalOrg, proxy: RestProxy) -> dict[str, str]:
     return {"access_token": org.token(), "instance_url": proxy.url, "pubsub_endpoint": f"http://{org.grpc_target}"}
 
 
-def test_updating(org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str) -> None:
-    record = hook.create(name, TOPIC).record
-    changed = hook.update(name, label="Sales", error_recovery_replay="LATEST")
-    assert changed.changed
-    assert changed.record.as_dict() == {**record.as_dict(), "label": "Sales", "error_recovery_replay": "LATEST"}
-    before = writes(org)
-    again = hook.update(record.id, label="Sales", default_replay="EARLIEST")
-    assert (again.changed, again.record) == (False, changed.record)
-    assert writes(org) == before
-    with pytest.raises(TopicNotFoundError, match="Nothing_like_it"):
-        hook.update("Nothing_like_it", label="x")
-
-
 def test_stopping_and_starting(
     org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hook.create(name, TOPIC)
+    hook.ensure(name, topic=TOPIC)
     with pytest.raises(ConfigurationError, match="confirm_position_loss"):
-        hook.stop(name)
+        hook.ensure(name, "stopped")
     assert hook.get(name).state == "RUN"
-    stopped = hook.stop(name, confirm_position_loss=True)
-    assert (stopped.changed, stopped.record.state) == (True, "STOP")
+    stopped = hook.ensure(name, "stopped", confirm_position_loss=True)
+    assert (stopped.changed, stopped.is_of_state, stopped.record.state) == (True, True, "STOP")
     [warning] = warnings(capsys)
     assert name in warning
     assert "discarded its committed replay ID" in warning
     before = writes(org)
-    assert not hook.stop(name, confirm_position_loss=True).changed
+    assert not hook.ensure(name, "stopped", confirm_position_loss=True).changed
     assert writes(org) == before
-    started = hook.start(name)
+    started = hook.ensure(name)
     assert (started.changed, started.record.state) == (True, "RUN")
-    assert not hook.start(name).changed
+    assert not hook.ensure(name).changed
     assert len(writes(org)) == len(before) + 1
-    with pytest.raises(TopicNotFoundError):
-        hook.start("Nothing_like_it")
     assert not warnings(capsys)
+
+
+def test_one_can_be_created_that_nobody_can_subscribe_to_yet(
+    hook: ManagedEventSubscriptionHook, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    created = hook.ensure(name, "stopped", topic=TOPIC, label="Later", confirm_position_loss=True)
+    assert (created.record.state, created.record.label, created.is_of_state) == ("STOP", "Later", True)
+    assert not warnings(capsys), "it had no position to lose"
 
 
 def test_deleting(
     org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = hook.create(name, TOPIC).record
+    record = hook.ensure(name, topic=TOPIC).record
     with pytest.raises(ConfigurationError, match="confirm_position_loss"):
         hook.delete(name)
     assert name in org.managed_subscriptions()
@@ -214,7 +231,7 @@ class TestVisibility:
         self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str
     ) -> None:
         org.knobs(managed_visibility_seconds=600)
-        record = hook.create(name, TOPIC).record
+        record = hook.ensure(name, topic=TOPIC).record
         assert not org.managed_subscriptions()[name]["visible"]
         org.knobs(managed_visibility_seconds=0.5)
         before = logins(org)
@@ -225,25 +242,25 @@ class TestVisibility:
         assert shown["committed"] is None, "the probe commits nothing"
 
     def test_every_change_is_seen(self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str) -> None:
-        record = hook.create(name, TOPIC).record
+        record = hook.ensure(name, topic=TOPIC).record
         org.knobs(managed_visibility_seconds=0.5)
         for state, change in (
-            ("STOP", lambda: hook.stop(name, confirm_position_loss=True)),
-            ("RUN", lambda: hook.start(name)),
+            ("stopped", lambda: hook.ensure(name, "stopped", confirm_position_loss=True)),
+            ("running", lambda: hook.ensure(name)),
         ):
             change()
             hook.wait_until_visible(name, state, timeout=60)
             assert org.managed_subscriptions()[name]["visible"]
         hook.delete(name, confirm_position_loss=True)
-        hook.wait_until_visible(record.id, "DELETED", timeout=60)
+        hook.wait_until_visible(record.id, "deleted", timeout=60)
         org.knobs(managed_visibility_seconds=0)
-        hook.wait_until_visible(record.id, "DELETED", timeout=0.1)
+        hook.wait_until_visible(record.id, "deleted", timeout=0.1)
 
     def test_events_that_are_there_are_left_for_the_consumer(
         self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str
     ) -> None:
         published = org.publish(TOPIC, [{"Amount__c": float(n)} for n in range(3)])
-        subscription = hook.create(name, TOPIC).record.id
+        subscription = hook.ensure(name, topic=TOPIC).record.id
         hook.wait_until_visible(subscription, timeout=60)
         record = org.record(TOPIC)
         seen = wait_until(lambda: read(org, name, len(record)), what="the place of the probe being free")
@@ -253,7 +270,7 @@ class TestVisibility:
     def test_a_consumer_that_is_there_is_not_disturbed(
         self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str
     ) -> None:
-        hook.create(name, "/event/Invoice__e")
+        hook.ensure(name, topic="/event/Invoice__e")
         with (
             pubsub_client(org) as client,
             client.managed_subscribe(ManagedSubscription.parse(name), idle_timeout=0.3) as stream,
@@ -266,7 +283,7 @@ class TestVisibility:
 
     def test_what_is_never_seen(self, org: LocalOrg, hook: ManagedEventSubscriptionHook, name: str) -> None:
         org.knobs(managed_visibility_seconds=600)
-        record = hook.create(name, TOPIC).record
+        record = hook.ensure(name, topic=TOPIC).record
         with pytest.raises(ServiceUnavailableError, match=rf"{record.id}.*within 0\.5 seconds.*not known") as raised:
             hook.wait_until_visible(record.id, timeout=0.5)
         assert raised.value.retriable
@@ -277,6 +294,6 @@ class TestVisibility:
         unused = f"http://127.0.0.1:{free_port()}"
         set_connection(monkeypatch, "sf", **org.airflow_connection(pubsub_endpoint=unused))
         hook = ManagedEventSubscriptionHook("sf")
-        record = hook.create(name, TOPIC).record
+        record = hook.ensure(name, topic=TOPIC).record
         with pytest.raises(ServiceUnavailableError, match=r"it was changed, but.*pubsub_endpoint"):
             hook.wait_until_visible(record.id, timeout=0.5)

@@ -19,11 +19,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_sfstream.clients.pubsub import visibility as managed_visibility
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SubscriptionBusyError
 from airflow_provider_sfstream.operators.managed_event_subscription import (
-    CreateManagedEventSubscriptionOperator,
     DeleteManagedEventSubscriptionOperator,
-    StartManagedEventSubscriptionOperator,
-    StopManagedEventSubscriptionOperator,
-    UpdateManagedEventSubscriptionOperator,
+    ManagedEventSubscriptionOperator,
 )
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from tests.support.clients import pubsub_client
@@ -67,10 +64,17 @@ def name() -> str:
     return f"Orders_{next(_numbers)}"
 
 
-def create(name: str, **arguments: Any) -> CreateManagedEventSubscriptionOperator:
-    return CreateManagedEventSubscriptionOperator(
-        task_id="create", **{"developer_name": name, "topic": TOPIC, **arguments}
+def create(name: str, **arguments: Any) -> ManagedEventSubscriptionOperator:
+    return ManagedEventSubscriptionOperator(
+        task_id="create", **{"managed_subscription": name, "topic": TOPIC, **arguments}
     )
+
+
+def existing(name: str, **arguments: Any) -> ManagedEventSubscriptionOperator:
+    return ManagedEventSubscriptionOperator(task_id="existing", managed_subscription=name, **arguments)
+
+
+STOPPED: dict[str, Any] = {"state": "stopped", "confirm_position_loss": True}
 
 
 def run(operator: BaseOperator, **context: Any) -> dict[str, Any]:
@@ -144,26 +148,18 @@ def test_the_life_of_one(org: LocalOrg, name: str) -> None:
     committed = commit_everything(org, name)
     assert shown(org, name)["committed"] == committed
 
-    update = UpdateManagedEventSubscriptionOperator(
-        task_id="update",
-        managed_subscription=f"{{{{ '{created['id']}' }}}}",
-        subscription_label="Sales",
-        default_replay="LATEST",
-    )
-    changed = run(update)
+    asked = looks(org)
+    changed = run(existing(f"{{{{ '{created['id']}' }}}}", subscription_label="Sales", default_replay="LATEST"))
+    assert looks(org) == asked, "nothing shows when the Pub/Sub API has seen settings"
     assert changed == {**created, "label": "Sales", "default_replay": "LATEST"}
     wait_until(lambda: shown(org, name)["visible"])
     assert shown(org, name)["committed"] == committed, "the position stays"
 
-    stop = StopManagedEventSubscriptionOperator(
-        task_id="stop", managed_subscription=name, confirm_position_loss=True, wait_until_visible=True
-    )
-    assert run(stop) == {**changed, "state": "STOP"}
+    assert run(existing(name, **STOPPED)) == {**changed, "state": "STOP"}
     assert shown(org, name)["visible"]
     assert shown(org, name)["committed"] is None
 
-    start = StartManagedEventSubscriptionOperator(task_id="start", managed_subscription=created["id"])
-    assert run(start) == changed
+    assert run(existing(created["id"])) == changed
     assert shown(org, name)["visible"]
     assert shown(org, name)["committed"] is None
 
@@ -188,13 +184,7 @@ def test_the_life_of_one(org: LocalOrg, name: str) -> None:
 
 
 def test_cleared_tasks_change_nothing(org: LocalOrg, name: str) -> None:
-    operators = [
-        create(name),
-        UpdateManagedEventSubscriptionOperator(
-            task_id="update", managed_subscription=name, error_recovery_replay="EARLIEST"
-        ),
-        StartManagedEventSubscriptionOperator(task_id="start", managed_subscription=name),
-    ]
+    operators = [create(name), existing(name, error_recovery_replay="EARLIEST"), existing(name)]
     first = run(operators[0])
     before, asked = writes(org), looks(org)
     assert asked
@@ -202,23 +192,25 @@ def test_cleared_tasks_change_nothing(org: LocalOrg, name: str) -> None:
         assert run(operator) == {**first, "changed": False}
     assert writes(org) == before
     assert looks(org) == asked, "who uses it is not disturbed"
-    stop = StopManagedEventSubscriptionOperator(task_id="stop", managed_subscription=name, confirm_position_loss=True)
+    stop = existing(name, **STOPPED)
     assert run(stop)["changed"]
     assert not run(stop)["changed"]
     assert len(writes(org)) == len(before) + 1
 
 
-def test_one_that_exists_with_other_settings_fails_the_task(org: LocalOrg, name: str) -> None:
-    run(create(name))
+def test_what_differs_is_changed_and_logged_but_for_the_topic(
+    org: LocalOrg, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = run(create(name))
     wait_until(lambda: shown(org, name)["slot"] == "free", what="the end of the look whether it is visible")
+    committed = commit_everything(org, name)
     before = shown(org, name)
-    for changes, difference in (
-        ({"topic": OTHER_TOPIC}, "topic_name is '/event/Order__e', not '/event/Invoice__e'"),
-        ({"default_replay": "LATEST", "state": "STOP"}, "default_replay is .*; state is 'RUN', not 'STOP'"),
-    ):
-        with pytest.raises(AirflowFailException, match=difference):
-            run(create(name, **changes))
+    with pytest.raises(AirflowFailException, match=rf"{name}.*on {TOPIC} exists already.*{OTHER_TOPIC}"):
+        run(create(name, topic=OTHER_TOPIC, default_replay="LATEST"))
     assert shown(org, name) == before
+    assert run(create(name, default_replay="LATEST")) == {**first, "default_replay": "LATEST"}
+    assert "default_replay 'EARLIEST' -> 'LATEST'" in "".join(capsys.readouterr())
+    assert shown(org, name)["committed"] == committed, "the position stays"
 
 
 def test_the_next_try_waits_for_what_the_first_one_created(org: LocalOrg, name: str) -> None:
@@ -238,17 +230,17 @@ def test_a_lost_answer_is_made_good_by_the_next_try(org: LocalOrg, name: str, mo
     with RestProxy.running(org.instance_url) as proxy:
         extra = {"access_token": org.token(), "instance_url": proxy.url, "pubsub_endpoint": f"http://{org.grpc_target}"}
         set_connection(monkeypatch, "salesforce_default", conn_type="salesforce", extra=extra)
-        known = {"managed_subscription": name}
-        confirmed = {**known, "confirm_position_loss": True}
         for method, operator in (
             ("POST", create(name)),
+            ("PATCH", existing(name, default_replay="LATEST")),
+            ("PATCH", existing(name, **STOPPED)),
+            ("PATCH", existing(name)),
             (
-                "PATCH",
-                UpdateManagedEventSubscriptionOperator(task_id="update", **known, default_replay="LATEST"),
+                "DELETE",
+                DeleteManagedEventSubscriptionOperator(
+                    task_id="delete", managed_subscription=name, confirm_position_loss=True
+                ),
             ),
-            ("PATCH", StopManagedEventSubscriptionOperator(task_id="stop", **confirmed)),
-            ("PATCH", StartManagedEventSubscriptionOperator(task_id="start", **known)),
-            ("DELETE", DeleteManagedEventSubscriptionOperator(task_id="delete", **confirmed)),
         ):
             proxy.answer(method, "/tooling/sobjects/", 0, forwards=True, breaks_off=True)
             with pytest.raises(ServiceUnavailableError, match="safe to repeat"):
@@ -264,33 +256,23 @@ def test_a_topic_that_the_org_does_not_have(org: LocalOrg, name: str) -> None:
     assert name not in org.managed_subscriptions()
 
 
-@pytest.mark.parametrize(
-    "operator",
-    [
-        UpdateManagedEventSubscriptionOperator(task_id="it", managed_subscription="None_such", default_replay="LATEST"),
-        StartManagedEventSubscriptionOperator(task_id="it", managed_subscription="None_such"),
-        StopManagedEventSubscriptionOperator(
-            task_id="it", managed_subscription="None_such", confirm_position_loss=True
-        ),
-    ],
-    ids=lambda operator: type(operator).__name__,
-)
-def test_one_that_does_not_exist(org: LocalOrg, operator: BaseOperator) -> None:
-    with pytest.raises(AirflowFailException, match=r"None_such.*CreateManagedEventSubscriptionOperator"):
-        run(operator)
+@pytest.mark.parametrize("arguments", [{}, {"default_replay": "LATEST"}, STOPPED], ids=str)
+def test_one_that_does_not_exist(org: LocalOrg, arguments: dict[str, Any]) -> None:
+    with pytest.raises(AirflowFailException, match=r"None_such.*ManagedEventSubscriptionOperator\(topic="):
+        run(existing("None_such", **arguments))
 
 
 def test_templates_are_checked_once_rendered(org: LocalOrg) -> None:
     with pytest.raises(AirflowFailException, match="InvalidTopicError"):
         run(create("Orders_templated", topic="{{ 'Order__e' }}"))
     with pytest.raises(AirflowFailException, match="'not a name'"):
-        run(StartManagedEventSubscriptionOperator(task_id="start", managed_subscription="{{ 'not a name' }}"))
+        run(existing("{{ 'not a name' }}"))
 
 
 def test_no_secret_in_results_and_errors(org: LocalOrg, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     result = run(create(name))
     with pytest.raises(AirflowFailException) as raised:
-        run(create(name, default_replay="LATEST"))
+        run(create(name, topic=OTHER_TOPIC))
     out, err = capsys.readouterr()
     told = f"{result} {raised.value} {raised.value.__cause__!r} {out} {err}"
     assert org.client_secret not in told

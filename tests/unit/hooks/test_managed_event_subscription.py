@@ -34,27 +34,25 @@ def test_the_api_version_of_the_connection(hook: Any, version: Any, used: str) -
         assert client.api_version == used
 
 
-@pytest.mark.parametrize("method", ["stop", "delete"])
-def test_what_loses_the_position_has_to_be_confirmed(hook: Any, method: str) -> None:
+@pytest.mark.parametrize(("method", "state"), [("ensure", ["stopped"]), ("delete", [])])
+def test_what_loses_the_position_has_to_be_confirmed(hook: Any, method: str, state: list[str]) -> None:
     with pytest.raises(ConfigurationError, match=r"Orders.*confirm_position_loss=True.*Nothing was changed"):
-        getattr(hook(), method)("Orders")
+        getattr(hook(), method)("Orders", *state)
 
 
 def test_names_are_checked_first(hook: Any) -> None:
     one = hook()
     for call in (
         lambda: one.get("O'Brien"),
-        lambda: one.update("no name", label="x"),
-        lambda: one.start("Orders__x"),
-        lambda: one.stop("Orders_", confirm_position_loss=True),
+        lambda: one.ensure("no name", label="x"),
+        lambda: one.ensure("Orders_", "stopped", confirm_position_loss=True),
         lambda: one.delete("", confirm_position_loss=True),
         lambda: one.wait_until_visible("1Orders"),
-        lambda: one.create("18x000000000001AAA", "/event/Order__e"),
     ):
         with pytest.raises(ConfigurationError, match="Nothing was contacted"):
             call()
     with pytest.raises(InvalidTopicError):
-        one.create("Orders", "/topic/Orders")
+        one.ensure("Orders", topic="/topic/Orders")
 
 
 def test_a_connection_that_cannot_be_used_is_told_by_the_test(hook: Any) -> None:

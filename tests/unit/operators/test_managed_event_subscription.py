@@ -13,19 +13,14 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
 from airflow_provider_sfstream.operators.managed_event_subscription import (
-    CreateManagedEventSubscriptionOperator,
     DeleteManagedEventSubscriptionOperator,
-    StartManagedEventSubscriptionOperator,
-    StopManagedEventSubscriptionOperator,
-    UpdateManagedEventSubscriptionOperator,
+    ManagedEventSubscriptionOperator,
 )
 
+CONFIRMED = {"managed_subscription": "Orders", "confirm_position_loss": True}
 ARGUMENTS: dict[type[BaseOperator], dict[str, Any]] = {
-    CreateManagedEventSubscriptionOperator: {"developer_name": "Orders", "topic": "/event/Order__e"},
-    UpdateManagedEventSubscriptionOperator: {"managed_subscription": "Orders", "default_replay": "LATEST"},
-    StartManagedEventSubscriptionOperator: {"managed_subscription": "Orders"},
-    StopManagedEventSubscriptionOperator: {"managed_subscription": "Orders", "confirm_position_loss": True},
-    DeleteManagedEventSubscriptionOperator: {"managed_subscription": "Orders", "confirm_position_loss": True},
+    ManagedEventSubscriptionOperator: {"managed_subscription": "Orders", "topic": "/event/Order__e"},
+    DeleteManagedEventSubscriptionOperator: CONFIRMED,
 }
 
 
@@ -33,40 +28,35 @@ def make(operator: type[BaseOperator], **changes: Any) -> BaseOperator:
     return operator(task_id="it", **{**ARGUMENTS[operator], **changes})
 
 
-@pytest.mark.parametrize("operator", [StopManagedEventSubscriptionOperator, DeleteManagedEventSubscriptionOperator])
+LOSING = [(ManagedEventSubscriptionOperator, {"state": "stopped"}), (DeleteManagedEventSubscriptionOperator, {})]
+
+
+@pytest.mark.parametrize(("operator", "doing"), LOSING)
 @pytest.mark.parametrize("confirmed", [False, None, "yes", 1])
-def test_what_loses_the_position_has_to_be_confirmed(operator: type[BaseOperator], confirmed: Any) -> None:
+def test_what_loses_the_position_has_to_be_confirmed(
+    operator: type[BaseOperator], doing: dict[str, Any], confirmed: Any
+) -> None:
     with pytest.raises(ConfigurationError, match=r"Orders.*committed replay ID.*confirm_position_loss=True"):
-        make(operator, confirm_position_loss=confirmed)
+        make(operator, **doing, confirm_position_loss=confirmed)
     with pytest.raises(ConfigurationError, match="confirm_position_loss=True"):
-        operator(task_id="it", managed_subscription="Orders")
+        operator(task_id="it", managed_subscription="Orders", **doing)
+    assert make(operator, **doing, confirm_position_loss=True)
 
 
 @pytest.mark.parametrize("operator", list(ARGUMENTS))
 @pytest.mark.parametrize("bad", ["Not a name", "18x123", "_Orders", "Orders_", "O'Brien", "x" * 81, ""])
 def test_a_name_that_salesforce_cannot_have(operator: type[BaseOperator], bad: str) -> None:
-    name = "developer_name" if operator is CreateManagedEventSubscriptionOperator else "managed_subscription"
     with pytest.raises(ConfigurationError, match="Nothing was contacted"):
-        make(operator, **{name: bad})
-
-
-def test_an_id_names_an_existing_one_only() -> None:
-    assert make(StartManagedEventSubscriptionOperator, managed_subscription="18x000000000001AAA")
-    with pytest.raises(ConfigurationError, match="developer_name='18x000000000001AAA' is the id"):
-        make(CreateManagedEventSubscriptionOperator, developer_name="18x000000000001AAA")
+        make(operator, managed_subscription=bad)
 
 
 @pytest.mark.parametrize(
     ("operator", "changes"),
     [
-        (CreateManagedEventSubscriptionOperator, {"default_replay": "earliest"}),
-        (CreateManagedEventSubscriptionOperator, {"error_recovery_replay": "FAIL"}),
-        (CreateManagedEventSubscriptionOperator, {"state": "PAUSE"}),
-        (CreateManagedEventSubscriptionOperator, {"visibility_timeout": 0}),
-        (UpdateManagedEventSubscriptionOperator, {"default_replay": "earliest"}),
-        (UpdateManagedEventSubscriptionOperator, {"error_recovery_replay": "FAIL"}),
-        (StartManagedEventSubscriptionOperator, {"visibility_timeout": -1}),
-        (StopManagedEventSubscriptionOperator, {"visibility_timeout": float("nan")}),
+        (ManagedEventSubscriptionOperator, {"default_replay": "earliest"}),
+        (ManagedEventSubscriptionOperator, {"error_recovery_replay": "FAIL"}),
+        (ManagedEventSubscriptionOperator, {"state": "RUN"}),
+        (ManagedEventSubscriptionOperator, {"visibility_timeout": float("nan")}),
         (DeleteManagedEventSubscriptionOperator, {"visibility_timeout": 0}),
     ],
 )
@@ -78,20 +68,13 @@ def test_values_that_cannot_be(operator: type[BaseOperator], changes: dict[str, 
 @pytest.mark.parametrize("topic", ["Order__e", "/topic/Orders", "/u/Orders", ""])
 def test_a_topic_that_the_pubsub_api_does_not_carry(topic: str) -> None:
     with pytest.raises(InvalidTopicError):
-        make(CreateManagedEventSubscriptionOperator, topic=topic)
-
-
-def test_an_update_of_nothing() -> None:
-    with pytest.raises(ConfigurationError, match="Nothing is to be changed"):
-        make(UpdateManagedEventSubscriptionOperator, default_replay=None)
+        make(ManagedEventSubscriptionOperator, topic=topic)
 
 
 @pytest.mark.parametrize("operator", list(ARGUMENTS))
 def test_templates_are_checked_when_they_are_rendered(operator: type[BaseOperator]) -> None:
     template = "{{ params.name }}"
-    named = {
-        name: template for name in ("developer_name", "topic", "managed_subscription") if name in ARGUMENTS[operator]
-    }
+    named = {name: template for name in ("topic", "managed_subscription") if name in ARGUMENTS[operator]}
     made = make(operator, **named)
     assert all(getattr(made, name) == template for name in named)
     assert set(named) <= set(made.template_fields)
@@ -99,32 +82,25 @@ def test_templates_are_checked_when_they_are_rendered(operator: type[BaseOperato
 
 def test_a_dag_of_them_is_one_that_airflow_can_store() -> None:
     with DAG("orders", schedule=None) as dag:
-        create = CreateManagedEventSubscriptionOperator(
-            task_id="create", developer_name="{{ params.name }}", topic="/event/Order__e"
+        create = ManagedEventSubscriptionOperator(
+            task_id="create", managed_subscription="{{ params.name }}", topic="/event/Order__e"
         )
         created = cast(str, create.output)
-        UpdateManagedEventSubscriptionOperator(
-            task_id="update", managed_subscription=created, subscription_label="Sales"
+        ManagedEventSubscriptionOperator(
+            task_id="stop", managed_subscription=created, state="stopped", confirm_position_loss=True
         )
-        StopManagedEventSubscriptionOperator(task_id="stop", managed_subscription=created, confirm_position_loss=True)
-        StartManagedEventSubscriptionOperator.partial(task_id="start").expand(managed_subscription=["Orders", "Others"])
+        ManagedEventSubscriptionOperator.partial(task_id="start").expand(managed_subscription=["Orders", "Others"])
         DeleteManagedEventSubscriptionOperator(
             task_id="delete", managed_subscription=created, confirm_position_loss=True
         )
-    assert dag.get_task("create").downstream_task_ids == {"update", "stop", "delete"}
+    assert dag.get_task("create").downstream_task_ids == {"stop", "delete"}
     stored = DagSerialization.from_dict(DagSerialization.to_dict(dag))
-    assert set(stored.task_ids) == {"create", "update", "stop", "start", "delete"}
+    assert set(stored.task_ids) == {"create", "stop", "start", "delete"}
 
 
 def test_what_waits_by_default() -> None:
-    waits = {operator.__name__: getattr(make(operator), "wait_until_visible", None) for operator in ARGUMENTS}
-    assert waits == {
-        "CreateManagedEventSubscriptionOperator": True,
-        "UpdateManagedEventSubscriptionOperator": None,
-        "StartManagedEventSubscriptionOperator": True,
-        "StopManagedEventSubscriptionOperator": False,
-        "DeleteManagedEventSubscriptionOperator": False,
-    }
+    assert make(ManagedEventSubscriptionOperator).wait_until_visible is True  # type: ignore[attr-defined]
+    assert make(DeleteManagedEventSubscriptionOperator).wait_until_visible is False  # type: ignore[attr-defined]
 
 
 def test_every_argument_is_documented() -> None:
@@ -132,7 +108,7 @@ def test_every_argument_is_documented() -> None:
     guide = guide.partition("\n## Arguments")[2].partition("\n## ")[0]
     sections = {heading: text for heading, _, text in (part.partition("\n") for part in guide.split("\n### "))}
     for operator in ARGUMENTS:
-        [text] = [text for heading, text in sections.items() if operator.__name__ in heading]
+        text = sections[f"`{operator.__name__}`"]
         arguments = {
             name: default.default
             for name, default in inspect.signature(operator.__init__).parameters.items()
