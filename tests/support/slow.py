@@ -25,6 +25,9 @@ SLOW: dict[str, str] = {
     ),
     "tests/integration/operators/test_intervals.py::"
     "test_two_intervals_in_one_window_give_each_event_once_to_the_table": ("spark-submit, twice"),
+    "tests/integration/provider/test_install.py::test_the_two_packages_of_spark_are_of_one_version": (
+        "a wheel is built, and pip resolves all that it needs"
+    ),
     "tests/integration/operators/test_managed_event_subscription.py::test_a_dag_of_them_runs_in_airflow": (
         "makes an Airflow database and runs a DAG twice"
     ),
