@@ -11,7 +11,7 @@ from sfstream_localorg.errors import ApiError
 from sfstream_localorg.records.fields import COMPOUND_TYPES
 from sfstream_localorg.records.record_store import StoredRecord
 from sfstream_localorg.records.record_values import SYSTEM_COLUMNS, readable
-from sfstream_localorg.records.soql import parse_conditions
+from sfstream_localorg.records.soql import no_parents, parse_conditions
 from sfstream_localorg.records.values import from_json
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def parse_filter(text: str, topic: PushTopic) -> Condition:
     """
     entity = topic.query.entity
     try:
-        conditions, compared = parse_conditions(
+        sought, compared = parse_conditions(
             _AND.sub(lambda match: " AND " if match[0] == "&" else match[0], text), entity
         )
     except ApiError as error:
@@ -48,7 +48,7 @@ def parse_filter(text: str, topic: PushTopic) -> Condition:
         }
         modified = from_json("SystemModstamp", "DateTime", values.get("SystemModstamp")) or 0
         record = StoredRecord(str(values.get("Id")), entity.name, content, modified)
-        return all(one(record) for one in conditions)
+        return sought.matches(record, no_parents)
 
     return condition
 

@@ -14,6 +14,7 @@ from sfstream_localorg.records.entities import Entities
 from sfstream_localorg.records.record_store import StoredRecord
 from sfstream_localorg.records.record_values import readable, show, stored_value
 from sfstream_localorg.records.soql import Query, parse
+from sfstream_localorg.records.soql.conditions import Negation, parts
 
 LONGEST_NAME = 25
 LONGEST_QUERY = 1300
@@ -90,6 +91,12 @@ def _query(text: str, entities: Entities) -> Query:
         raise ApiError("STRING_TOO_LONG", message, fields=("Query",))
     if not query.entity.has_change_events:
         raise _bad_query(f"The entity {query.entity.name} is not supported")
+    if query.counts:
+        raise _bad_query("Aggregate queries are not supported")
+    if query.parents:
+        raise _bad_query("relationships are not supported")
+    if any(isinstance(part, Negation) for part in parts(query.condition)):
+        raise _bad_query("'NOT' is not supported")
     if "Id" not in query.columns:
         raise _bad_query("The Id field must be in the SELECT clause")
     if query.order or query.limit is not None or query.offset:

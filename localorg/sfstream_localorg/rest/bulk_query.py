@@ -20,10 +20,9 @@ from aiohttp import web
 from sfstream_localorg.errors import ApiError, not_found
 from sfstream_localorg.identifiers import numbered
 from sfstream_localorg.records.fields import COMPOUND_TYPES
-from sfstream_localorg.records.record_store import StoredRecord
-from sfstream_localorg.records.record_values import readable, show
-from sfstream_localorg.records.soql import Query, parse
+from sfstream_localorg.records.soql import Query
 from sfstream_localorg.rest.calls import BASE, Answer, Call, call_of, route
+from sfstream_localorg.rest.query_results import QueryResult, query_result
 
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
@@ -39,8 +38,7 @@ _LINE_ENDINGS = {"LF": "\n", "CRLF": "\r\n"}
 class _Job:
     id: str
     operation: str
-    query: Query
-    records: list[StoredRecord]
+    result: QueryResult
     delimiter: str
     line_ending: str
     version: str
@@ -53,7 +51,7 @@ class _Job:
         description = {
             "id": self.id,
             "operation": self.operation,
-            "object": self.query.entity.name,
+            "object": self.result.query.entity.name,
             "createdById": self.user_id,
             "createdDate": self.created,
             "systemModstamp": self.created,
@@ -65,7 +63,7 @@ class _Job:
             "columnDelimiter": self.delimiter,
         }
         if self.state == "JobComplete":
-            description |= {"jobType": "V2Query", "numberRecordsProcessed": len(self.records), "retries": 0}
+            description |= {"jobType": "V2Query", "numberRecordsProcessed": len(self.result.records), "retries": 0}
         return description
 
     def page(self, start: int, end: int) -> str:
@@ -77,10 +75,9 @@ class _Job:
             lineterminator=_LINE_ENDINGS[self.line_ending],
             quoting=csv.QUOTE_ALL,
         )
-        writer.writerow(self.query.columns)
-        for record in self.records[start:end]:
-            shown = show(self.query.entity, record, self.query.columns)
-            writer.writerow([_text(shown[column]) for column in self.query.columns])
+        writer.writerow(self.result.query.columns)
+        for record in self.result.records[start:end]:
+            writer.writerow([_text(field.shown(record, self.result.parents)) for field in self.result.query.fields])
         return text.getvalue()
 
 
@@ -114,14 +111,13 @@ class _Jobs:
         body = await call.body()
         operation = _one_of(body, "operation", ("query", "queryAll"), None)
         _one_of(body, "contentType", ("CSV",), "CSV")
-        query = parse(str(body.get("query") or ""), call.org.sobjects.entities)
-        _check(query)
-        records = query.select(call.org.sobjects.all(query.entity, include_deleted=operation == "queryAll"))
+        text = str(body.get("query") or "")
+        result = query_result(call.org, text, include_deleted=operation == "queryAll")
+        _check(result.query)
         job = _Job(
             numbered("750", next(self._numbers)),
             operation,
-            query,
-            records,
+            result,
             _one_of(body, "columnDelimiter", tuple(_DELIMITERS), "COMMA"),
             _one_of(body, "lineEnding", tuple(_LINE_ENDINGS), "LF"),
             call.version,
@@ -164,11 +160,11 @@ class _Jobs:
         job = self._job(call)
         if job.state != "JobComplete":
             raise ApiError("INVALIDJOBSTATE", "The job has no results yet, or none at all")
-        start = _number(call.request.query.get("locator", "0"), "locator")
-        end = min(start + _number(call.request.query.get("maxRecords", str(_PAGE)), "maxRecords"), len(job.records))
+        start, total = _number(call.request.query.get("locator", "0"), "locator"), len(job.result.records)
+        end = min(start + _number(call.request.query.get("maxRecords", str(_PAGE)), "maxRecords"), total)
         headers = {
             "Sforce-NumberOfRecords": str(max(end - start, 0)),
-            "Sforce-Locator": str(end) if end < len(job.records) else "null",
+            "Sforce-Locator": str(end) if end < total else "null",
         }
         return web.Response(text=job.page(start, end), content_type="text/csv", charset="UTF-8", headers=headers)
 
@@ -183,9 +179,8 @@ class _Jobs:
 
 def _check(query: Query) -> None:
     """Refuse what a query job cannot answer: aggregates, compound fields and ``OFFSET``."""
-    kinds = readable(query.entity)
-    compound = [column for column in query.columns if kinds[column] in COMPOUND_TYPES and column != "Name"]
-    if not query.columns or compound or query.offset:
+    compound = [field.name for field in query.fields if field.kind in COMPOUND_TYPES and field.column != "Name"]
+    if not query.fields or compound or query.offset:
         problem = f"Selecting compound data not supported in Bulk Query: {compound[0]}" if compound else "Not supported"
         raise ApiError("API_ERROR", problem)
 

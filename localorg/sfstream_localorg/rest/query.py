@@ -12,9 +12,8 @@ from aiohttp import web
 from sfstream_localorg.errors import ApiError
 from sfstream_localorg.identifiers import numbered
 from sfstream_localorg.records.record_store import StoredRecord
-from sfstream_localorg.records.record_values import show
-from sfstream_localorg.records.soql import Query, parse
 from sfstream_localorg.rest.calls import Answer, Call, route
+from sfstream_localorg.rest.query_results import QueryResult, query_result
 from sfstream_localorg.rest.records import attributes
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ class _Queries:
     """Open queries see the records as they were when the query was made, as at Salesforce."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[str, tuple[Query, list[StoredRecord]]] = OrderedDict()
+        self._open: OrderedDict[str, QueryResult] = OrderedDict()
         self._numbers = itertools.count(1)
 
     async def query(self, call: Call) -> Answer:
@@ -54,35 +53,46 @@ class _Queries:
         return 200, self._page(call, locator, int(start))
 
     def _first(self, call: Call, *, include_deleted: bool) -> Answer:
-        query = parse(call.request.query.get("q", ""), call.org.sobjects.entities)
-        records = query.select(call.org.sobjects.all(query.entity, include_deleted=include_deleted))
-        if not query.columns:
-            return 200, {"totalSize": len(records), "done": True, "records": []}
+        result = query_result(call.org, call.request.query.get("q", ""), include_deleted=include_deleted)
+        if result.query.counts:
+            counts = {"attributes": {"type": "AggregateResult"}, **result.counts()}
+            return 200, {"totalSize": 1, "done": True, "records": [counts]}
+        if not result.query.fields:
+            return 200, {"totalSize": len(result.records), "done": True, "records": []}
         locator = numbered("01g", next(self._numbers))
-        self._open[locator] = (query, records)
+        self._open[locator] = result
         if len(self._open) > _MOST_LOCATORS:
             self._open.popitem(last=False)
         return 200, self._page(call, locator, 0)
 
     def _page(self, call: Call, locator: str, start: int) -> dict[str, Any]:
-        query, records = self._open[locator]
+        result = self._open[locator]
         end = start + _page_size(call)
         page: dict[str, Any] = {
-            "totalSize": len(records),
-            "done": end >= len(records),
-            "records": [
-                {
-                    "attributes": attributes(call, query.entity, record.id),
-                    **show(query.entity, record, query.columns),
-                }
-                for record in records[start:end]
-            ],
+            "totalSize": len(result.records),
+            "done": end >= len(result.records),
+            "records": [_shown(call, result, record) for record in result.records[start:end]],
         }
         if page["done"]:
             self._open.pop(locator, None)
         else:
             page["nextRecordsUrl"] = f"{call.base}/query/{locator}-{end}"
         return page
+
+
+def _shown(call: Call, result: QueryResult, record: StoredRecord) -> dict[str, Any]:
+    """Return a record as a query answers it: the fields of a parent are an object of their own, null without one."""
+    shown: dict[str, Any] = {"attributes": attributes(call, result.query.entity, record.id)}
+    for field in result.query.fields:
+        if field.relationship is None:
+            shown[field.column] = field.shown(record, result.parents)
+            continue
+        parent = field.record(record, result.parents)
+        empty = None if parent is None else {"attributes": attributes(call, field.entity, parent.id)}
+        nested = shown.setdefault(field.relationship, empty)
+        if nested is not None:
+            nested[field.column] = field.shown(record, result.parents)
+    return shown
 
 
 def _page_size(call: Call) -> int:

@@ -77,7 +77,9 @@ def shown(record: ManagedRecord, columns: Sequence[str], *, base: str, user_id: 
 
 
 def _check_filters(query: Query) -> None:
-    looked_at = query.compared | {column for column, _ in query.order}
+    if query.counts:
+        raise ApiError("MALFORMED_QUERY", "COUNT of a field is not modelled by the local org in tooling queries")
+    looked_at = query.compared | {field.column for field, _ in query.order}
     for column in sorted(_ONE_ROW & looked_at):
         raise ApiError("INVALID_FIELD", f"field '{column}' can not be filtered or sorted in a query call")
 

@@ -81,6 +81,13 @@ def test_the_results_are_what_query_all_answers(client: SObjectClient, accounts:
     assert {row["Id"] for row in rows(response.text)} == set(accounts)
 
 
+def test_fields_of_parents_are_columns(client: SObjectClient, accounts: list[str]) -> None:
+    soql = "SELECT Name, Owner.Username, Parent.Name FROM Account WHERE Name LIKE 'account%' OR Name = 'deleted'"
+    path = finished(client, soql, operation="query")
+    found = rows(client.call("GET", path + "/results").text)
+    assert found == [{"Name": "Account 0", "Owner.Username": client.org.username, "Parent.Name": ""}]
+
+
 def test_deleted_records_are_left_out_of_a_query(client: SObjectClient, accounts: list[str]) -> None:
     path = finished(client, SELECT, operation="query")
     found = rows(client.call("GET", path + "/results").text)
@@ -113,6 +120,7 @@ def test_a_job_sees_the_records_as_they_were_when_it_was_made(client: SObjectCli
     [
         ("SELECT BillingAddress FROM Account", {}, "API_ERROR"),
         ("SELECT COUNT() FROM Account", {}, "API_ERROR"),
+        ("SELECT COUNT(Id) FROM Account", {}, "API_ERROR"),
         ("SELECT Id FROM Account LIMIT 1 OFFSET 1", {}, "API_ERROR"),
         ("SELECT Nothing__c FROM Account", {}, "INVALID_FIELD"),
         ("SELECT Id FROM Nothing__c", {}, "INVALID_TYPE"),

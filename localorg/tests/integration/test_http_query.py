@@ -101,14 +101,14 @@ def test_pages_see_one_state(client: SObjectClient) -> None:
         ("", "MALFORMED_QUERY"),
         ("SELECT Id", "MALFORMED_QUERY"),
         ("SELECT Id FROM Account WHERE", "MALFORMED_QUERY"),
-        ("SELECT Id FROM Account WHERE Name LIKE 'a%'", "MALFORMED_QUERY"),
-        ("SELECT Id FROM Account WHERE Name = 'a' OR Name = 'b'", "MALFORMED_QUERY"),
+        ("SELECT Id FROM Account WHERE Name = 'a' OR Name = 'b' AND Name = 'c'", "MALFORMED_QUERY"),
+        ("SELECT Id FROM Account WHERE CreatedDate = SOMEDAY", "MALFORMED_QUERY"),
+        ("SELECT Id, Campaign.Name FROM Opportunity", "INVALID_FIELD"),
         ("SELECT Id FROM Account WHERE Name = 'a", "MALFORMED_QUERY"),
         ("SELECT Id FROM Account LIMIT many", "MALFORMED_QUERY"),
         ("SELECT Id FROM Account; DROP TABLE record", "MALFORMED_QUERY"),
         ("SELECT Id FROM Nothing", "INVALID_TYPE"),
         ("SELECT Nothing FROM Account", "INVALID_FIELD"),
-        ("SELECT Owner.Name FROM Account", "INVALID_FIELD"),
         ("SELECT Id FROM Account WHERE BillingAddress = 'x'", "INVALID_FIELD"),
         ("SELECT Id FROM Account WHERE AnnualRevenue = 'much'", "JSON_PARSER_ERROR"),
     ],
@@ -119,3 +119,10 @@ def test_other_queries_are_refused(client: SObjectClient, soql: str, code: str) 
 
 def test_an_unknown_locator(client: SObjectClient) -> None:
     assert error_of(client.call("GET", "/query/01g000000000999AAA-2000")) == (400, "INVALID_QUERY_LOCATOR")
+
+
+def test_counts_of_fields(client: SObjectClient, accounts: list[str]) -> None:
+    soql = "SELECT COUNT(Id), COUNT(AnnualRevenue) filled FROM Account"
+    counted = client.call("GET", "/query", params={"q": soql}).json()
+    row = {"attributes": {"type": "AggregateResult"}, "expr0": len(accounts), "filled": 2}
+    assert counted == {"totalSize": 1, "done": True, "records": [row]}

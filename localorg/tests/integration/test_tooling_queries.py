@@ -86,6 +86,7 @@ def test_some_columns_need_a_single_row(client: SObjectClient, column: str) -> N
     ("soql", "expected"),
     [
         ("SELECT Nothing FROM ManagedEventSubscription", "INVALID_FIELD"),
+        ("SELECT COUNT(Id) FROM ManagedEventSubscription", "MALFORMED_QUERY"),
         ("SELECT Id FROM ManagedEventSubscription WHERE Metadata = 'x'", "INVALID_FIELD"),
         ("SELECT Id FROM ManagedEventSubscription ORDER BY FullName", "INVALID_FIELD"),
         ("SELECT Id FROM Nothing", "INVALID_TYPE"),

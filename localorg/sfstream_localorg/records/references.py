@@ -1,0 +1,37 @@
+"""Which objects the reference fields of the local org's entities refer to. Pure.
+
+A lookup field that was added while the org ran refers to no object in particular, so no query can follow it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sfstream_localorg.records.entity import Entity
+
+_TARGETS = {
+    **dict.fromkeys(("OwnerId", "CreatedById", "LastModifiedById"), "User"),
+    **dict.fromkeys(("AccountId", "ParentId", "Account__c"), "Account"),
+    **dict.fromkeys(("ContactId", "ReportsToId", "PersonContactId"), "Contact"),
+}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A reference field: its column (``OwnerId``), the relationship's name (``Owner``) and the object meant."""
+
+    column: str
+    relationship: str
+    target: str
+
+
+def references(entity: Entity) -> dict[str, Reference]:
+    """Return the references of an entity by the name of the relationship in lower case."""
+    found = [
+        Reference(column, _relationship(column), _TARGETS[column]) for column in entity.columns if column in _TARGETS
+    ]
+    return {one.relationship.lower(): one for one in found}
+
+
+def _relationship(column: str) -> str:
+    return f"{column.removesuffix('__c')}__r" if column.endswith("__c") else column.removesuffix("Id")

@@ -1,0 +1,66 @@
+"""What a query finds at one moment, which its pages show however late they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sfstream_localorg.records.entity import Entity
+from sfstream_localorg.records.fields import Field
+from sfstream_localorg.records.record_store import StoredRecord
+from sfstream_localorg.records.soql import Query, parse
+
+if TYPE_CHECKING:
+    from sfstream_localorg.org import Org
+
+_USER = Entity(
+    "User", "005", (Field("Username", "Text"), Field("Name", "Text"), Field("Email", "Email")), has_change_events=False
+)
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """A query, the records that it found, and the parents of those: by entity and by id."""
+
+    query: Query
+    records: Sequence[StoredRecord]
+    parent_records: Mapping[str, Mapping[str, StoredRecord]]
+
+    def parents(self, entity: Entity, record_id: str) -> StoredRecord | None:
+        """Return a parent as it was when the query was made, ``None`` if there was none."""
+        return self.parent_records[entity.name].get(record_id)
+
+    def counts(self) -> dict[str, int]:
+        """Return the values of ``COUNT(field)`` by alias."""
+        return self.query.counted(self.records, self.parents)
+
+
+def query_result(org: Org, text: str, *, include_deleted: bool) -> QueryResult:
+    """Return what a query finds now.
+
+    :raises ApiError: ``MALFORMED_QUERY``, ``INVALID_TYPE`` or ``INVALID_FIELD``.
+    """
+    source = _Source(org)
+    query = parse(text, source, now=org.now())
+    parents = {entity.name: {record.id: record for record in source.all(entity)} for entity in query.parents}
+    found = QueryResult(query, (), parents)
+    records = query.select(source.all(query.entity, include_deleted=include_deleted), found.parents)
+    return QueryResult(query, records, parents)
+
+
+class _Source:
+    """What can be queried: the org's records, and its one user, who is no record."""
+
+    def __init__(self, org: Org) -> None:
+        self._org = org
+
+    def get(self, name: str) -> Entity | None:
+        return _USER if name.lower() == "user" else self._org.sobjects.entities.get(name)
+
+    def all(self, entity: Entity, *, include_deleted: bool = False) -> list[StoredRecord]:
+        if entity is not _USER:
+            return self._org.sobjects.all(entity, include_deleted=include_deleted)
+        username = self._org.username
+        content = {"Username": username, "Name": username.partition("@")[0], "Email": username}
+        return [StoredRecord(self._org.user_id, entity.name, content, 0)]
