@@ -89,7 +89,7 @@ def _landing(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
 
     if catalog is None:
         raise ConfigurationError(
-            'replay_store="landing" keeps positions in the landing, which is known to a drain only. Nothing was moved.'
+            'replay_store="landing" keeps positions in the landing, which is not known here. Nothing was moved.'
         )
     return DocumentReplayStore(catalog, PositionFiles(catalog.landing))
 

@@ -32,6 +32,8 @@ SLOW: dict[str, str] = {
         "makes an Airflow database and runs a DAG twice"
     ),
     "tests/integration/operators/test_refresh_dirty_records.py::test_by_spark_submit": "spark-submit",
+    "tests/integration/stores/test_connections.py::"
+    "test_each_command_makes_a_connection_of_the_database_that_it_names": ("runs airflow's own command ten times"),
     "tests/integration/spark/test_computed_fields.py::"
     "test_they_come_with_what_is_fetched_and_are_compared_on_their_own": "six wide Spark jobs",
     "tests/integration/spark/test_computed_fields.py::"

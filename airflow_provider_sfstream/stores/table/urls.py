@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
 
-from sqlalchemy import URL
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
@@ -68,7 +70,8 @@ def sqlalchemy_url(
 
     Printing the URL hides the password.
 
-    :param conn_type: ``postgres``, ``mysql`` or ``sqlite``.
+    :param conn_type: ``postgres``, ``mysql`` or ``sqlite``; or ``generic``, with a URL as its host, such as
+        ``postgresql://db.example.com:5432/positions`` or ``sqlite:////srv/positions.db``.
     :param host: the server; for ``sqlite`` the absolute path of the file (``schema`` is taken where it is empty).
     :param schema: the database on the server.
     :param extra: the connection's extra; options of the driver (``sslmode``, ``sslrootcert``...) are kept. For
@@ -76,6 +79,8 @@ def sqlalchemy_url(
     :raises ConfigurationError: if the type is another one, a needed field is missing, or what the extra says about TLS
         is not understood. Nothing was contacted.
     """
+    if conn_type.lower() == "generic":
+        conn_type, host, port, schema = _database_of_url(host, port, schema)
     driver = _DRIVERS.get(conn_type.lower())
     if driver is None:
         raise ConfigurationError(
@@ -93,6 +98,29 @@ def sqlalchemy_url(
     if driver == "mysql+pymysql":
         options = {"charset": "utf8mb4", **_mysql_tls(extra), **options}
     return URL.create(driver, login or None, password or None, host or None, port, schema, options)
+
+
+def _database_of_url(host: str | None, port: int | None, schema: str | None) -> tuple[str, str | None, int | None, str]:
+    """Return type, host, port and schema of a connection whose host is the URL of a database."""
+    url = None
+    with suppress(ArgumentError, ValueError):
+        url = make_url(host or "")
+    if url is None:
+        raise ConfigurationError(
+            "The connection of the replay store is of type 'generic'. Airflow stores that in the place of postgres, "
+            "mysql and sqlite where the provider of that type is not installed. Give the database as a URL in its host "
+            "field, such as postgresql://db.example.com:5432/positions, with login and password in their own fields; "
+            "or set it with AIRFLOW_CONN_...; or install the provider (for example apache-airflow-providers-postgres) "
+            "and make the connection again. Nothing was read or moved."
+        )
+    if url.username or url.password or url.query:
+        raise ConfigurationError(
+            "The host field of the replay store's generic connection has a login, a password or options in its URL. "
+            "Put them into the fields login, password and extra. Nothing was read or moved."
+        )
+    if url.get_backend_name() == "sqlite":
+        return "sqlite", url.database, None, ""
+    return url.get_backend_name(), url.host, url.port or port, url.database or schema or ""
 
 
 def _mysql_tls(extra: Mapping[str, Any]) -> dict[str, str]:

@@ -76,9 +76,33 @@ def test_sqlite(host: str | None, schema: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("host", "means"),
+    [
+        ("postgresql://db:5433/positions", "postgresql+psycopg2://me:p%40ss@db:5433/positions?sslmode=require"),
+        ("postgresql+psycopg2://db/positions", "postgresql+psycopg2://me:p%40ss@db/positions?sslmode=require"),
+        ("mysql://db/positions", "mysql+pymysql://me:p%40ss@db/positions?charset=utf8mb4"),
+        ("sqlite:////srv/positions.db", "sqlite:////srv/positions.db"),
+    ],
+)
+def test_a_generic_connection_has_a_url_as_its_host(host: str, means: str) -> None:
+    url = sqlalchemy_url("generic", host, None, None, "me", "p@ss", {"sslmode": "require"})
+    assert url.render_as_string(hide_password=False) == means
+
+
+@pytest.mark.parametrize(
     ("fields", "says"),
     [
         (("http", "db", None, "positions", None, None), "type 'http'"),
+        (
+            ("generic", "db.example.com", 5432, "positions", "me", "hidden-word"),
+            "provider of that type is not installed",
+        ),
+        (("generic", None, None, None, None, None), "provider of that type is not installed"),
+        (("generic", "postgresql://me:hidden-word@db/positions", None, None, None, None), "fields login, password"),
+        (("generic", "postgresql://db/positions?password=hidden-word", None, None, None, None), "extra"),
+        (("generic", "postgresql://db", None, None, "me", "hidden-word"), "names no database"),
+        (("generic", "sqlite:///positions.db", None, None, None, None), "absolute path"),
+        (("generic", "oracle://db/positions", None, None, None, None), "type 'oracle'"),
         (("postgres", "db", None, "", "me", "hidden-word"), "names no database"),
         (("sqlite", "positions.db", None, None, None, None), "absolute path"),
         (("sqlite", "relative", None, "positions.db", None, None), "absolute path"),
