@@ -178,6 +178,12 @@ def test_silence_whose_answer_comes_later_loses_nothing():
     assert (result.event_count, result.stop_reason, result.reconnects) == (3, StopReason.CAUGHT_UP, 2)
 
 
+def test_a_service_that_is_down_for_longer_than_connecting_may_take_is_waited_for():
+    source = ScriptedSource(events(3), [ServiceUnavailableError("down")] * 14)
+    assert run(source, max_failures=100).event_count == 3
+    assert source.time.seconds > 150, "only a way that leads nowhere is given up so soon"
+
+
 def test_max_seconds_without_any_answer_is_a_fault_too():
     source = ScriptedSource(events(3), [Silence()] * 30, out_of_contact=[ContactError("none")] * 30)
     with pytest.raises(ContactError):
@@ -541,3 +547,18 @@ def test_a_drain_to_the_end_ends_on_a_busy_stream_and_knows_for_when():
     assert (result.stop_reason, result.confirmed_at) == (StopReason.CAUGHT_UP, NOW)
     assert source.first_at_latest in sink.replay_ids
     assert sink.replay_ids[:251] == ids(source.stream[:251]), "all that was there when it began"
+
+
+def test_a_fault_of_the_look_for_the_end_is_not_one_of_the_drain():
+    class CutOnce(BusySource):
+        looks = 0
+
+        def _from_the_latest(self):
+            self.looks += 1
+            if self.looks == 1:
+                raise ServiceUnavailableError("the second subscription was cut")
+            yield from super()._from_the_latest()
+
+    source = CutOnce(events(250), [Deliver(5), ServiceUnavailableError("and then the first")])
+    result = run(source, limits=DrainLimits(to_the_end=True), event_times=lambda ids, _: [None] * len(ids))
+    assert (result.stop_reason, result.reconnects, source.looks) == (StopReason.CAUGHT_UP, 1, 2)
