@@ -56,14 +56,15 @@ class _EntityControls:
     async def add_field(self, request: web.Request, body: dict[str, Any]) -> Any:
         """Add a custom field (``{"name": "Colour__c", "type": "Text"}``): later events have a new schema id.
 
+        With ``"externalId": true`` records can be upserted by it.
         With a ``formula``, or a ``summaryOperation`` and what belongs to it, a computed one, which no event carries.
         """
         entity, computed = self._entity(request), ComputedField.from_request(body)
         if computed is not None:
             self._org.sobjects.entities.add_computed_field(entity.name, computed)
             return {"schema_id": self._org.schemas.latest(entity.event_name)}
-        schema_id = self._org.sobjects.entities.add_field(entity.name, Field(str(body["name"]), str(body["type"])))
-        return {"schema_id": schema_id}
+        field = Field(str(body["name"]), str(body["type"]), external_id=body.get("externalId") is True)
+        return {"schema_id": self._org.sobjects.entities.add_field(entity.name, field)}
 
     async def set_gaps(self, request: web.Request, body: dict[str, Any]) -> Any:
         """Send this ``percent`` of the entity's change events as GAP events from now on; 0 ends it.

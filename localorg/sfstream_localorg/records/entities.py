@@ -34,7 +34,8 @@ CustomerPriority__c:DynamicEnum SLA__c:DynamicEnum Active__c:DynamicEnum Numbero
 SLASerialNumber__c:Text SLAExpirationDate__c:DateOnly Some_phone__c:Phone Amount_Owed__c:Currency
 Some_Date_Time__c:DateTime Some_Date__c:DateOnly Some_Email__c:Email Some_Geolocation__c:Location
 Some_Number__c:Double Some_Percent__c:Percent Some_Picklist__c:DynamicEnum Some_Multipicklist__c:MultiEnum
-Some_Text__c:Text Some_Rich_Text_Area__c:HtmlStringPlusClob Some_Time__c:TimeOnly Some_URL__c:Url GUID__c:Text
+Some_Text__c:Text Some_Rich_Text_Area__c:HtmlStringPlusClob Some_Time__c:TimeOnly Some_URL__c:Url
+GUID__c:Text:external
 Some_Check_Box__c:Boolean Some_Other_Text__c:Text Another_One__c:Boolean
 Level__pc:DynamicEnum Languages__pc:Text GUID__pc:Text
 """
@@ -47,7 +48,7 @@ Description:StringPlusClob OwnerId:EntityId HasOptedOutOfEmail:Boolean HasOptedO
 {_AUDIT} LastCURequestDate:DateTime LastCUUpdateDate:DateTime EmailBouncedReason:Text EmailBouncedDate:DateTime
 Jigsaw:Text JigsawContactId:ExternalId CleanStatus:StaticEnum IndividualId:EntityId Pronouns:DynamicEnum
 GenderIdentity:DynamicEnum ContactSource:StaticEnum BuyerAttributes:MultiEnum
-Level__c:DynamicEnum Languages__c:Text GUID__c:Text
+Level__c:DynamicEnum Languages__c:Text GUID__c:Text:external
 """
 
 OPPORTUNITY = f"""
@@ -75,8 +76,16 @@ Name:Text OwnerId:EntityId Description:StringPlusClob IsDynamic:Boolean {_AUDIT}
 """
 
 
+_EXTERNAL = ":external"
+"""Marks an external ID, here and in the database."""
+
+
 def _fields(text: str) -> tuple[Field, ...]:
-    return tuple(Field(*entry.split(":")) for entry in text.split())
+    return tuple(_field(*entry.split(":", 1)) for entry in text.split())
+
+
+def _field(name: str, kind: str) -> Field:
+    return Field(name, kind.removesuffix(_EXTERNAL), external_id=kind.endswith(_EXTERNAL))
 
 
 STANDARD_ENTITIES = (
@@ -113,7 +122,7 @@ class Entities:
             )
         self._entities = {entity.name: entity for entity in STANDARD_ENTITIES}
         for entity, name, kind in database.execute("SELECT entity, name, type FROM added_field ORDER BY number"):
-            self._entities[entity] = self._entities[entity].with_field(Field(name, kind))
+            self._entities[entity] = self._entities[entity].with_field(_field(name, kind))
         self._computed = ComputedFields(database)
         for entity, field in self._computed:
             self._entities[entity] = self._entities[entity].with_computed(field)
@@ -146,9 +155,10 @@ class Entities:
             raise ValueError(f"{field.name}: a custom field cannot be of type {field.type}")
         grown = known.with_field(field)
         topic = self._topics.define_change_event(grown.schema())
+        kind = field.type + _EXTERNAL * field.external_id
         with self._database:
             self._database.execute(
-                "INSERT INTO added_field (entity, name, type) VALUES (?, ?, ?)", (known.name, field.name, field.type)
+                "INSERT INTO added_field (entity, name, type) VALUES (?, ?, ?)", (known.name, field.name, kind)
             )
         self._entities[known.name] = grown
         return self._topics.schema_id(topic)

@@ -83,17 +83,24 @@ class Column:
     part: int | None = None
 
 
+EXTERNAL_ID_TYPES = ("Text", "Email", "Double")
+
+
 @dataclass(frozen=True)
 class Field:
     """A field of an entity: its name in change events and the name of its type here.
 
-    :raises ValueError: if there is no such type.
+    :param external_id: whether other systems know the record by it, so that records can be upserted by it.
+    :raises ValueError: if there is no such type, or an external ID cannot be of that type.
     """
 
     name: str
     type: str
+    external_id: bool = False
 
     def __post_init__(self) -> None:
+        if self.external_id and self.type not in EXTERNAL_ID_TYPES:
+            raise ValueError(f"{self.name}: an external ID is one of {', '.join(EXTERNAL_ID_TYPES)}, not {self.type}")
         if self.type not in FIELD_TYPES and self.type not in COMPOUND_TYPES:
             known = ", ".join(sorted({*FIELD_TYPES, *COMPOUND_TYPES}))
             raise ValueError(f"{self.name}: there is no field type {self.type!r}; there are {known}")

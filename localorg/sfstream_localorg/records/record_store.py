@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,14 @@ class RecordStore:
         """Return an entity's records by id."""
         condition = "" if include_deleted else " AND NOT is_deleted"
         rows = self._database.execute(f"{_SELECT} WHERE entity = ?{condition} ORDER BY id", (entity,))
+        return [_stored(row) for row in rows]
+
+    def find(self, entity: str, column: str, values: Sequence[str | float]) -> list[StoredRecord]:
+        """Return the records of an entity, deleted ones aside, with one of these values in a column, in any case."""
+        places = ", ".join("?" * len(values))
+        condition = f"entity = ? AND NOT is_deleted AND json_extract(content, ?) COLLATE NOCASE IN ({places})"
+        path = f'$."{column}"'
+        rows = self._database.execute(f"{_SELECT} WHERE {condition} ORDER BY id", (entity, path, *values))
         return [_stored(row) for row in rows]
 
     def write(self, records: Iterable[StoredRecord]) -> None:

@@ -126,6 +126,10 @@ class SObjects:
         records = self._store.all(entity.name, include_deleted=include_deleted)
         return with_values(entity.computed.values(), records, self._store)
 
+    def find(self, entity: Entity, column: str, values: Sequence[str | float]) -> list[StoredRecord]:
+        """Return the records, deleted ones aside, with one of these values in a column, in any letter case, by id."""
+        return self._store.find(entity.name, column, values)
+
     def commit(
         self, operations: Sequence[Operation], *, user_id: str, origin: str, all_or_none: bool = True
     ) -> list[str | ApiError]:

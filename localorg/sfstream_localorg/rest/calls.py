@@ -42,9 +42,13 @@ class Call:
 
     @property
     def origin(self) -> str:
-        """The ``changeOrigin`` of this call's change events; clients name themselves in ``Sforce-Call-Options``."""
+        """The ``changeOrigin`` of this call's change events."""
+        return self.origin_of("rest")
+
+    def origin_of(self, api: str) -> str:
+        """Return the ``changeOrigin`` of an API's change events; clients name themselves in ``Sforce-Call-Options``."""
         client = re.search(r"client=([^,;\s]+)", self.request.headers.get("Sforce-Call-Options", ""))
-        return f"com/salesforce/api/rest/{self.version}" + (f";client={client[1]}" if client else "")
+        return f"com/salesforce/api/{api}/{self.version}" + (f";client={client[1]}" if client else "")
 
     def entity(self) -> Entity:
         """Return the entity in the path.

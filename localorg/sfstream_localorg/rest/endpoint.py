@@ -9,7 +9,7 @@ from aiohttp import web
 from sfstream_localorg.admin import entities as entity_admin
 from sfstream_localorg.cometd import rest_push
 from sfstream_localorg.errors import not_found
-from sfstream_localorg.rest import bulk_query, tooling
+from sfstream_localorg.rest import bulk_query, external_ids, tooling
 from sfstream_localorg.rest import collections as rest_collections
 from sfstream_localorg.rest import events as rest_events
 from sfstream_localorg.rest import query as rest_query
@@ -29,6 +29,7 @@ def routes(org: Org) -> list[web.RouteDef]:
         *rest_events.routes(org),
         *rest_push.routes(org),
         *rest_records.routes(org),
+        *external_ids.routes(org),
         *rest_collections.routes(org),
         *rest_query.routes(org),
         *bulk_query.routes(org),

@@ -13,8 +13,10 @@ from sfstream_localorg.errors import ApiError
 from sfstream_localorg.records.change_events import ChangeType
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import FIELD_TYPES
+from sfstream_localorg.records.record_store import StoredRecord
 from sfstream_localorg.records.record_values import READ_ONLY, SYSTEM_COLUMNS, readable, show
 from sfstream_localorg.records.sobjects import Operation
+from sfstream_localorg.records.soql import columns_of
 from sfstream_localorg.rest.calls import Answer, Call, route
 from sfstream_localorg.rest.events import is_platform_event, publish
 
@@ -69,13 +71,17 @@ async def _change(call: Call, change_type: ChangeType, record_id: str | None = N
 
 async def _get(call: Call) -> Answer:
     entity = call.entity()
-    record = call.org.sobjects.get(entity, call.record_id())
-    known = readable(entity)
-    wanted = [name for name in call.request.query.get("fields", "").split(",") if name] or list(known)
-    unknown = [name for name in wanted if name not in known]
-    if unknown:
-        raise ApiError("INVALID_FIELD", f"No such column '{unknown[0]}' on entity '{entity.name}'.")
-    return 200, {"attributes": attributes(call, entity, record.id), **show(entity, record, wanted)}
+    return 200, shown(call, entity, call.org.sobjects.get(entity, call.record_id()))
+
+
+def shown(call: Call, entity: Entity, record: StoredRecord) -> dict[str, Any]:
+    """Return a record as REST shows it: the columns that the request asks for in ``fields``, or all.
+
+    :raises ApiError: ``INVALID_FIELD``.
+    """
+    wanted = [name for name in call.request.query.get("fields", "").split(",") if name] or ["FIELDS(ALL)"]
+    columns = columns_of(entity, wanted)
+    return {"attributes": attributes(call, entity, record.id), **show(entity, record, columns)}
 
 
 def attributes(call: Call, entity: Entity, record_id: str) -> dict[str, str]:
