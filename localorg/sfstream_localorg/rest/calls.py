@@ -98,12 +98,21 @@ def record_id(text: str) -> str:
 def route(org: Org, method: str, path: str, endpoint: Endpoint) -> web.RouteDef:
     """Return the route of an endpoint below the API version; a slash at the end of the path is as good as none."""
 
+    async def answer(call: Call) -> web.Response:
+        status, body = await endpoint(call)
+        return web.Response(status=status) if body is None else web.json_response(body, status=status)
+
+    return respond(org, method, path, answer)
+
+
+def respond(org: Org, method: str, path: str, endpoint: Callable[[Call], Awaitable[web.Response]]) -> web.RouteDef:
+    """Return the route of an endpoint whose answer is not JSON, as :func:`route` does."""
+
     async def handle(request: web.Request) -> web.Response:
         try:
-            status, body = await endpoint(call_of(org, request))
+            return await endpoint(call_of(org, request))
         except ApiError as error:
             return web.json_response([error.as_error()], status=error.status)
-        return web.Response(status=status) if body is None else web.json_response(body, status=status)
 
     return web.route(method, BASE + path + "{slash:/?}", handle)
 

@@ -1,7 +1,8 @@
-"""The REST API under ``/services/data``: versions, records, collections, queries, query jobs and event schemas."""
+"""The REST API under ``/services/data``: versions, records, collections, queries, bulk jobs and event schemas."""
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from aiohttp import web
@@ -9,7 +10,7 @@ from aiohttp import web
 from sfstream_localorg.admin import entities as entity_admin
 from sfstream_localorg.cometd import rest_push
 from sfstream_localorg.errors import not_found
-from sfstream_localorg.rest import bulk_query, external_ids, tooling
+from sfstream_localorg.rest import bulk_ingest, bulk_query, external_ids, tooling
 from sfstream_localorg.rest import collections as rest_collections
 from sfstream_localorg.rest import events as rest_events
 from sfstream_localorg.rest import query as rest_query
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 def routes(org: Org) -> list[web.RouteDef]:
     """Return the routes of the REST API; what it does not have answers 404 in Salesforce's form."""
+    job_numbers = itertools.count(1)
     return [
         web.get("/services/data", _versions),
         web.get("/services/data/", _versions),
@@ -32,7 +34,8 @@ def routes(org: Org) -> list[web.RouteDef]:
         *external_ids.routes(org),
         *rest_collections.routes(org),
         *rest_query.routes(org),
-        *bulk_query.routes(org),
+        *bulk_query.routes(org, job_numbers),
+        *bulk_ingest.routes(org, job_numbers),
         *tooling.routes(org),
         *entity_admin.routes(org),
         web.route("*", "/services/data/{rest:.*}", _nothing),

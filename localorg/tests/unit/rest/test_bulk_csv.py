@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sfstream_localorg.rest.bulk_csv import DELIMITERS, LINE_ENDINGS, CsvFormat
+
+
+@given(
+    delimiter=st.sampled_from(sorted(DELIMITERS)),
+    line_ending=st.sampled_from(sorted(LINE_ENDINGS)),
+    rows=st.lists(st.lists(st.text(alphabet=st.sampled_from('ab",;|^`\t\n äß')), min_size=2, max_size=2)),
+)
+def test_what_is_written_is_read(delimiter: str, line_ending: str, rows: list[list[str]]) -> None:
+    layout = CsvFormat(delimiter, line_ending)
+    assert layout.read(layout.write(["A", "B"], rows)) == (["A", "B"], rows)
+
+
+def test_values_as_text() -> None:
+    assert (
+        CsvFormat().write(["A", "B", "C", "D"], [[None, True, 1.5, 'x"y']])
+        == '"A","B","C","D"\n"","true","1.5","x""y"\n'
+    )
+
+
+def test_a_last_line_without_an_end_and_lines_without_anything() -> None:
+    assert CsvFormat().read("A,B\n1,2\n\n3,4") == (["A", "B"], [["1", "2"], ["3", "4"]])
+    assert CsvFormat(line_ending="CRLF").read("A") == (["A"], [])
+
+
+@pytest.mark.parametrize(
+    ("line_ending", "text", "error"),
+    [
+        ("LF", "A\r\n1\r\n", "ClientInputError : LineEnding is invalid on user data. Current LineEnding setting is LF"),
+        ("CRLF", "A\n1\n", "ClientInputError : LineEnding is invalid on user data. Current LineEnding setting is CRLF"),
+        ("LF", "A,B\n1,2\n1\n", "row 2 has 1 values for 2 fields"),
+        ("LF", 'A\n"1\n', "InvalidBatch : Failed to parse CSV"),
+        ("LF", "", "there is no line of field names"),
+        ("LF", "\n\n", "there is no line of field names"),
+    ],
+)
+def test_what_is_no_csv_of_a_job(line_ending: str, text: str, error: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        CsvFormat(line_ending=line_ending).read(text)
+    assert error in str(caught.value)
