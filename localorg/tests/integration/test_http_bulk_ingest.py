@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import fastavro
@@ -13,7 +14,7 @@ import pytest
 import requests
 from simple_salesforce.api import Salesforce
 
-from tests.support.localorg import LocalOrg
+from tests.support.localorg import LocalOrg, wait_until
 from tests.support.sobject_client import SObjectClient, error_of
 
 TOPIC = "/data/AccountChangeEvent"
@@ -187,6 +188,25 @@ def test_an_aborted_job_gives_its_rows_back(client: SObjectClient) -> None:
     assert path.rpartition("/")[2] in {job["id"] for job in client.call("GET", "/jobs/ingest").json()["records"]}
     assert client.call("DELETE", path).status_code == 204
     assert error_of(client.call("GET", path)) == (404, "NOT_FOUND")
+
+
+def test_a_job_that_is_aborted_halfway_keeps_what_it_did(client: SObjectClient) -> None:
+    path = opened(client, "insert", object="Contact")
+    assert upload(client, path, "LastName\n" + "".join(f"half {number}\n" for number in range(10_000))).is_success
+    with ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(client.call, "PATCH", path, {"state": "UploadComplete"})
+        other = SObjectClient(client.org)
+        wait_until(lambda: other.call("GET", path).json()["state"] != "Open")
+        assert other.call("PATCH", path, {"state": "Aborted"}).json()["state"] == "Aborted"
+        assert closing.result().json()["state"] == "UploadComplete"
+        other.close()
+    info = client.call("GET", path).json()
+    successful, left = (results(client, path, kind) for kind in ("successfulResults", "unprocessedrecords"))
+    assert (info["state"], info["numberRecordsProcessed"]) == ("Aborted", len(successful))
+    assert len(left) > 0
+    assert [row["LastName"] for row in successful + left] == [f"half {number}" for number in range(10_000)]
+    counted = client.call("GET", "/query", params={"q": "SELECT COUNT() FROM Contact WHERE LastName LIKE 'half%'"})
+    assert counted.json()["totalSize"] == len(successful)
 
 
 def test_data_is_uploaded_once_to_an_open_job(client: SObjectClient) -> None:
