@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from sfstream_localorg.streams.endings import CallEnded
 
 
+API_REQUESTS = 15_000
+"""REST calls that a Developer Edition may make in 24 hours."""
+
+
 class DataDirectoryInUseError(Exception):
     """Another local org is running on this data directory."""
 
@@ -105,6 +109,8 @@ class Org:
         self.sessions = Sessions(data_dir / "sessions.sqlite3", self.org_id)
         self.deliveries = Allocation(24 * 3600, lambda: self.knobs.delivery_quota, time.monotonic)
         self.publications = Allocation(3600, lambda: self.knobs.publish_quota, time.monotonic)
+        self.api_requests = Allocation(24 * 3600, lambda: API_REQUESTS, time.monotonic)
+        """What calls to the REST API count towards; none is refused for it."""
         self.subscriptions: set[OpenStream] = set()
         self.managed = ManagedSubscriptions(
             self._database,

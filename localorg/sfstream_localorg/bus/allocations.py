@@ -14,7 +14,7 @@ class Allocation:
 
     def __init__(self, window_seconds: float, limit: Callable[[], int | None], clock: Callable[[], float]) -> None:
         self._window_seconds = window_seconds
-        self._limit = limit
+        self.limit = limit
         self._clock = clock
         self._since = 0.0
         self.used = 0
@@ -23,7 +23,7 @@ class Allocation:
         """Return how much may still be used, ``None`` for any amount."""
         if self._clock() - self._since >= self._window_seconds:
             self.reset()
-        limit = self._limit()
+        limit = self.limit()
         return None if limit is None else max(0, limit - self.used)
 
     def use(self, count: int) -> None:

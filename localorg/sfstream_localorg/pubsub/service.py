@@ -224,14 +224,16 @@ class _Call:
         metadata = dict(context.invocation_metadata() or ())
         self.token = str(metadata.get("accesstoken", ""))
         tenant = str(metadata.get("tenantid", ""))
-        if not self.token.strip() or not _is_instance_url(str(metadata.get("instanceurl", ""))):
+        if not self.token.strip() or not self._is_instance_url(str(metadata.get("instanceurl", ""))):
             raise refused("service.auth.headers.invalid", "UNAUTHENTICATED", "accesstoken or instanceurl is invalid.")
         if tenant not in (self._org.org_id, self._org.org_id[:15]):
             raise refused("service.auth.headers.invalid", "UNAUTHENTICATED", "tenantid is not the ID of this org.")
         if self._org.sessions.check(self.token) is None:
             raise refused("service.auth.error", "UNAUTHENTICATED", "The access token is invalid or expired.")
 
-
-def _is_instance_url(text: str) -> bool:
-    parts = urlsplit(text)
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.path in ("", "/") and not parts.query
+    def _is_instance_url(self, text: str) -> bool:
+        """Return whether ``text`` is scheme and host of this org: one that lies before it on this machine, too."""
+        parts = urlsplit(text)
+        hosts = {urlsplit(url).hostname for url in (self._org.instance_url, self._org.https_instance_url)}
+        is_url = parts.scheme in ("http", "https") and parts.path in ("", "/") and not parts.query
+        return is_url and parts.hostname in {*hosts, "localhost", "127.0.0.1", "::1"}

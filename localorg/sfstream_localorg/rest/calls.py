@@ -110,9 +110,12 @@ def respond(org: Org, method: str, path: str, endpoint: Callable[[Call], Awaitab
 
     async def handle(request: web.Request) -> web.Response:
         try:
-            return await endpoint(call_of(org, request))
+            response = await endpoint(call_of(org, request))
         except ApiError as error:
-            return web.json_response([error.as_error()], status=error.status)
+            response = web.json_response([error.as_error()], status=error.status)
+        org.api_requests.use(1)
+        response.headers["Sforce-Limit-Info"] = f"api-usage={org.api_requests.used}/{org.api_requests.limit()}"
+        return response
 
     return web.route(method, BASE + path + "{slash:/?}", handle)
 
@@ -127,6 +130,6 @@ def call_of(org: Org, request: web.Request) -> Call:
         raise ApiError("INVALID_SESSION_ID", "Session expired or invalid", status=401)
     version = request.match_info["version"]
     match = re.fullmatch(r"([0-9]{2,3})\.0", version)
-    if match is None or int(match[1]) < FIRST_VERSION:
+    if match is None or not FIRST_VERSION <= int(match[1]) <= LAST_VERSION:
         raise not_found()
     return Call(org, request, session, version)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from sfstream_localorg.admin import entities as entity_admin
+from sfstream_localorg.bus.allocations import Allocation
 from sfstream_localorg.cometd import rest_push
 from sfstream_localorg.errors import not_found
+from sfstream_localorg.login.oauth import base_url
 from sfstream_localorg.rest import bulk_ingest, bulk_query, external_ids, tooling
 from sfstream_localorg.rest import collections as rest_collections
 from sfstream_localorg.rest import events as rest_events
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from sfstream_localorg.org import Org
 
 
+_EVENTS = 50_000
+"""What a Developer Edition may deliver in a day, and publish in an hour. Here it is only shown, without a quota."""
+
+
 def routes(org: Org) -> list[web.RouteDef]:
     """Return the routes of the REST API; what it does not have answers 404 in Salesforce's form."""
     job_numbers = itertools.count(1)
@@ -28,6 +34,7 @@ def routes(org: Org) -> list[web.RouteDef]:
         web.get("/services/data", _versions),
         web.get("/services/data/", _versions),
         route(org, "GET", "", _resources),
+        route(org, "GET", "/limits", _limits),
         *rest_events.routes(org),
         *rest_push.routes(org),
         *rest_records.routes(org),
@@ -52,10 +59,25 @@ async def _versions(request: web.Request) -> web.Response:
 
 
 async def _resources(call: Call) -> Answer:
-    return 200, {
-        name: f"{call.base}/{name}"
-        for name in ("sobjects", "query", "queryAll", "composite", "event", "jobs", "tooling")
+    names = ("sobjects", "query", "queryAll", "composite", "event", "jobs", "limits", "tooling")
+    identity = f"{base_url(call.org, call.request)}/id/{call.session.org_id}/{call.session.user_id}"
+    return 200, {**{name: f"{call.base}/{name}" for name in names}, "identity": identity}
+
+
+async def _limits(call: Call) -> Answer:
+    """Answer what is counted here, by what really was called, published and delivered."""
+    counted = {
+        "DailyApiRequests": call.org.api_requests,
+        "DailyDeliveredPlatformEvents": call.org.deliveries,
+        "HourlyPublishedPlatformEvents": call.org.publications,
     }
+    return 200, {name: _shown(allocation) for name, allocation in counted.items()}
+
+
+def _shown(allocation: Allocation) -> dict[str, int]:
+    left, limit = allocation.left(), allocation.limit()
+    most = _EVENTS if limit is None else limit
+    return {"Max": most, "Remaining": max(0, most - allocation.used) if left is None else left}
 
 
 async def _nothing(request: web.Request) -> web.Response:

@@ -35,14 +35,20 @@ def is_platform_event(call: Call) -> bool:
 async def publish(call: Call) -> Answer:
     """Publish the body as one platform event; the answer's message is the event's UUID, as at Salesforce.
 
+    :raises ApiError: as :func:`published`.
+    """
+    return 201, published(call, call.request.match_info["entity"], await call.body())
+
+
+def published(call: Call, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Publish one platform event; return what Salesforce answers for it.
+
     :raises ApiError: if a field is unknown or system-owned, a value of the wrong type, the event too large, or the
         hourly allocation used up. Nothing was published.
     """
-    name = call.request.match_info["entity"]
     topic = call.org.topics.get(f"/event/{name}")
     if topic is None or not topic.can_publish:
         raise not_found()
-    values = await call.body()
     _check_names(name, values, call.org.schemas.latest(name), call)
     try:
         event = call.org.platform_event(topic, {k: v for k, v in values.items() if k != "attributes"})
@@ -57,7 +63,7 @@ async def publish(call: Call) -> Answer:
     call.org.bus.publish([event])
     event_id = event.event_id or ""
     enqueued = {"statusCode": "OPERATION_ENQUEUED", "message": event_id, "fields": []}
-    return 201, {"id": derived("e00", event_id), "success": True, "errors": [enqueued]}
+    return {"id": derived("e00", event_id), "success": True, "errors": [enqueued]}
 
 
 def _check_names(name: str, values: Mapping[str, Any], schema_id: str | None, call: Call) -> None:

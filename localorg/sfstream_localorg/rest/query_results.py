@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sfstream_localorg.records.entity import Entity
-from sfstream_localorg.records.fields import Field
 from sfstream_localorg.records.record_store import StoredRecord
 from sfstream_localorg.records.soql import Query, parse
+from sfstream_localorg.rest.own_records import OWN_ENTITIES, own_record
 
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
-
-_USER = Entity(
-    "User", "005", (Field("Username", "Text"), Field("Name", "Text"), Field("Email", "Email")), has_change_events=False
-)
 
 
 @dataclass(frozen=True)
@@ -50,17 +46,15 @@ def query_result(org: Org, text: str, *, include_deleted: bool) -> QueryResult:
 
 
 class _Source:
-    """What can be queried: the org's records, and its one user, who is no record."""
+    """What can be queried: the org's records, and those that it has from the start."""
 
     def __init__(self, org: Org) -> None:
         self._org = org
 
     def get(self, name: str) -> Entity | None:
-        return _USER if name.lower() == "user" else self._org.sobjects.entities.get(name)
+        return OWN_ENTITIES.get(name.lower()) or self._org.sobjects.entities.get(name)
 
     def all(self, entity: Entity, *, include_deleted: bool = False) -> list[StoredRecord]:
-        if entity is not _USER:
-            return self._org.sobjects.all(entity, include_deleted=include_deleted)
-        username = self._org.username
-        content = {"Username": username, "Name": username.partition("@")[0], "Email": username}
-        return [StoredRecord(self._org.user_id, entity.name, content, 0)]
+        if entity.name.lower() in OWN_ENTITIES:
+            return [own_record(self._org, entity)]
+        return self._org.sobjects.all(entity, include_deleted=include_deleted)

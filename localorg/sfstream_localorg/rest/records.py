@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from sfstream_localorg.errors import ApiError
+from sfstream_localorg.errors import ApiError, not_found
 from sfstream_localorg.records.change_events import ChangeType
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import FIELD_TYPES
@@ -18,7 +18,9 @@ from sfstream_localorg.records.record_values import READ_ONLY, SYSTEM_COLUMNS, r
 from sfstream_localorg.records.sobjects import Operation
 from sfstream_localorg.records.soql import columns_of
 from sfstream_localorg.rest.calls import Answer, Call, route
+from sfstream_localorg.rest.event_describe import event_fields, event_names, event_summary
 from sfstream_localorg.rest.events import is_platform_event, publish
+from sfstream_localorg.rest.own_records import OWN_ENTITIES, own_record
 
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
@@ -70,8 +72,17 @@ async def _change(call: Call, change_type: ChangeType, record_id: str | None = N
 
 
 async def _get(call: Call) -> Answer:
-    entity = call.entity()
-    return 200, shown(call, entity, call.org.sobjects.get(entity, call.record_id()))
+    entity = _readable_entity(call)
+    if entity.name.lower() not in OWN_ENTITIES:
+        return 200, shown(call, entity, call.org.sobjects.get(entity, call.record_id()))
+    record = own_record(call.org, entity)
+    if record.id != call.record_id():
+        raise not_found()
+    return 200, shown(call, entity, record)
+
+
+def _readable_entity(call: Call) -> Entity:
+    return OWN_ENTITIES.get(call.request.match_info["entity"].lower()) or call.entity()
 
 
 def shown(call: Call, entity: Entity, record: StoredRecord) -> dict[str, Any]:
@@ -90,34 +101,40 @@ def attributes(call: Call, entity: Entity, record_id: str) -> dict[str, str]:
 
 
 async def _describe_global(call: Call) -> Answer:
-    entities = [_summary(call, entity) for entity in call.org.sobjects.entities]
-    return 200, {"encoding": "UTF-8", "maxBatchSize": 200, "sobjects": entities}
+    entities = [_summary(call, entity) for entity in (*call.org.sobjects.entities, *OWN_ENTITIES.values())]
+    events = [event_summary(call, name) for name in event_names(call)]
+    return 200, {"encoding": "UTF-8", "maxBatchSize": 200, "sobjects": [*entities, *events]}
 
 
 async def _basic_describe(call: Call) -> Answer:
-    return 200, {"objectDescribe": _summary(call, call.entity()), "recentItems": []}
+    return 200, {"objectDescribe": _summary(call, _readable_entity(call)), "recentItems": []}
 
 
 async def _describe(call: Call) -> Answer:
-    entity = call.entity()
+    event = call.request.match_info["entity"]
+    if event in event_names(call):
+        return 200, {**event_summary(call, event), "fields": event_fields(call, event)}
+    entity = _readable_entity(call)
     fields = [_field(entity, name, kind) for name, kind in readable(entity).items()]
     return 200, {**_summary(call, entity), "fields": fields}
 
 
 def _summary(call: Call, entity: Entity) -> dict[str, Any]:
     path = f"{call.base}/sobjects/{entity.name}"
+    is_written = entity.name.lower() not in OWN_ENTITIES
     return {
         "name": entity.name,
         "label": entity.name.removesuffix("__c"),
         "keyPrefix": entity.key_prefix,
         "custom": entity.name.endswith("__c"),
-        **dict.fromkeys(("createable", "updateable", "deletable", "undeletable", "queryable", "retrieveable"), True),
+        **dict.fromkeys(("queryable", "retrieveable"), True),
+        **dict.fromkeys(("createable", "updateable", "deletable", "undeletable"), is_written),
         "urls": {"sobject": path, "describe": f"{path}/describe", "rowTemplate": f"{path}/{{ID}}"},
     }
 
 
 def _field(entity: Entity, name: str, kind: str) -> dict[str, Any]:
-    writable = name in entity.columns and name not in READ_ONLY
+    writable = name in entity.columns and name not in READ_ONLY and entity.name.lower() not in OWN_ENTITIES
     required = name in entity.required or name in SYSTEM_COLUMNS or kind == "Boolean"
     return {
         "name": name,

@@ -1,0 +1,47 @@
+"""The records that an org has from the start, and that nobody writes here: its one user, and the org itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sfstream_localorg.records.entity import Entity
+from sfstream_localorg.records.fields import Field
+from sfstream_localorg.records.record_store import StoredRecord
+
+if TYPE_CHECKING:
+    from sfstream_localorg.org import Org
+
+_USER = Entity(
+    "User",
+    "005",
+    (Field("Username", "Text"), Field("Name", "Text"), Field("Email", "Email"), Field("IsActive", "Boolean")),
+    has_change_events=False,
+)
+_ORGANIZATION = Entity(
+    "Organization",
+    "00D",
+    (
+        Field("Name", "Text"),
+        Field("OrganizationType", "Text"),
+        Field("InstanceName", "Text"),
+        Field("IsSandbox", "Boolean"),
+    ),
+    has_change_events=False,
+)
+OWN_ENTITIES = {entity.name.lower(): entity for entity in (_USER, _ORGANIZATION)}
+"""By name in lower case."""
+
+
+def own_record(org: Org, entity: Entity) -> StoredRecord:
+    """Return the one record of an entity of :data:`OWN_ENTITIES`: what logins and userinfo say, too."""
+    if entity is _USER:
+        name = org.username.partition("@")[0]
+        content = {"Username": org.username, "Name": name, "Email": org.username, "IsActive": True}
+        return StoredRecord(org.user_id, entity.name, content, 0)
+    content = {
+        "Name": "Local Org",
+        "OrganizationType": "Developer Edition",
+        "InstanceName": "LOCAL",
+        "IsSandbox": False,
+    }
+    return StoredRecord(org.org_id, entity.name, content, 0)

@@ -1,0 +1,128 @@
+"""What the org says of itself over REST: its user, itself, its resources, its limits and its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.support.localorg import LocalOrg
+from tests.support.sobject_client import SObjectClient
+
+
+@pytest.fixture(scope="module")
+def org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path_factory.mktemp("org")) as local_org:
+        yield local_org
+
+
+@pytest.fixture(scope="module")
+def client(org: LocalOrg) -> Iterator[SObjectClient]:
+    client = SObjectClient(org)
+    yield client
+    client.close()
+
+
+def get(org: LocalOrg, path: str) -> httpx.Response:
+    return httpx.get(f"{org.instance_url}{path}", headers={"Authorization": f"Bearer {org.token()}"})
+
+
+def identity(org: LocalOrg) -> dict[str, str]:
+    return dict(get(org, get(org, "/services/data/v62.0").json()["identity"].removeprefix(org.instance_url)).json())
+
+
+def test_the_user_is_the_one_who_logged_in(org: LocalOrg, client: SObjectClient) -> None:
+    who = identity(org)
+    user = get(org, f"/services/data/v62.0/sobjects/User/{who['user_id']}").json()
+    assert (user["Id"], user["Username"], user["Name"]) == (who["user_id"], who["username"], who["name"])
+    assert user["attributes"]["type"] == "User"
+    [found] = client.query(f"SELECT Id, IsActive FROM User WHERE Username = '{org.username}'")
+    assert (found["Id"], found["IsActive"]) == (user["Id"], True)
+    assert get(org, "/services/data/v62.0/sobjects/User/005000000000000AAA").status_code == 404
+
+
+def test_the_organization_is_the_org(org: LocalOrg, client: SObjectClient) -> None:
+    fields = "Id, Name, IsSandbox, OrganizationType, InstanceName"
+    [found] = client.query(f"SELECT {fields} FROM Organization")
+    assert found["Id"] == org.org_id == identity(org)["organization_id"]
+    assert (found["IsSandbox"], found["OrganizationType"]) == (False, "Developer Edition")
+    read = get(org, f"/services/data/v62.0/sobjects/Organization/{org.org_id}").json()
+    assert {name: read[name] for name in fields.split(", ")} == {name: found[name] for name in fields.split(", ")}
+
+
+def test_nobody_writes_them(org: LocalOrg) -> None:
+    for name in ("User", "Organization"):
+        describe = get(org, f"/services/data/v62.0/sobjects/{name}/describe").json()
+        assert (describe["queryable"], describe["createable"]) == (True, False)
+        assert not any(field["updateable"] for field in describe["fields"])
+        url = f"{org.instance_url}/services/data/v62.0/sobjects/{name}"
+        refused = httpx.post(url, json={"Name": "x"}, headers={"Authorization": f"Bearer {org.token()}"})
+        assert refused.status_code == 404
+    listed = {each["name"] for each in get(org, "/services/data/v62.0/sobjects").json()["sobjects"]}
+    assert {"Account", "User", "Organization"} <= listed
+
+
+def test_limits_count_what_happened(org: LocalOrg) -> None:
+    org.define("Counted__e", Number__c="double")
+    before = get(org, "/services/data/v62.0/limits")
+    published = before.json()["HourlyPublishedPlatformEvents"]
+    assert published["Max"] == 50_000
+    org.rest("POST", "/sobjects/Counted__e", {"Number__c": 1.0})
+    after = get(org, "/services/data/v62.0/limits")
+    assert after.json()["HourlyPublishedPlatformEvents"]["Remaining"] == published["Remaining"] - 1
+    calls = before.json()["DailyApiRequests"]["Remaining"] - after.json()["DailyApiRequests"]["Remaining"]
+    assert calls == 2
+    used, _, most = after.headers["Sforce-Limit-Info"].removeprefix("api-usage=").partition("/")
+    assert (int(most), int(used)) == (15_000, 15_000 - after.json()["DailyApiRequests"]["Remaining"] + 1)
+    org.knobs(publish_quota=50_000 - published["Remaining"] + 10)
+    limited = get(org, "/services/data/v62.0/limits").json()
+    assert limited["HourlyPublishedPlatformEvents"]["Remaining"] == 9
+    org.reset_knobs()
+
+
+@pytest.mark.parametrize("version", ["67.0", "99.0", "30.0", "62", "62.1"])
+def test_a_version_that_the_org_does_not_have_is_not_found(org: LocalOrg, version: str) -> None:
+    newest = get(org, "/services/data").json()[-1]["version"]
+    assert newest == "66.0"
+    assert get(org, f"/services/data/v{newest}/limits").status_code == 200
+    answer = get(org, f"/services/data/v{version}/limits")
+    assert (answer.status_code, answer.json()[0]["errorCode"]) == (404, "NOT_FOUND")
+
+
+def test_events_are_described_and_listed(org: LocalOrg) -> None:
+    org.define("Described__e", Number__c="double", Text__c="string", When__c="datetime")
+    describe = get(org, "/services/data/v62.0/sobjects/Described__e/describe").json()
+    types = {field["name"]: (field["type"], field["createable"]) for field in describe["fields"]}
+    assert types == {
+        "CreatedDate": ("datetime", False),
+        "CreatedById": ("reference", False),
+        "Number__c": ("double", True),
+        "Text__c": ("string", True),
+        "When__c": ("datetime", True),
+    }
+    assert (describe["createable"], describe["queryable"]) == (True, False)
+    change = get(org, "/services/data/v62.0/sobjects/AccountChangeEvent/describe").json()
+    assert change["createable"] is False
+    assert {"ChangeEventHeader", "AnnualRevenue"} <= {field["name"] for field in change["fields"]}
+    listed = {each["name"]: each["createable"] for each in get(org, "/services/data/v62.0/sobjects").json()["sobjects"]}
+    assert (listed["Described__e"], listed["AccountChangeEvent"]) == (True, False)
+
+
+def test_platform_events_are_published_as_a_collection(org: LocalOrg) -> None:
+    org.define("Several__e", Number__c="double")
+
+    def post(*records: dict[str, object]) -> httpx.Response:
+        url = f"{org.instance_url}/services/data/v62.0/composite/sobjects"
+        return httpx.post(url, json={"records": records}, headers={"Authorization": f"Bearer {org.token()}"})
+
+    event = {"attributes": {"type": "Several__e"}}
+    answers = post({**event, "Number__c": 1.0}, {**event, "Nothing__c": 1.0}, {**event, "Number__c": 2.0}).json()
+    assert [answer["success"] for answer in answers] == [True, False, True]
+    assert answers[1]["errors"][0]["statusCode"] == "INVALID_FIELD"
+    record = org.record("/event/Several__e")
+    assert [each["fields"]["Number__c"] for each in record] == [1.0, 2.0]
+    assert [each["event_id"] for each in record] == [answers[n]["errors"][0]["message"] for n in (0, 2)]
+    mixed = post({**event, "Number__c": 3.0}, {"attributes": {"type": "Account"}, "Name": "x"})
+    assert (mixed.status_code, "not modelled" in mixed.text) == (400, True)
+    assert len(org.record("/event/Several__e")) == 2
