@@ -128,7 +128,7 @@ class _QueryJobs:
 
 def _check(query: Query) -> None:
     """Refuse what a query job cannot answer: aggregates, compound fields and ``OFFSET``."""
-    compound = [field.name for field in query.fields if field.kind in COMPOUND_TYPES and field.column != "Name"]
+    compound = [field.name for field in query.fields if field.kind in COMPOUND_TYPES]
     if not query.fields or compound or query.offset:
         problem = f"Selecting compound data not supported in Bulk Query: {compound[0]}" if compound else "Not supported"
         raise ApiError("API_ERROR", problem)

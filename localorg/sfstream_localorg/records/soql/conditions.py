@@ -17,7 +17,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_ESCAPE_OR_WILDCARD = re.compile(r"\\(.)|([%_])|(.)", re.DOTALL)
+_ESCAPED_OR_PLAIN = re.compile(r"\\.|.", re.DOTALL)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 Test = Callable[[Any], bool]
@@ -131,7 +131,11 @@ def like(pattern: str) -> Test:
 
     :param pattern: as the query has it: escapes are not undone yet.
     """
-    wanted = re.compile(_ESCAPE_OR_WILDCARD.sub(_pattern_of, pattern), re.IGNORECASE | re.DOTALL)
+    first, *others = _segments(pattern)
+    # What stands between two % is found at the first place and never looked for again: no pattern takes long.
+    between = "".join(f"(?>.*?{segment})" for segment in others[:-1])
+    last = "".join(f".*{segment}" for segment in others[-1:])
+    wanted = re.compile(first + between + last, re.IGNORECASE | re.DOTALL)
     return lambda found: found is not None and wanted.fullmatch(found) is not None
 
 
@@ -145,7 +149,12 @@ def unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text, flags=re.DOTALL)
 
 
-def _pattern_of(match: re.Match[str]) -> str:
-    if match[2]:
-        return ".*" if match[2] == "%" else "."
-    return re.escape(unescaped(match[0]))
+def _segments(pattern: str) -> list[str]:
+    """Return what a pattern of ``LIKE`` has before, between and after its ``%``, as regular expressions."""
+    segments = [""]
+    for match in _ESCAPED_OR_PLAIN.finditer(pattern):
+        if match[0] == "%":
+            segments.append("")
+        else:
+            segments[-1] += "." if match[0] == "_" else re.escape(unescaped(match[0]))
+    return segments

@@ -57,8 +57,8 @@ class QueryField:
 
     @property
     def kind(self) -> str:
-        """The name of the column's type."""
-        return readable(self.entity)[self.column]
+        """The name of the column's type; a person's name, too, is compared and shown as one text."""
+        return "Text" if self.column == "Name" else readable(self.entity)[self.column]
 
     def record(self, record: StoredRecord, parents: Parents) -> StoredRecord | None:
         """Return the record that has the column: ``record``, or its parent, ``None`` if it has none."""

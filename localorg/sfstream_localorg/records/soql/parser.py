@@ -34,6 +34,7 @@ from sfstream_localorg.records.values import from_json
 
 _EPOCH = date(1970, 1, 1)
 _DAY = 86_400_000
+_DEEPEST = 100
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 _NOT_LIKE = ("reference", "multipicklist")
 
@@ -57,8 +58,8 @@ def parse(text: str, entities: EntityLookup, *, now: float | None = None) -> Que
     conditions = _Conditions(tokens, entity, entities, now)
     condition = conditions.expression() if tokens.accept("WHERE") else Conjunction()
     order = _order(tokens, entity, entities)
-    limit = int(tokens.take("number")) if tokens.accept("LIMIT") else None
-    offset = int(tokens.take("number")) if tokens.accept("OFFSET") else 0
+    limit = _whole_number(tokens) if tokens.accept("LIMIT") else None
+    offset = _whole_number(tokens) if tokens.accept("OFFSET") else 0
     tokens.end()
     if counted and (order or limit is not None or offset):
         clause = "ORDER BY" if order else "LIMIT"
@@ -125,6 +126,13 @@ def _order(tokens: Tokens, entity: Entity, entities: EntityLookup) -> tuple[tupl
     return tuple(order)
 
 
+def _whole_number(tokens: Tokens) -> int:
+    token = tokens.next()
+    if not token.text.isdigit():
+        raise unexpected(token)
+    return int(token.text)
+
+
 def _field(entity: Entity, entities: EntityLookup, name: str) -> QueryField:
     (field,) = fields_of(entity, entities, name)
     return field
@@ -138,6 +146,7 @@ class _Conditions:
         self._entity = entity
         self._entities = entities
         self._now = now
+        self._depth = 0
 
     def expression(self) -> Condition:
         """Take conditions joined by ``AND``, or by ``OR``: a mixture needs parentheses.
@@ -161,7 +170,11 @@ class _Conditions:
             raise unexpected(self._tokens.next())
         if not self._tokens.accept("("):
             return self._comparison()
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise malformed(f"more than {_DEEPEST} parentheses in each other are not modelled by the local org")
         condition = self.expression()
+        self._depth -= 1
         self._tokens.expect(")")
         return condition
 

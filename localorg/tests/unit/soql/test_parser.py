@@ -75,6 +75,10 @@ def found(where: str) -> list[int]:
         ("Industry LIKE 'Medi\\_\\_x'", []),
         ("Industry LIKE 'back\\\\%'", [3]),
         ("Industry LIKE 'En.rgy'", []),
+        ("Industry LIKE 'e%gy%0%'", [1]),
+        ("Industry LIKE '%gy%gy%'", []),
+        ("Industry LIKE 'energy%energy'", []),
+        ("Industry LIKE '%%'", [0, 1, 2, 3]),
         ("Industry LIKE ''", []),
         ("Some_Date__c = TODAY", [0]),
         ("Some_Date__c != TODAY", [1, 2, 3, 4]),
@@ -117,6 +121,9 @@ def test_conditions(where: str, numbers: list[int]) -> None:
         "CreatedDate = THIS_FISCAL_YEAR",
         "Id IN (SELECT ParentId FROM Account)",
         "Name > null",
+        "(" * 1000 + "Name = 'a'" + ")" * 1000,
+        "Name = 'a' LIMIT 1.5",
+        "Name = 'a' LIMIT -1",
     ],
 )
 def test_malformed_conditions(where: str) -> None:
@@ -160,6 +167,16 @@ def test_selections_that_are_refused(select: str, code: str) -> None:
     with pytest.raises(ApiError) as caught:
         query(f"SELECT {select}")
     assert caught.value.code == code
+
+
+def test_a_pattern_that_matches_nowhere_is_soon_done_with() -> None:
+    found = query(f"SELECT Id FROM Account WHERE Name LIKE '{'%a' * 40}b'")
+    assert found.select([account(0, Name="a" * 5000)]) == []
+
+
+def test_the_name_of_a_person_is_one_text() -> None:
+    person = StoredRecord("003000000000001AAA", "Contact", {"FirstName": "Ada", "LastName": "Lovelace"}, 0)
+    assert query("SELECT Id FROM Contact WHERE Name LIKE 'ada l%' AND Name = 'Ada Lovelace'").select([person])
 
 
 def test_what_is_not_modelled_is_said_to_be() -> None:
