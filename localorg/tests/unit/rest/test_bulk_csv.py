@@ -1,16 +1,17 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfstream_localorg.rest.bulk_csv import DELIMITERS, LINE_ENDINGS, CsvFormat
 
 
+@settings(max_examples=50)
 @given(
     delimiter=st.sampled_from(sorted(DELIMITERS)),
     line_ending=st.sampled_from(sorted(LINE_ENDINGS)),
-    rows=st.lists(st.lists(st.text(alphabet=st.sampled_from('ab",;|^`\t\n äß')), min_size=2, max_size=2)),
+    rows=st.lists(st.lists(st.text(alphabet=st.sampled_from('ab",;|^`\t\n äß')), min_size=2, max_size=2), max_size=3),
 )
 def test_what_is_written_is_read(delimiter: str, line_ending: str, rows: list[list[str]]) -> None:
     layout = CsvFormat(delimiter, line_ending)
