@@ -7,6 +7,7 @@ from aiohttp.typedefs import Handler
 
 from sfstream_localorg.admin import endpoint as admin
 from sfstream_localorg.cometd import endpoint
+from sfstream_localorg.cometd.responses import close
 from sfstream_localorg.login import oauth, soap
 from sfstream_localorg.org import Org
 from sfstream_localorg.rest import endpoint as rest
@@ -27,6 +28,9 @@ def make_app(org: Org) -> web.Application:
         except web.HTTPException as error:
             entry.outcome = str(error.status)
             raise
+        except ConnectionError:  # the client left in the middle of the answer
+            entry.outcome = "CANCELLED"
+            return close(request)
         except Exception:
             entry.outcome = "500"
             raise

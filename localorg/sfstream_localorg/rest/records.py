@@ -15,6 +15,7 @@ from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import FIELD_TYPES
 from sfstream_localorg.records.record_store import StoredRecord
 from sfstream_localorg.records.record_values import READ_ONLY, SYSTEM_COLUMNS, readable, show
+from sfstream_localorg.records.references import references
 from sfstream_localorg.records.sobjects import Operation
 from sfstream_localorg.records.soql import columns_of
 from sfstream_localorg.rest.calls import Answer, Call, route
@@ -33,6 +34,8 @@ def routes(org: Org) -> list[web.RouteDef]:
         route(org, "GET", "/sobjects", _describe_global),
         route(org, "GET", "/sobjects/{entity}/describe", _describe),
         route(org, "GET", "/sobjects/{entity}", _basic_describe),
+        route(org, "GET", "/sobjects/{entity}/{what:updated|deleted}", _not_modelled),
+        route(org, "GET", "/tooling/sobjects/{entity}/describe", _not_modelled),
         route(org, "POST", "/sobjects/{entity}", _create),
         route(org, "POST", one + "/undelete", _undelete),
         route(org, "GET", one, _get),
@@ -145,15 +148,36 @@ def _field(entity: Entity, name: str, kind: str) -> dict[str, Any]:
         "updateable": writable,
         "nillable": not required,
         "compoundFieldName": _compound_name(entity, name),
+        "length": 18 if name == "Id" else _length(kind),
+        "referenceTo": [one.target for one in references(entity).values() if one.column == name],
+        "relationshipName": next((one.relationship for one in references(entity).values() if one.column == name), None),
+        "picklistValues": [],  # any value is taken: picklists have no values of their own here
+        "externalId": bool(name in entity.columns and _is_external_id(entity, name)),
         "calculated": name in entity.computed,
         "calculatedFormula": entity.computed[name].formula if name in entity.computed else None,
     }
+
+
+async def _not_modelled(call: Call) -> Answer:
+    what = f"{call.request.path.removeprefix(call.base)} is not modelled by the local org."
+    raise ApiError("NOT_MODELLED", f"{what} Query by SystemModstamp, with queryAll for what was deleted.", status=501)
+
+
+def _length(kind: str) -> int:
+    """Return the most characters of a field, 0 where it is no text."""
+    if kind not in FIELD_TYPES or FIELD_TYPES[kind].avro != "string":
+        return 0
+    return {"EntityId": 18, "Phone": 40, "Email": 80}.get(kind, 32_768 if kind.endswith("Clob") else 255)
 
 
 def _describe_type(kind: str) -> str:
     if kind in FIELD_TYPES:
         return FIELD_TYPES[kind].describe
     return kind.lower() if kind in ("Address", "Location") else "string"
+
+
+def _is_external_id(entity: Entity, name: str) -> bool:
+    return any(field.name == name and field.external_id for field in entity.fields)
 
 
 def _compound_name(entity: Entity, name: str) -> str | None:

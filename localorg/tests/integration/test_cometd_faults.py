@@ -228,3 +228,22 @@ def test_faults_that_there_are_not(org: LocalOrg, fault: str, arguments: dict[st
     with pytest.raises(AdminError):
         org.fault(fault, **arguments)
     assert org.admin("GET", "/faults")["cometd"] == []
+
+
+def test_a_client_that_leaves_in_the_middle_of_an_answer_leaves_no_traceback(org: LocalOrg, topic: str) -> None:
+    log = org.data_dir / "localorg.log"
+    before = len(log.read_text())
+    with BayeuxClient(org).opened(topic) as client:
+        client.connect()
+        org.publish_many(topic, 40_000, {"Number__c": "{n}"})
+        message = {"channel": "/meta/connect", "connectionType": "long-polling", "clientId": client.client_id}
+        with client.http.stream("POST", client.path, json=[message]) as response:
+            next(response.iter_raw(1_000))
+
+        def left() -> bool:
+            return any(each["outcome"] == "CANCELLED" for each in org.requests("http"))
+
+        wait_until(left, what="the org to notice that the client has left")
+    with BayeuxClient(org).opened(topic):  # others are served
+        pass
+    assert log.read_text()[before:] == ""

@@ -126,3 +126,51 @@ def test_platform_events_are_published_as_a_collection(org: LocalOrg) -> None:
     mixed = post({**event, "Number__c": 3.0}, {"attributes": {"type": "Account"}, "Name": "x"})
     assert (mixed.status_code, "not modelled" in mixed.text) == (400, True)
     assert len(org.record("/event/Several__e")) == 2
+
+
+def test_a_composite_request_publishes_events_and_passes_ids_on(org: LocalOrg, client: SObjectClient) -> None:
+    org.define("Composed__e", Number__c="double")
+    base = "/services/data/v62.0"
+
+    def post(*parts: dict[str, object], **options: object) -> httpx.Response:
+        body = {"compositeRequest": [{"referenceId": f"r{n}", **part} for n, part in enumerate(parts)], **options}
+        return httpx.post(
+            f"{org.instance_url}{base}/composite", json=body, headers={"Authorization": f"Bearer {org.token()}"}
+        )
+
+    parts: list[dict[str, object]] = [
+        {"method": "POST", "url": f"{base}/sobjects/Composed__e", "body": {"Number__c": 1.0}},
+        {"method": "POST", "url": f"{base}/sobjects/Account", "body": {"Name": "Composed"}},
+        {"method": "GET", "url": f"{base}/sobjects/Account/@{{r1.id}}?fields=Name"},
+        {"method": "POST", "url": f"{base}/sobjects/Composed__e", "body": {"Nothing__c": 1.0}},
+        {"method": "GET", "url": f"{base}/sobjects/Account/@{{r9.id}}"},
+    ]
+    answers = post(*parts).json()["compositeResponse"]
+    assert [answer["httpStatusCode"] for answer in answers] == [201, 201, 200, 400, 400]
+    assert answers[2]["body"]["Name"] == "Composed"
+    assert answers[1]["httpHeaders"] == {"Location": f"{base}/sobjects/Account/{answers[1]['body']['id']}"}
+    [event] = org.record("/event/Composed__e")
+    assert event["event_id"] == answers[0]["body"]["errors"][0]["message"]
+    assert [answer["referenceId"] for answer in answers] == [f"r{n}" for n in range(5)]
+    refused = post(parts[0], allOrNone=True)
+    assert (refused.status_code, "not modelled" in refused.text) == (400, True)
+    assert post(*[parts[2]] * 26).status_code == 400
+    assert len(org.record("/event/Composed__e")) == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["sobjects/Account/updated?start=x&end=y", "sobjects/Account/deleted", "tooling/sobjects/ApexClass/describe"],
+)
+def test_what_is_not_modelled_says_so(org: LocalOrg, path: str) -> None:
+    answer = get(org, f"/services/data/v62.0/{path}")
+    assert (answer.status_code, "not modelled" in answer.text) == (501, True)
+
+
+def test_fields_are_described_as_clients_read_them(org: LocalOrg) -> None:
+    describe = get(org, "/services/data/v62.0/sobjects/Contact/describe").json()
+    fields = {field["name"]: field for field in describe["fields"]}
+    assert (fields["AccountId"]["referenceTo"], fields["AccountId"]["relationshipName"]) == (["Account"], "Account")
+    assert (fields["AccountId"]["length"], fields["LastName"]["length"], fields["Birthdate"]["length"]) == (18, 255, 0)
+    assert (fields["LastName"]["referenceTo"], fields["LastName"]["picklistValues"]) == ([], [])
+    assert (fields["GUID__c"]["externalId"], fields["LastName"]["externalId"]) == (True, False)
