@@ -108,6 +108,7 @@ class Org:
                 self.streaming_channels.written(self.sobjects.all(entity))
         self.sessions = Sessions(data_dir / "sessions.sqlite3", self.org_id)
         self.deliveries = Allocation(24 * 3600, lambda: self.knobs.delivery_quota, time.monotonic)
+        self.monthly_deliveries = Allocation(30 * 24 * 3600, lambda: None, time.monotonic)
         self.publications = Allocation(3600, lambda: self.knobs.publish_quota, time.monotonic)
         self.api_requests = Allocation(24 * 3600, lambda: API_REQUESTS, time.monotonic)
         """What calls to the REST API count towards; none is refused for it."""
@@ -126,6 +127,11 @@ class Org:
         self.event_data = EventData(self.schemas)
         self.instance_url = ""
         self.https_instance_url = ""
+
+    def delivered(self, events: int) -> None:
+        """Count events that went out to clients."""
+        self.deliveries.use(events)
+        self.monthly_deliveries.use(events)
 
     @property
     def org_id(self) -> str:

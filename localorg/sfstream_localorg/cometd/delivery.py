@@ -46,7 +46,7 @@ class Delivery:
                 return
 
     def _count(self, number: int) -> None:
-        self._org.deliveries.use(number)
+        self._org.delivered(number)
         self._session.delivered += number
         self.count += number
         if self._left is not None:

@@ -180,7 +180,7 @@ class Subscription:
     async def _respond(self, frames: list[bytes]) -> None:
         self._pending -= len(frames)
         self.delivered += len(frames)
-        self._org.deliveries.use(len(frames))
+        self._org.delivered(len(frames))
         rest = pb.FetchResponse(
             latest_replay_id=self._org.bus.replay_id(self._position),
             rpc_id=self._rpc_id,

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from sfstream_localorg.org import Org
 
 
-_EVENTS = 50_000
-"""What a Developer Edition may deliver in a day, and publish in an hour. Here it is only shown, without a quota."""
+_MOST = {
+    "DailyDeliveredPlatformEvents": 50_000,
+    "HourlyPublishedPlatformEvents": 50_000,
+    "MonthlyPlatformEvents": 1_500_000,
+}
+"""What is shown where no quota is set; nothing is refused for it then."""
 
 
 def routes(org: Org) -> list[web.RouteDef]:
@@ -71,13 +75,14 @@ async def _limits(call: Call) -> Answer:
         "DailyApiRequests": call.org.api_requests,
         "DailyDeliveredPlatformEvents": call.org.deliveries,
         "HourlyPublishedPlatformEvents": call.org.publications,
+        "MonthlyPlatformEvents": call.org.monthly_deliveries,
     }
-    return 200, {name: _shown(allocation) for name, allocation in counted.items()}
+    return 200, {name: _shown(name, allocation) for name, allocation in counted.items()}
 
 
-def _shown(allocation: Allocation) -> dict[str, int]:
+def _shown(name: str, allocation: Allocation) -> dict[str, int]:
     left, limit = allocation.left(), allocation.limit()
-    most = _EVENTS if limit is None else limit
+    most = _MOST[name] if limit is None else limit
     return {"Max": most, "Remaining": max(0, most - allocation.used) if left is None else left}
 
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
+from airflow_provider_sfstream.protocol.events import StartFrom
+from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg
 from tests.support.sobject_client import SObjectClient
 
@@ -88,6 +90,19 @@ def test_a_version_that_the_org_does_not_have_is_not_found(org: LocalOrg, versio
     assert get(org, f"/services/data/v{newest}/limits").status_code == 200
     answer = get(org, f"/services/data/v{version}/limits")
     assert (answer.status_code, answer.json()[0]["errorCode"]) == (404, "NOT_FOUND")
+
+
+def test_limits_count_what_was_delivered(org: LocalOrg) -> None:
+    org.define("Delivered__e", Number__c="double")
+    org.publish("/event/Delivered__e", [{"Number__c": float(n)} for n in range(7)])
+    before = get(org, "/services/data/v62.0/limits").json()
+    with pubsub_client(org) as client:
+        taken = 0
+        for batch in client.subscribe("/event/Delivered__e", StartFrom.EARLIEST, limit=7, idle_timeout=10.0):
+            taken += len(batch or ())
+    after = get(org, "/services/data/v62.0/limits").json()
+    for name in ("DailyDeliveredPlatformEvents", "MonthlyPlatformEvents"):
+        assert before[name]["Remaining"] - after[name]["Remaining"] == taken == 7
 
 
 def test_events_are_described_and_listed(org: LocalOrg) -> None:
