@@ -89,7 +89,10 @@ class LandedWindow:
 
         :raises ManifestError: if it is not a manifest, of an unknown version, or names files outside its folder.
         """
-        manifest = Manifest.from_json(text, url)
+        try:
+            manifest = Manifest.from_json(text, url)
+        except ManifestError as error:
+            raise ManifestError(f"{error} Nothing was written.") from error.__cause__
         window, stream = manifest.window, manifest.stream
         with_rows = [file for file in manifest.files if file.rows]
         return cls(
