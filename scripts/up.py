@@ -29,8 +29,8 @@ def main() -> None:
     for folder in (dags, markers):
         folder.mkdir()
     examples = sorted((ROOT / "dags").glob("*.py"))
-    for example in examples:
-        (dags / example.name).symlink_to(example)
+    for source in (ROOT / "dags").glob("*.*"):
+        (dags / source.name).symlink_to(source)
     environment = {
         "SFSTREAM_LAKE": str(WORK / "lake"),
         "SFSTREAM_TEST_MARKERS": str(markers),

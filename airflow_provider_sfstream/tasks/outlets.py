@@ -30,46 +30,65 @@ _TOLD_OF_INTERVAL = ("mode", "event_time_from", "event_time_to", "windows", "eve
 
 @dataclass(frozen=True)
 class DrainOutlets:
-    """What one drain may tell.
+    """What the tasks of one drain operator may tell.
 
-    :param landed: the landed stream; ``None`` if its name is only known when the task runs.
-    :param watched: the watches on the drain's topic that its DAG is scheduled on.
-    :param unfinished: the outlet by which they can be told; an alias, which tells nothing unless it is given an event.
+    :param declared_stream: the landed stream, where the DAG file says which it is; Airflow then shows it as an outlet.
+    :param landed: by which any other stream is told: of a mapped task, or one whose topic is a template. Airflow
+        knows the outlets of a DAG from its file only, but an alias may be given any asset when the task runs.
+    :param watches: those that the DAG is scheduled on, each with the topic that it watches.
+    :param unfinished: by which a watch among them is told that there may be more.
     """
 
-    landed: Asset | None
-    watched: tuple[Asset, ...]
+    declared_stream: Asset | None
+    landed: AssetAlias
+    watches: tuple[tuple[Asset, StreamUri], ...]
     unfinished: AssetAlias
 
     @classmethod
     def of(cls, arguments: DrainArguments, operator: BaseOperator) -> DrainOutlets:
-        """Return the outlets of a drain, from its arguments and the schedule of its DAG.
+        """Return the outlets of a drain, from its arguments and its DAG.
 
         :raises ConfigurationError: if topic, connection or subscription cannot be part of an asset.
         """
-        unfinished = AssetAlias(f"sfstream_unfinished.{operator.dag_id}.{operator.task_id}")
-        names = arguments.salesforce_conn_id, arguments.topic, arguments.subscription, arguments.api
-        if any(map(is_template, names)):
-            return cls(None, (), unfinished)
-        condition = getattr(getattr(operator.get_dag(), "timetable", None), "asset_condition", None)
-        topic = StreamUri(arguments.salesforce_conn_id, arguments.topic, api=arguments.api)
-        watched = (asset for asset in _assets(condition) if _is_watch(asset, topic))
-        return cls(landed_stream_asset(*names), tuple(watched), unfinished)
+        dag = operator.get_dag()
+        names = _names(arguments)
+        in_the_file = not any(map(is_template, names)) and (dag is None or dag.task_dict[operator.task_id] is operator)
+        condition = getattr(getattr(dag, "timetable", None), "asset_condition", None)
+        task = f"{operator.dag_id}.{operator.task_id}"
+        return cls(
+            landed_stream_asset(*names) if in_the_file else None,
+            AssetAlias(f"sfstream_landed.{task}"),
+            tuple((asset, topic) for asset in _assets(condition) if (topic := _watched_topic(asset)) is not None),
+            AssetAlias(f"sfstream_unfinished.{task}"),
+        )
 
     def declared(self) -> list[Asset | AssetAlias]:
         """Return what the operator has to list in its ``outlets``."""
-        declared: list[Asset | AssetAlias] = [] if self.landed is None else [self.landed]
-        return [*declared, self.unfinished] if self.watched else declared
+        return [self.declared_stream or self.landed, *([self.unfinished] if self.watches else [])]
 
-    def tell(self, result: Mapping[str, Any], context: Context) -> None:
-        """Add the facts of a window, or of an interval, to what Airflow will tell of it once the task has succeeded."""
-        if self.landed is not None:
-            told = _TOLD_OF_INTERVAL if result.get("mode") == "interval" else _TOLD
-            context["outlet_events"][self.landed].extra.update({key: result[key] for key in told})
-        if result.get("mode") != "interval" and StopReason(result["stop_reason"]).leaves_events:
-            for asset in self.watched:
-                facts = {key: result[key] for key in ("stream", "through", "stop_reason")}
-                context["outlet_events"][self.unfinished].add(asset, {"reason": "unfinished", **facts})
+    def tell(self, arguments: DrainArguments, result: Mapping[str, Any], context: Context) -> None:
+        """Add the facts of a window, or of an interval, to what Airflow will tell of it once the task has succeeded.
+
+        :param arguments: of the task, with its templates rendered.
+        """
+        of_interval = result.get("mode") == "interval"
+        facts = {key: result[key] for key in (_TOLD_OF_INTERVAL if of_interval else _TOLD)}
+        events = context["outlet_events"]
+        if self.declared_stream is not None:
+            events[self.declared_stream].extra.update(facts)
+        else:
+            events[self.landed].add(landed_stream_asset(*_names(arguments)), facts)
+        if not of_interval and StopReason(result["stop_reason"]).leaves_events:
+            facts = {key: result[key] for key in ("stream", "through", "stop_reason")}
+            own = StreamUri(arguments.salesforce_conn_id, arguments.topic, api=arguments.api)
+            for asset, topic in self.watches:
+                if topic == own:
+                    events[self.unfinished].add(asset, {"reason": "unfinished", **facts})
+
+
+def _names(arguments: DrainArguments) -> tuple[str, str, str, str | None]:
+    """Return what names the stream of a drain."""
+    return arguments.salesforce_conn_id, arguments.topic, arguments.subscription, arguments.api
 
 
 def _assets(condition: Any) -> Iterator[Asset]:
@@ -79,10 +98,10 @@ def _assets(condition: Any) -> Iterator[Asset]:
         yield from _assets(each)
 
 
-def _is_watch(asset: Asset, topic: StreamUri) -> bool:
+def _watched_topic(asset: Asset) -> StreamUri | None:
+    """Return the topic that an asset's watcher watches, without its conditions; ``None`` if it is something else."""
     try:
         uri = StreamUri.parse(asset.uri)
-    except ConfigurationError:  # something else
-        return False
-    same = (uri.salesforce_conn_id, uri.topic, uri.api) == (topic.salesforce_conn_id, topic.topic, topic.api)
-    return same and uri.subscription is None
+    except ConfigurationError:
+        return None
+    return StreamUri(uri.salesforce_conn_id, uri.topic, api=uri.api) if uri.subscription is None else None

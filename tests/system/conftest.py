@@ -22,7 +22,7 @@ from tests.support.spark import INTERPRETED
 ROOT = Path(__file__).resolve().parents[2]
 UP = ROOT / ".up"
 DATABASE = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
-OWN_DAGS = sorted((ROOT / "tests" / "system" / "dags").glob("*.py"))
+OWN_DAGS = sorted((ROOT / "tests" / "system" / "dags").glob("*.*"))
 
 
 @pytest.fixture(scope="session")
@@ -108,7 +108,7 @@ def own_airflow(
     spark_settings = INTERPRETED | {f"spark.eventLog.{name}": value for name, value in event_log.items()}
     # A DAG that a test left unpaused ticks when the tests are over: its run would take what others wait for.
     late = f"{datetime.now(UTC) - timedelta(minutes=5):%M %H} * * *"
-    for source in (*(ROOT / "dags").glob("*.py"), *OWN_DAGS):
+    for source in (*(ROOT / "dags").glob("*.*"), *OWN_DAGS):
         (dags / source.name).write_text(source.read_text().replace("*/15 * * * *", late))
     return AirflowStack(
         home,
