@@ -8,13 +8,24 @@
     The replay ID can no longer be read (aged out, stream reset, or malformed). Continuing anyway
     loses events, so only an explicit ``on_invalid_replay`` may do it.
 
-Messages name the stream, what happened, what was or was not lost, and what to do next. They never
+``lost``
+    What is lost, in one sentence.
+``remedy``
+    What to do, where the message does not say it.
+``guide``
+    The page of the documentation that says more.
+
+The first sentence of a message names the stream and says what happened; the others say what to do. Messages never
 contain a credential, whatever they quote: see :mod:`airflow_provider_sfstream.redaction`.
 """
 
 from __future__ import annotations
 
+import re
+
 from airflow_provider_sfstream.redaction import redacted
+
+_NOTHING_YET = "Nothing yet, while Salesforce keeps the events that were not read."
 
 
 class SalesforceStreamError(Exception):
@@ -23,13 +34,36 @@ class SalesforceStreamError(Exception):
     retriable: bool = False
     invalidates_token: bool = False
     replay_lost: bool = False
+    lost: str = "Nothing: the position was not moved."
+    remedy: str = "Mend what the error names, then clear the task."
+    guide: str = "errors.md#every-error"
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(redacted(arg) if isinstance(arg, str) else arg for arg in args))
 
+    @property
+    def happened(self) -> str:
+        """The first sentence of the text: which stream, and what happened."""
+        return self._sentences()[0]
+
+    @property
+    def advice(self) -> str:
+        """The rest of the text, which says what to do; :attr:`remedy` where there is none."""
+        return self._sentences()[1] or self.remedy
+
+    def _sentences(self) -> tuple[str, str]:
+        text = str(self)
+        for end in re.finditer(r"\. (?=\S)", text):
+            first = text[: end.start()]
+            if first.count("(") == first.count(")"):  # what is quoted, in parentheses, has sentences of its own
+                return first + ".", text[end.end() :]
+        return text, ""
+
 
 class ConfigurationError(SalesforceStreamError):
     """An argument, a connection field or a stored value is unusable; nothing was read or moved."""
+
+    lost = "Nothing: nothing was read or moved."
 
 
 class InvalidTopicError(ConfigurationError):
@@ -46,6 +80,10 @@ class AlreadyExistsError(ConfigurationError):
 
 class AuthenticationError(SalesforceStreamError):
     """Logging in failed: wrong credentials, a refused flow, or an unusable login host."""
+
+    lost = _NOTHING_YET
+    guide = "errors.md#logging-in"
+    remedy = "Mend the connection, then clear the task."
 
 
 class LoginUnavailableError(AuthenticationError):
@@ -68,13 +106,19 @@ class SessionExpiredError(SalesforceStreamError):
 class AccessDeniedError(SalesforceStreamError):
     """The user may not do this: missing permission, missing licence."""
 
+    lost = _NOTHING_YET
+
 
 class TopicNotFoundError(SalesforceStreamError):
     """Salesforce does not know the topic, or hides it from this user."""
 
+    lost = _NOTHING_YET
+
 
 class QuotaExceededError(SalesforceStreamError):
     """An allocation that refills by the day or hour is used up; retrying at once would only burn more."""
+
+    lost = _NOTHING_YET
 
 
 class RequestRejectedError(SalesforceStreamError):
@@ -106,9 +150,13 @@ class SubscriptionBusyError(ServiceUnavailableError):
 class SubscriptionStoppedError(SalesforceStreamError):
     """The managed subscription is in state STOP, and its stored position is gone; start it again in Salesforce."""
 
+    lost = _NOTHING_YET
+
 
 class SubscriptionMovedError(SalesforceStreamError):
     """The position of a managed subscription moved while it was read, not by this reader; nothing of it was stored."""
+
+    lost = "Nothing of this run was recorded. What the other reader committed does not come again."
 
 
 class CommitError(SalesforceStreamError):
@@ -124,7 +172,16 @@ class CommitFailedError(CommitError):
 class ReplayIdLostError(SalesforceStreamError):
     """The replay ID is malformed, unknown, aged out, or the stream was reset: Salesforce does not say which."""
 
+    lost = "Events between the last one that is stored and the oldest that Salesforce still has, if there were any."
+    guide = "operations.md#when-events-are-lost"
     replay_lost = True
+
+
+class EventsLostError(SalesforceStreamError):
+    """Events were lost, as ``on_gap="fail_after"`` makes a task say; what was there is stored and recorded."""
+
+    lost = "Those that the gap says, between its two ends. All others are stored."
+    guide = "operations.md#when-events-are-lost"
 
 
 class SchemaError(SalesforceStreamError):
@@ -133,6 +190,8 @@ class SchemaError(SalesforceStreamError):
 
 class PublishError(SalesforceStreamError):
     """At least one event was not accepted by the event bus."""
+
+    lost = "The events that the error counts were not published."
 
 
 class LandingError(SalesforceStreamError):
@@ -144,6 +203,7 @@ class LandingError(SalesforceStreamError):
 class ManifestError(LandingError):
     """A manifest is broken, of an unknown version, or belongs to something else."""
 
+    lost = "What a missing or changed file held, unless the storage or Salesforce still has it. Nothing was moved."
     retriable = False
 
 
@@ -162,6 +222,7 @@ class ReplayStoreCorruptError(ReplayStoreError):
 class ReplayStoreLostError(ReplayStoreError):
     """The landing has windows of a stream that the replay store knows nothing of: it was lost, or is another one."""
 
+    guide = "operations.md#the-replay-store-is-lost"
     retriable = False
 
 

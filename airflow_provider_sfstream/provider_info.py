@@ -25,6 +25,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": "Salesforce Pub/Sub API",
                 "python-modules": [
+                    f"{_PACKAGE}.operators.accept_replay_loss",
                     f"{_PACKAGE}.operators.drain_replay_window",
                     f"{_PACKAGE}.operators.managed_event_subscription",
                     f"{_PACKAGE}.operators.prune_replay_windows",

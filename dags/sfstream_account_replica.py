@@ -16,7 +16,7 @@ import os
 from datetime import UTC, datetime, timedelta
 
 from airflow.configuration import AIRFLOW_HOME
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Param
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
@@ -32,12 +32,21 @@ with DAG(
     catchup=False,
     max_active_runs=1,  # a position in an Airflow Variable has one writer, and a replica one job
     default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    params={
+        "on_invalid_replay": Param(
+            "fail", enum=["fail", "earliest", "latest"], description="If Salesforce can no longer read the position"
+        ),
+    },
     tags=["salesforce"],
     doc_md=__doc__,
 ):
     # An empty window may complete a transaction, so it is the next task that skips where there is nothing to do.
     drain = DrainReplayWindowOperator(
-        task_id="drain", topic="/data/AccountChangeEvent", landing_url=f"{LAKE}/landing", replay_store=REPLAY_STORE
+        task_id="drain",
+        topic="/data/AccountChangeEvent",
+        landing_url=f"{LAKE}/landing",
+        on_invalid_replay="{{ params.on_invalid_replay }}",
+        replay_store=REPLAY_STORE,
     )
     replica = SparkSubmitReplicaOperator(task_id="replica", windows=drain.output, output_url=f"{LAKE}/replica")
     refresh = RefreshDirtyRecordsOperator(task_id="refresh", output_url=f"{LAKE}/replica", trigger_rule="none_failed")

@@ -32,6 +32,9 @@ with DAG(
     max_active_runs=1,  # live runs move the position, one after the other; backfills never do, and have their own limit
     default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
     params={
+        "on_invalid_replay": Param(
+            "fail", enum=["fail", "earliest", "latest"], description="If Salesforce can no longer read the position"
+        ),
         "on_expired": Param("fail", enum=["fail", "partial"], description="If part of an hour is lost for good"),
         "reuse": Param(True, type="boolean", description="False: drain the hour anew, whatever was recorded for it"),
     },
@@ -43,6 +46,7 @@ with DAG(
         topic="/event/Order__e",
         subscription="hourly",  # its own place on the topic, beside the DAGs that drain it otherwise
         landing_url=f"{LAKE}/landing",
+        on_invalid_replay="{{ params.on_invalid_replay }}",
         replay_store=REPLAY_STORE,
         mode="interval",
         on_expired="{{ params.on_expired }}",

@@ -13,7 +13,7 @@ import os
 from datetime import UTC, datetime, timedelta
 
 from airflow.configuration import AIRFLOW_HOME
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Param
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
@@ -28,6 +28,11 @@ with DAG(
     catchup=False,
     max_active_runs=1,  # a position in an Airflow Variable has one writer, and a table one job
     default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    params={
+        "on_invalid_replay": Param(
+            "fail", enum=["fail", "earliest", "latest"], description="If Salesforce can no longer read the position"
+        ),
+    },
     tags=["salesforce"],
     doc_md=__doc__,
 ):
@@ -35,6 +40,7 @@ with DAG(
         task_id="drain",
         topic="/event/Order__e",
         landing_url=f"{LAKE}/landing",
+        on_invalid_replay="{{ params.on_invalid_replay }}",
         replay_store=REPLAY_STORE,
         skip_if_empty=True,
     )

@@ -16,7 +16,7 @@ import os
 from datetime import UTC, datetime, timedelta
 
 from airflow.configuration import AIRFLOW_HOME
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Param
 
 from airflow_provider_sfstream.assets.salesforce_stream import salesforce_topic_asset
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
@@ -33,6 +33,11 @@ with DAG(
     catchup=False,
     max_active_runs=1,  # a position in an Airflow Variable has one writer, and a table one job
     default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    params={
+        "on_invalid_replay": Param(
+            "fail", enum=["fail", "earliest", "latest"], description="If Salesforce can no longer read the position"
+        ),
+    },
     tags=["salesforce"],
     doc_md=__doc__,
 ):
@@ -41,6 +46,7 @@ with DAG(
         topic=TOPIC,
         subscription="on_event",  # its own place on the topic, beside the DAGs that drain it by the clock
         landing_url=f"{LAKE}/on_event/landing",
+        on_invalid_replay="{{ params.on_invalid_replay }}",
         replay_store=REPLAY_STORE,
         max_seconds=600,  # a topic that never falls silent; another run follows at once
         skip_if_empty=True,  # a wake-up may come twice; the second finds nothing

@@ -16,7 +16,7 @@ import os
 from datetime import UTC, datetime, timedelta
 
 from airflow.configuration import AIRFLOW_HOME
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Param
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
@@ -32,6 +32,11 @@ with DAG(
     max_active_runs=1,
     max_consecutive_failed_dag_runs=3,  # then Airflow pauses it: nobody needs a loop of failing logins
     default_args={"retries": 3, "retry_delay": timedelta(seconds=30)},
+    params={
+        "on_invalid_replay": Param(
+            "fail", enum=["fail", "earliest", "latest"], description="If Salesforce can no longer read the position"
+        ),
+    },
     tags=["salesforce"],
     doc_md=__doc__,
 ):
@@ -40,6 +45,7 @@ with DAG(
         topic="/event/Order__e",
         subscription="wait_and_drain",  # its own place on the topic, beside the DAGs that drain it otherwise
         landing_url=f"{LAKE}/landing",
+        on_invalid_replay="{{ params.on_invalid_replay }}",
         replay_store=REPLAY_STORE,
         deferrable=True,
         max_seconds=900,  # a topic that never falls silent is loaded every quarter of an hour

@@ -306,7 +306,12 @@ class _Drain:
             start = self._losses.accept(error, cursor.position, self._last_event_time())
             cursor.go_on_from(start)
             self._pin_deadline = self._clock() + CONFIRM_TIMEOUT
-            log.warning("%s: going on from %r after a lost replay ID: %s", self._topic, start.value, error)
+            log.warning(
+                "Events may be lost: a replay ID cannot be read. Going on from %r, and recording the gap, as "
+                "on_invalid_replay says. %s",
+                start.value,
+                error.happened,
+            )
             self._reconnects += 1
             return None
         never_reached = isinstance(error, ContactError) and cursor.contact_at is None

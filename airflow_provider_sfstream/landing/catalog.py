@@ -17,6 +17,7 @@ from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned
 from airflow_provider_sfstream.landing.storage import abort_uploads, storage_errors, write_once
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.topics import Api
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +167,16 @@ class LandingCatalog:
             return None
         year, month, day = (int(number) for number in (*found, "1", "1")[:3])
         return date(year, month, day)
+
+    def streams_of(self, api: Api, topic: str, subscription: str) -> list[Stream]:
+        """Return the streams of a topic and consumer that have windows here: one for each org. Lists.
+
+        :raises LandingError: if the storage could not be read.
+        """
+        with storage_errors(f"The orgs of {topic} could not be listed"):
+            orgs = [path.rpartition("/")[2] for path in self._list(self.landing.base)]
+            streams = [Stream(org, api, topic, subscription) for org in orgs]
+            return [stream for stream in streams if self._list(self.landing.windows_folder(stream))]
 
     def newest_live(self, stream: Stream) -> Manifest | None:
         """Return the live window of the run that was due last, ``None`` if there is none.

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator, conf
 from airflow.sdk.exceptions import AirflowSkipException, TaskDeferralTimeout
 
+from airflow_provider_sfstream.exceptions import EventsLostError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.streams import Span
 from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
+from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.intervals import (
     check_timetable,
     give_interval,
@@ -25,7 +27,6 @@ from airflow_provider_sfstream.tasks.managed import drain_managed
 from airflow_provider_sfstream.tasks.outlets import DrainOutlets
 from airflow_provider_sfstream.tasks.parts import (
     DEFAULT_SUBSCRIPTION,
-    airflow_errors,
     consumer_name,
     log_window,
     run_identity,
@@ -109,6 +110,9 @@ class DrainReplayWindowOperator(BaseOperator):
     :param grace: go on this long past ``until``, for events that arrive out of event-time order.
     :param on_invalid_replay: when Salesforce can no longer read the position: ``"fail"`` leaves everything
         as it is; ``"earliest"`` and ``"latest"`` continue there and record a gap. (templated)
+    :param on_gap: what a task does that found events to be lost, and recorded the gap: ``"mark"`` tells it in the log,
+        the result and the asset event; ``"fail_after"`` fails the task too, once what is there is stored and recorded.
+        Cleared, the task gives its window and succeeds.
     :param mode: ``"incremental"``: what is new since the last run. ``"interval"``: the events of the run's data
         interval or partition, which needs a timetable that gives one. Backfill runs are always in interval mode, unless
         the run drained incrementally before: then it gives the same window again. What bounds an incremental drain,
@@ -167,6 +171,7 @@ class DrainReplayWindowOperator(BaseOperator):
         until: str | datetime | None = None,
         grace: timedelta | None = None,
         on_invalid_replay: Literal["fail", "earliest", "latest"] = "fail",
+        on_gap: Literal["mark", "fail_after"] = "mark",
         mode: Literal["incremental", "interval"] = "incremental",
         on_expired: Literal["fail", "partial"] = "fail",
         reuse: bool | str = True,
@@ -196,6 +201,7 @@ class DrainReplayWindowOperator(BaseOperator):
         self.until = until
         self.grace = grace
         self.on_invalid_replay = on_invalid_replay
+        self.on_gap = on_gap
         self.mode = mode
         self.on_expired = on_expired
         self.reuse = reuse
@@ -214,7 +220,7 @@ class DrainReplayWindowOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait for events if asked to, then drain, land and record one window, or an interval; return its summary."""
-        with airflow_errors():
+        with airflow_errors(self):
             backfill = is_backfill(context)
             if backfill and self.mode == "incremental":
                 drain = prepare(self._arguments(), may_be_landed=True, writes=False)
@@ -230,13 +236,13 @@ class DrainReplayWindowOperator(BaseOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Go on when the triggerer's wait has ended: drain, whatever woke the task, or raise what ended the wait."""
-        with airflow_errors():
+        with airflow_errors(self):
             log_wake_up(event)
             return self._drain(self._prepare(), context)
 
     def execute_interval(self, context: Context, event: dict[str, Any], after: str, give_up_at: str) -> dict[str, Any]:
         """Go on when the triggerer's wait for the end of the stream has ended: with that, or by draining what came."""
-        with airflow_errors():
+        with airflow_errors(self):
             log_wake_up(event)
             give_up = datetime.fromisoformat(give_up_at)
             return self._drain_interval(context, seen=end_seen(event, after), give_up_at=give_up)
@@ -248,7 +254,7 @@ class DrainReplayWindowOperator(BaseOperator):
         except TaskDeferralTimeout:
             if self.mode == "incremental" and not waited_long_enough(self):
                 raise
-        with airflow_errors():
+        with airflow_errors(self):
             if self.mode == "interval":
                 return self._drain_interval(context, give_up_at=datetime.now(UTC))
             return self._drain(self._prepare(), context)
@@ -306,7 +312,8 @@ class DrainReplayWindowOperator(BaseOperator):
         if defers and outcome.confirmed_at is None:
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
         result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url)
-        self._assets.tell(result, context)
+        self._assets.tell(self._arguments(), result, context)
+        self._fail_after(result["drained"] and result["missing"])
         if self.skip_if_empty and not result["event_count"] and not result["missing"]:
             raise AirflowSkipException(f"There are no events on {self.topic} in {outcome.interval}.")
         return result
@@ -317,7 +324,16 @@ class DrainReplayWindowOperator(BaseOperator):
     def _report(self, outcome: WindowOutcome, landing_url: str, context: Context) -> dict[str, Any]:
         result = summary(outcome, landing_url)
         log_window(result)
-        self._assets.tell(result, context)
+        self._assets.tell(self._arguments(), result, context)
+        self._fail_after(result["drained"] and result["gap"])
         if self.skip_if_empty and not result["event_count"] and not result["gap"]:
             raise AirflowSkipException(f"No new events on {self.topic}; window {result['window_id']} is empty.")
         return result
+
+    def _fail_after(self, lost: object) -> None:
+        """Fail after a loss that this try found, where that is asked for."""
+        if lost and self.on_gap == "fail_after":
+            raise EventsLostError(
+                f"{self.topic}: events were lost before this run, which is done: what is there is stored and recorded, "
+                f"with the gap {lost}. Clear the task to go on: it gives its result again and succeeds."
+            )

@@ -15,7 +15,8 @@ from airflow_provider_sfstream.hooks.managed_event_subscription import (
 )
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.topics import Topic
-from airflow_provider_sfstream.tasks.parts import airflow_errors, check_choice, is_template
+from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.parts import check_choice, is_template
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -96,7 +97,7 @@ class ManagedEventSubscriptionOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Make it so, or find it so; return its settings."""
         hook = ManagedEventSubscriptionHook(self.salesforce_conn_id)
-        with airflow_errors():
+        with airflow_errors(self):
             change = hook.ensure(
                 self.managed_subscription,
                 self.state,
@@ -156,7 +157,7 @@ class DeleteManagedEventSubscriptionOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Delete it; return what it was."""
         hook = ManagedEventSubscriptionHook(self.salesforce_conn_id)
-        with airflow_errors():
+        with airflow_errors(self):
             record = hook.delete(self.managed_subscription, confirm_position_loss=self.confirm_position_loss)
             if record is None:
                 self.log.info("There is no managed event subscription %s.", self.managed_subscription)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.runs.least_age import check_age
+from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.tasks.parts import airflow_errors, check_positive, run_identity
+from airflow_provider_sfstream.tasks.parts import check_positive, run_identity
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -85,7 +86,7 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
         from airflow_provider_sfstream.runs.pruning import PruneRequest, prune_windows
         from airflow_provider_sfstream.tasks.readers import Readers
 
-        with airflow_errors():
+        with airflow_errors(self):
             replicas = _urls("replica_urls", self.replica_urls)
             event_logs = _urls("event_log_urls", self.event_log_urls)
             landed = self.open()

@@ -18,8 +18,8 @@ from airflow_provider_sfstream.hooks.replay_store import (
 )
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.parts import (
-    airflow_errors,
     check_choice,
     open_landing,
     run_identity,
@@ -67,7 +67,7 @@ class CommitReplayPositionOperator(BaseOperator):
         """Commit the window; return its id and the stream's position. The result of a backfill moves nothing."""
         from airflow_provider_sfstream.runs.incremental import commit_window
 
-        with airflow_errors():
+        with airflow_errors(self):
             if isinstance(self.window, dict) and self.window.get("mode") == "interval":
                 return self._leave_alone(self.window)
             if not isinstance(self.window, dict) or not {"manifest_url", "landing_url"} <= set(self.window):
@@ -151,7 +151,7 @@ class ResetReplayPositionOperator(BaseOperator):
         """Reset the position; return what it was and what it is."""
         from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text, replay_id_to_integer
 
-        with airflow_errors():
+        with airflow_errors(self):
             topic = Topic.parse(self.topic, self.api)
             replay_id = None if self.replay_id is None else replay_id_from_text(self.replay_id)
             if replay_id is not None and topic.api == "streaming":

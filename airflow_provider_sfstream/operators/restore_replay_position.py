@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.tasks.parts import airflow_errors, run_identity
+from airflow_provider_sfstream.tasks.parts import run_identity
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -44,7 +45,7 @@ class RestoreReplayPositionOperator(LandedStreamOperator):
         """Restore; return the position before and after (hex), the window it stands on, and how many were recorded."""
         from airflow_provider_sfstream.runs.restoring import restore_position
 
-        with airflow_errors():
+        with airflow_errors(self):
             landed = self.open()
             restored = restore_position(
                 landed.stream,

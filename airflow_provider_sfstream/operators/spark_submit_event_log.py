@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed import Landed
 from airflow_provider_sfstream.tasks.missing_schemas import fetch_missing_schemas
-from airflow_provider_sfstream.tasks.parts import airflow_errors
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -100,13 +100,13 @@ class SparkSubmitEventLogOperator(SparkJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
-        with airflow_errors():
+        with airflow_errors(self):
             landed = Landed.of(self.windows, self.event_time_from, self.event_time_to)
             self.check_output()
         if not landed.manifests:
             raise AirflowSkipException("There are no windows with events to process.")
         if self.replay_quarantine:
-            with airflow_errors():
+            with airflow_errors(self):
                 fetched = fetch_missing_schemas(
                     landed.manifests, salesforce_conn_id=self.salesforce_conn_id, landing_conn_id=self.landing_conn_id
                 )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed import all_manifests
-from airflow_provider_sfstream.tasks.parts import airflow_errors, check_choice, check_positive
+from airflow_provider_sfstream.tasks.parts import check_choice, check_positive
 from airflow_provider_sfstream.tasks.replica import read_snapshot
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 
@@ -81,7 +82,7 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
-        with airflow_errors():
+        with airflow_errors(self):
             manifests, are_empty = all_manifests(self.windows)
             self.check_output()
         if not manifests or (are_empty and not self._holds_events()):

@@ -102,15 +102,16 @@ class ReplayLosses:
         lost = f"{self.topic}: replay ID {after.hex()}{known} cannot be read: it aged out, or the stream was reset"
         if self.policy == "fail":
             raise ReplayIdLostError(
-                f"{lost}. Events after it may be lost. Nothing was stored and the position was not moved. To go on, "
-                'set on_invalid_replay="earliest" (from the oldest retained event) or "latest" (new events only); '
-                f"either records the gap. Salesforce said: {error}"
+                f"{lost}. Events after it may be lost; nothing was stored and the position was not moved. To go on, "
+                'run AcceptReplayLossOperator and clear this task, or set on_invalid_replay="earliest" (from the '
+                'oldest retained event) or "latest" (new events only); each records the gap. Salesforce said: '
+                f"{error.happened}"
             ) from error
         self._count += 1
         if self._count > _MOST_LOSSES:
             raise ReplayIdLostError(
                 f"{lost}, for the {self._count}th time in one drain. The position was not moved. Something resets this "
-                f"stream; find out what before trying again. Salesforce said: {error}"
+                f"stream; find out what before trying again. Salesforce said: {error.happened}"
             ) from error
         reason = f"replay ID invalid, on_invalid_replay={self.policy!r}"
         first = self.gap or Gap(after=after, resumed_at=None, since=since, detected_at=self.now(), reason=reason)

@@ -24,6 +24,7 @@ from airflow_provider_sfstream.protocol.streams import RunIdentity, window_id_fo
 from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
 from airflow_provider_sfstream.reading.source import EventSource, StartFrom
+from airflow_provider_sfstream.runs.accepted_losses import accepted_policy
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
 from airflow_provider_sfstream.runs.silence import aged_out_in_silence
@@ -83,7 +84,7 @@ def drain_window(
     window_id, manifest = landed.finished(run, position)
     drained = manifest is None
     if manifest is None:
-        manifest = _land(landed, request, position, window_id, source, now)
+        manifest = _land_with_losses(landed, request, position, window_id, source, now)
     else:
         log.info("Adopting window %s, which an earlier try finished but did not record.", window_id)
         catalog.verify(manifest)
@@ -131,6 +132,24 @@ def _not_its_position(manifest: Manifest, current: Position) -> str:
         "events between the two could be skipped; none is lost. After a backup was restored, run "
         "RestoreReplayPositionOperator. Clear the drain of that run, so that it drains from the position as it is then."
     )
+
+
+def _land_with_losses(
+    landed: LandedStream,
+    request: WindowRequest,
+    position: Position,
+    window_id: str,
+    source: EventSource,
+    now: Callable[[], datetime],
+) -> Manifest:
+    """Land a window; over a position that cannot be read, if that loss was accepted."""
+    try:
+        return _land(landed, request, position, window_id, source, now)
+    except ReplayIdLostError:
+        accepted = accepted_policy(landed, position) if request.on_invalid_replay == "fail" else None
+        if accepted is None:
+            raise
+        return _land(landed, replace(request, on_invalid_replay=accepted), position, window_id, source, now)
 
 
 def _land(

@@ -17,9 +17,9 @@ from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.parts import (
     DEFAULT_SUBSCRIPTION,
-    airflow_errors,
     check_choice,
     consumer_name,
     wake_up_conditions,
@@ -133,7 +133,7 @@ class SalesforceEventSensor(BaseSensorOperator):
     def execute(self, context: Context) -> Any:
         """Defer until the events are there, or look again and again; return what woke the task."""
         if self.deferrable:
-            with self._soft_failing(), airflow_errors():
+            with self._soft_failing(), airflow_errors(self):
                 start = self._start(self._checked_topic())
                 self.log.info("%s: waiting on the triggerer for %s.", self.topic, awaited(self._conditions, start))
                 defer_until(self, self._conditions, start, timedelta(seconds=self.timeout))
@@ -141,7 +141,7 @@ class SalesforceEventSensor(BaseSensorOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return what woke the task, or raise what ended its wait."""
-        with airflow_errors():
+        with airflow_errors(self):
             log_wake_up(event)
         return event
 
@@ -149,7 +149,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         """Look once, for seconds, at what is there. A fault that may pass is left to the next look."""
         from airflow_provider_sfstream.watch.payload import payload
 
-        with airflow_errors():
+        with airflow_errors(self):
             topic = self._checked_topic()
             try:
                 wake_up = self._look(topic, self._start(topic))

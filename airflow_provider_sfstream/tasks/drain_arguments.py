@@ -20,6 +20,7 @@ _CHOICES = {
     "advance": ("automatic", "manual"),
     "mode": ("incremental", "interval"),
     "on_invalid_replay": ("fail", "earliest", "latest"),
+    "on_gap": ("mark", "fail_after"),
     "on_expired": ("fail", "partial"),
     "reuse": ("True", "False"),  # a template renders to text
 }
@@ -57,6 +58,7 @@ class DrainArguments:
     until: str | datetime | None
     grace: timedelta | None
     on_invalid_replay: Literal["fail", "earliest", "latest"]
+    on_gap: Literal["mark", "fail_after"]
     mode: Literal["incremental", "interval"]
     on_expired: Literal["fail", "partial"]
     reuse: bool | str

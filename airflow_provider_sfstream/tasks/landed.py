@@ -82,6 +82,8 @@ def _manifests(given: str | dict[str, Any], *, with_empty: bool = False) -> list
         return [given]
     if _is_interval(given):
         return [url for window in given["windows"] for url in _manifests(window, with_empty=with_empty)]
+    if "window_id" in given and given["window_id"] is None:  # a loss that was accepted
+        return []
     url = given.get("manifest_url")
     if not isinstance(url, str):
         raise ConfigurationError("windows has a dict without manifest_url. Give the result of a drain.")

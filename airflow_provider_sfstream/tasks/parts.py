@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import XComArg
-from airflow.sdk.exceptions import AirflowFailException
-
-from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.streams import RunIdentity
 from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.watch.conditions import WakeUpConditions
@@ -27,17 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_SUBSCRIPTION = "airflow"
-
-
-@contextmanager
-def airflow_errors() -> Iterator[None]:
-    """Turn an error that a retry cannot mend into :class:`AirflowFailException`; let the others be retried."""
-    try:
-        yield
-    except SalesforceStreamError as error:
-        if error.retriable:
-            raise
-        raise AirflowFailException(f"{type(error).__name__}: {error}") from error
 
 
 def run_identity(context: Context) -> RunIdentity:
@@ -190,7 +175,9 @@ def warn_of_other_writers(landed: LandedStream, operator: BaseOperator, run: Run
 
 def is_template(value: object) -> bool:
     """Return whether what an argument says is known only once the task runs."""
-    return isinstance(value, XComArg) or (isinstance(value, str) and ("{{" in value or "{%" in value))
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    return hasattr(value, "iter_references")  # another task's output, or an argument of a mapped task group
 
 
 def consumer_name(subscription: str, managed_subscription: str | None) -> str:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
-from airflow_provider_sfstream.tasks.parts import airflow_errors, check_positive
+from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.parts import check_positive
 from airflow_provider_sfstream.tasks.replica import read_snapshot
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 
@@ -73,7 +74,7 @@ class RefreshOperator(SparkJobOperator):
         from airflow_provider_sfstream.tasks.storage import storage_path
 
         started = time.monotonic()
-        with airflow_errors():
+        with airflow_errors(self):
             self.check_output()
             snapshot = read_snapshot(self.output_url, self.output_conn_id)
             plans = self.plans(snapshot)
@@ -81,7 +82,7 @@ class RefreshOperator(SparkJobOperator):
             raise AirflowSkipException(self.nothing_to_do)
         files = RefreshFiles(self.output_url, partial(storage_path, conn_id=self.output_conn_id), _refresh_id())
         try:
-            with airflow_errors():
+            with airflow_errors(self):
                 fetched = self._fetch(plans, files, snapshot.number)
             if not fetched:
                 raise AirflowSkipException("All that is to be fetched is hidden from the user of the connection.")

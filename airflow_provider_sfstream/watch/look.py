@@ -58,7 +58,7 @@ def look(
     except ReplayIdLostError as error:
         if not isinstance(start, bytes):
             raise
-        log.warning("%s: replay ID %s can no longer be read: %s", topic, start.hex(), error)
+        log.warning("%s: replay ID %s can no longer be read: %s", topic, start.hex(), error.happened)
         return seen.wake_up(WakeUpReason.REPLAY_LOST)
     enough = seen.event_count >= conditions.min_events or seen.is_older_than(conditions.max_wait, source, now)
     found = "that is enough" if enough else f"waiting for {conditions.min_events}"

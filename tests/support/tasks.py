@@ -30,6 +30,12 @@ def set_connection(monkeypatch: pytest.MonkeyPatch, connection_id: str, **fields
     monkeypatch.setenv(f"AIRFLOW_CONN_{connection_id.upper()}", json.dumps(fields))
 
 
+def told(error: BaseException) -> str:
+    """Return all that an error of a task says: its text, its notes and the same of its cause."""
+    cause = "" if error.__cause__ is None else told(error.__cause__)
+    return "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ()), cause])
+
+
 def deferred(execute: Callable[[], Any]) -> TaskDeferred:
     """Return the deferral that ``execute`` ends with."""
     with pytest.raises(TaskDeferred) as caught:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamError
+from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
+from airflow_provider_sfstream.operators.accept_replay_loss import AcceptReplayLossOperator
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import ResetReplayPositionOperator
 from airflow_provider_sfstream.operators.restore_replay_position import RestoreReplayPositionOperator
@@ -23,7 +24,7 @@ from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.landed import landed_replay_ids, replay_ids_of
 from tests.support.replay_stores import DictVariables
 from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
-from tests.support.tasks import context_for, set_connection
+from tests.support.tasks import context_for, set_connection, told
 
 __all__ = ["org", "shared_org"]
 
@@ -99,12 +100,82 @@ def test_how_late_a_run_may_be(kind: str, hours: int, org: SharedOrg, drain: Dra
     publish(org, 2, topic)
     with pytest.raises(AirflowFailException, match="ReplayIdLostError") as caught:
         drain(topic=topic)
-    assert "on_invalid_replay" in str(caught.value)
-    assert "last event time" in str(caught.value)
+    assert "on_invalid_replay" in told(caught.value)
+    assert "last event time" in told(caught.value)
     accepted = drain(topic=topic, on_invalid_replay="earliest")
     assert accepted["event_count"] == 2
     assert accepted["gap"]["since"] is not None
     assert drain(topic=topic)["gap"] is None
+
+
+def accept(org: SharedOrg, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
+    defaults = {"topic": org.topic, "landing_url": str(tmp_path / "lake"), "replay_store": "table", "reason": "known"}
+    operator = AcceptReplayLossOperator(task_id="accept", **{**defaults, **arguments})
+    context = context_for("accept")
+    result = operator.execute(context)
+    events = context["outlet_events"][operator._told].asset_alias_events
+    assert [event.extra["gap"] for event in events] == [result]
+    return result
+
+
+@pytest.mark.parametrize("go_on_from", ["earliest", "latest"])
+def test_an_accepted_loss_lets_the_next_drain_go_on(
+    org: SharedOrg, drain: Drain, tmp_path: Path, go_on_from: str
+) -> None:
+    publish(org, 3)
+    last = drain()
+    org.fault("reset_stream", topic=org.topic)
+    publish(org, 2)
+    with pytest.raises(AirflowFailException, match="ReplayIdLostError"):
+        drain()
+    gap = accept(org, tmp_path, go_on_from=go_on_from)
+    assert (gap["after"], gap["since"]) == (last["through"], last["last_event_time"])
+    assert gap["reason"].startswith("accepted by orders.accept")
+    assert gap["reason"].endswith(f"to go on from {go_on_from}: known")
+    assert accept(org, tmp_path, go_on_from=go_on_from) == gap, "once is enough"
+
+    gone_on = drain()
+    assert gone_on["event_count"] == (2 if go_on_from == "earliest" else 0)
+    assert gone_on["gap"]["after"] == gap["after"]
+    assert drain()["gap"] is None
+    # It held for that one position.
+    publish(org, 1)
+    drain()
+    org.fault("reset_stream", topic=org.topic)
+    with pytest.raises(AirflowFailException, match="ReplayIdLostError"):
+        drain()
+
+
+def test_only_a_loss_that_salesforce_shows_can_be_accepted(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
+    with pytest.raises(AirflowFailException, match="no position is recorded"):
+        accept(org, tmp_path)
+    publish(org, 3)
+    drain()
+    with pytest.raises(AirflowFailException, match="still reads the position"):
+        accept(org, tmp_path)
+    with pytest.raises(AirflowFailException, match="reason is empty"):
+        accept(org, tmp_path, reason=" ")
+    with pytest.raises(ConfigurationError, match="go_on_from"):
+        accept(org, tmp_path, go_on_from="somewhere")
+    store = open_replay_store("table", "sfstream_replay_store")
+    assert store.gaps(stream(org)) == []
+
+
+def test_a_task_can_fail_after_a_loss_though_all_is_stored(org: SharedOrg, drain: Drain, tmp_path: Path) -> None:
+    publish(org, 3)
+    drain()
+    org.fault("reset_stream", topic=org.topic)
+    new = publish(org, 2)
+    arguments = {"on_invalid_replay": "earliest", "on_gap": "fail_after"}
+    operator = DrainReplayWindowOperator(
+        task_id="drain", topic=org.topic, landing_url=str(tmp_path / "lake"), replay_store="table", **arguments
+    )
+    with pytest.raises(AirflowFailException, match=r"EventsLostError.*stored and recorded"):
+        operator.execute(context_for("drain", run_id="with a gap"))
+    assert landed_replay_ids(tmp_path / "lake", stream(org))[-2:] == new
+    cleared = operator.execute(context_for("drain", run_id="with a gap", try_number=2))
+    assert (cleared["event_count"], cleared["drained"], cleared["gap"] is None) == (2, False, False)
+    assert drain(on_gap="fail_after")["event_count"] == 0
 
 
 def test_a_refreshed_sandbox_is_another_stream(
@@ -220,7 +291,7 @@ def test_without_a_restore_a_drain_fails_at_once(org: SharedOrg, drain: Drain, t
     for path in tmp_path.glob("replay.db*"):
         path.unlink()
     publish(org, 1)
-    with pytest.raises(AirflowFailException, match=r"ReplayStoreLostError: .*RestoreReplayPositionOperator"):
+    with pytest.raises(AirflowFailException, match=r"(?s)ReplayStoreLostError: .*RestoreReplayPositionOperator"):
         drain(start_from="latest", min_events=1000 if waits else 0)
     with pytest.raises(AirflowFailException, match="ReplayStoreLostError"):
         drain(replay_store="landing")

@@ -19,7 +19,7 @@ from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from scripts.airflow_stack import free_port
 from tests.support.localorg import LocalOrg
-from tests.support.tasks import context_for, set_connection
+from tests.support.tasks import context_for, set_connection, told
 
 TOPIC = "/event/Order__e"
 
@@ -157,7 +157,7 @@ def test_bad_input_fails_with_the_remedy_and_moves_nothing(
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection(**extra))
     with pytest.raises((AirflowFailException, SalesforceStreamError)) as caught:
         drain(**arguments).execute(context_for("drain"))
-    message = str(caught.value)
+    message = told(caught.value)
     assert remedy in message
     secrets = (org.client_secret, "wrong-secret-value", "key:secret")
     assert not any(secret in message + caplog.text for secret in secrets)

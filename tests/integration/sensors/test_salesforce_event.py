@@ -27,7 +27,7 @@ from airflow_provider_sfstream.watch.look import look
 from tests.support.behind_network import OrgBehindNetwork
 from tests.support.localorg import wait_until
 from tests.support.shared_org import SharedOrg, org, shared_org
-from tests.support.tasks import context_for, fired, set_connection
+from tests.support.tasks import context_for, fired, set_connection, told
 from tests.support.tasks import deferred as deferral_of
 
 __all__ = ["org", "shared_org"]
@@ -221,10 +221,9 @@ def test_what_waiting_cannot_mend_fails_for_good_or_is_skipped(
     made = sensor(deferrable=deferrable, soft_fail=soft_fail, **arguments)
     with pytest.raises((AirflowFailException, AirflowSkipException)) as caught:
         run(made)
-    told = caught.value
-    assert isinstance(told, AirflowSkipException if soft_fail else AirflowFailException)
-    assert remedy in f"{told}{told.__cause__}"
-    assert "wrong-secret-value" not in f"{told}{told.__cause__}{capsys.readouterr()}"
+    assert isinstance(caught.value, AirflowSkipException if soft_fail else AirflowFailException)
+    assert remedy in told(caught.value)
+    assert "wrong-secret-value" not in f"{told(caught.value)}{capsys.readouterr()}"
 
 
 def test_a_missing_permission_fails_for_good(org: SharedOrg, sensor: MakeSensor) -> None:

@@ -1,0 +1,88 @@
+"""Accept that events of a stream are lost, so that its drains go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import AssetAlias
+
+from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
+from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.tasks.parts import check_choice, is_template, run_identity
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from pydantic import JsonValue
+
+    from airflow_provider_sfstream.runs.accepted_losses import GoOnFrom
+
+_CHOICES = ("earliest", "latest")
+
+
+class AcceptReplayLossOperator(LandedStreamOperator):
+    """Accept the loss at a position that Salesforce can no longer read; the stream's next drain goes on after it.
+
+    Salesforce is asked first: where the position can still be read, nothing is lost, nothing is recorded, and the task
+    fails. Else a gap with the reason and the run is recorded in the replay store. The position stays until the next
+    drain of the stream, by its own DAG, moves it: its window has the gap, and tables get its events as always. What is
+    accepted holds for this one position.
+
+    An asset event on the landed stream tells of the gap. Safe to retry; accepting the same loss again changes nothing.
+
+    :param topic: the stream's topic. (templated)
+    :param landing_url: the landing that the stream is drained to. (templated)
+    :param reason: why, for the record. (templated)
+    :param go_on_from: ``"earliest"``: the oldest event that Salesforce still has; ``"latest"``: new events only.
+        (templated)
+    :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param api: the stream's API, as the drain has it.
+    :param subscription: the stream's subscription. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
+    :param replay_store: as given to the drain: ``"variable"``, ``"table"`` or ``"landing"``.
+    :param replay_store_conn_id: as given to the drain. (templated)
+    :raises ConfigurationError: at construction, if ``go_on_from`` or ``replay_store`` is none of these.
+    """
+
+    template_fields: Sequence[str] = (*LandedStreamOperator.template_fields, "reason", "go_on_from")
+
+    def __init__(
+        self, *, topic: str, landing_url: str, reason: str, go_on_from: GoOnFrom = "earliest", **kwargs: Any
+    ) -> None:
+        super().__init__(topic=topic, landing_url=landing_url, **kwargs)
+        self.reason = reason
+        self.go_on_from = go_on_from
+        if not is_template(go_on_from):
+            check_choice("go_on_from", go_on_from, _CHOICES)
+        self._told = AssetAlias(f"sfstream_landed.{self.dag_id}.{self.task_id}")
+        self.outlets = [*self.outlets, self._told]
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Ask Salesforce, and record the gap; return it, with replay IDs as hex text and times in ISO 8601."""
+        from airflow_provider_sfstream.runs.accepted_losses import accept_loss
+
+        with airflow_errors(self):
+            check_choice("go_on_from", self.go_on_from, _CHOICES)
+            landed = self.open()
+            with event_hook(landed.stream.api, self.salesforce_conn_id).get_conn() as client:
+                gap = accept_loss(
+                    landed,
+                    client,
+                    go_on_from=self.go_on_from,
+                    reason=self.reason,
+                    accepted_by=str(run_identity(context)),
+                    now=datetime.now(UTC),
+                )
+        told: dict[str, JsonValue] = {
+            "after": None if gap.after is None else gap.after.hex(),
+            "since": None if gap.since is None else gap.since.isoformat(),
+            "detected_at": gap.detected_at.isoformat(),
+            "reason": gap.reason,
+        }
+        self.log.warning("%s: the loss of events after %s (%s) is accepted.", landed.stream, told["after"], told)
+        asset = landed_stream_asset(self.salesforce_conn_id, self.topic, self.subscription, self.api)
+        context["outlet_events"][self._told].add(asset, {"window_id": None, "event_count": 0, "gap": told})
+        return told

@@ -1,0 +1,201 @@
+"""What a task says before it fails: a block of short lines in its log, and the first of them as its error.
+
+Who is called at night looks at a log in a browser. The block has what happened, what is lost, how long there is to mend
+it, and what to do; the error that Airflow shows below it has no chain of causes, whose texts it already holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import metadata
+from itertools import islice
+from textwrap import TextWrapper
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamError
+from airflow_provider_sfstream.protocol.topics import Topic, retention
+from airflow_provider_sfstream.redaction import has_credentials
+from airflow_provider_sfstream.tasks.parts import open_landing
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.protocol.streams import Stream
+
+log = logging.getLogger(__name__)
+
+_WIDTH = 100
+"""Characters of a line of the block: with Airflow's time and level before it, still in sight at 1,344 pixels."""
+
+_SUBJECT = {
+    "topic": "topic",
+    "subscription": "subscription",
+    "managed_subscription": "managed subscription",
+    "salesforce_conn_id": "connection",
+    "landing_url": "landing",
+    "output_url": "tables",
+}
+"""The arguments of operators that say what a task is about, and how the block names them."""
+
+_WINDOWS_LOOKED_AT = 100
+"""How many windows are looked at, from the newest back, for one that says how far events are stored."""
+
+
+@dataclass(frozen=True)
+class FailureReport:
+    """Why a task fails, for the person who is called.
+
+    :param what: what happened, in one sentence, after the name of the error.
+    :param subject: what the task is about: topic, connection, and so on.
+    :param lost: what is lost.
+    :param left: how long events that were not read can still be had; ``None`` where the task reads none.
+    :param do: what to do.
+    :param guide: where more is written.
+    """
+
+    what: str
+    subject: str
+    lost: str
+    left: str | None
+    do: str
+    guide: str
+
+    @classmethod
+    def of(cls, error: SalesforceStreamError, operator: BaseOperator, now: datetime) -> FailureReport:
+        """Return the report on an error of a task. Reads the landing, if that is not what failed."""
+        retried = "Airflow tries the task again by itself, as its retries allow." if error.retriable else ""
+        stored = stored_until(operator) if _drains(operator) and not isinstance(error, LandingError) else None
+        lost = error.lost
+        if error.replay_lost and stored is not None:
+            lost += f" Events until {_minute(stored)} are stored."
+        return cls(
+            what=f"{type(error).__name__}: {error.happened}",
+            subject=", ".join(_subject(operator)),
+            lost=lost,
+            left=_time_left(operator, stored, now) if _drains(operator) else None,
+            do=" ".join(filter(None, (error.advice, retried))),
+            guide=guide_url(error.guide),
+        )
+
+    def parts(self) -> dict[str, str]:
+        """Return what the report says, by the word that stands before it."""
+        parts = {"What": self.what, "Of": self.subject, "Lost": self.lost, "Left": self.left, "Do": self.do}
+        return {word: text for word, text in {**parts, "Guide": self.guide}.items() if text}
+
+    def lines(self) -> list[str]:
+        """Return the block, none of its lines longer than can be seen at once."""
+        lines = []
+        for word, text in self.parts().items():
+            first, other = f"{word:<7}", " " * 7
+            wrapper = TextWrapper(_WIDTH, first, other, break_long_words=False, break_on_hyphens=False)
+            lines += wrapper.wrap(text)
+        return lines
+
+
+class airflow_errors:  # noqa: N801  # read as a verb of the with statement
+    """Tell of an error before it leaves a task, and turn one that a retry cannot mend into AirflowFailException.
+
+    The error keeps its first sentence; its notes have the rest of the block, for callbacks. Its causes are not chained:
+    their texts are in the block, and at DEBUG level all of it is logged as it was.
+    """
+
+    def __init__(self, operator: BaseOperator) -> None:
+        self._operator = operator
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not isinstance(error, SalesforceStreamError):
+            return
+        log.debug("The error in full:", exc_info=error)
+        report = FailureReport.of(error, self._operator, datetime.now(UTC))
+        for line in report.lines():
+            log.error("%s", line)
+        if error.retriable:
+            error.args = (report.what.partition(": ")[2],)
+            raise _noted(error, report).with_traceback(None) from None
+        raise _noted(AirflowFailException(report.what), report) from None
+
+
+def _noted(error: BaseException, report: FailureReport) -> BaseException:
+    for word, text in list(report.parts().items())[1:]:
+        error.add_note(f"{word}: {text}")
+    return error
+
+
+def _subject(operator: BaseOperator) -> Iterator[str]:
+    for name, word in _SUBJECT.items():
+        value = getattr(operator, name, None)
+        if value and not has_credentials(str(value)):
+            yield f"{word} {value}"
+
+
+def _drains(operator: BaseOperator) -> bool:
+    return hasattr(operator, "topic") and hasattr(operator, "landing_url")
+
+
+def stored_until(operator: BaseOperator) -> datetime | None:
+    """Return until when all events of a drain's stream are stored, as its landing shows; ``None`` if it does not.
+
+    Asks neither Salesforce nor the replay store: it is what cannot be reached that one wants to know this of.
+    """
+    drain: Any = operator
+    try:
+        topic = Topic.parse(drain.topic, drain.api)
+        catalog = open_landing(drain.landing_url, drain.landing_conn_id)
+        streams = catalog.streams_of(topic.api, topic.name, drain.subscription)
+        return _stored_until(catalog, *streams) if len(streams) == 1 else None
+    except Exception as error:  # whatever it is, it is not why the task fails
+        log.debug("How far events are stored cannot be told:", exc_info=error)
+        return None
+
+
+def _stored_until(catalog: LandingCatalog, stream: Stream) -> datetime | None:
+    newest = catalog.newest_live(stream)
+    if newest is None:
+        return None
+    for manifest in islice(catalog.chain(stream, newest.window.window_id), _WINDOWS_LOOKED_AT):
+        times = (manifest.window.covered_until, manifest.window.last_event_time)
+        if known := [time for time in times if time is not None]:
+            return max(known)
+    return None
+
+
+def _time_left(operator: BaseOperator, stored: datetime | None, now: datetime) -> str:
+    """Return how long the events that a drain did not read can still be had."""
+    kept = retention(str(operator.topic))  # type: ignore[attr-defined]
+    rule = f"Salesforce keeps an event for {_hours(kept)}."
+    if stored is None:
+        return f"Not known, as nothing shows up to when events are stored. {rule}"
+    until = stored + kept
+    if until <= now:
+        return f"Nothing: events from {_minute(stored)} on were not read, and are being lost. {rule}"
+    return f"{_hours(until - now)}, until {_minute(until)}: events until {_minute(stored)} are stored. {rule}"
+
+
+def _hours(time: timedelta) -> str:
+    hours = time.total_seconds() / 3600
+    return f"{hours:.0f} hours" if hours >= 2 else f"{time.total_seconds() / 60:.0f} minutes"
+
+
+def _minute(time: datetime) -> str:
+    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def guide_url(page: str) -> str:
+    """Return where a page of the documentation is read, by the address that the installed package names."""
+    for each in metadata("airflow-provider-sfstream").get_all("Project-URL") or ():
+        name, _, url = each.partition(", ")
+        if name == "Documentation":
+            return f"{url.rstrip('/')}/{page}"
+    return f"docs/{page}"
