@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo up env test test-all fuzz test-random test-pythons test-iceberg mutants lint format bench proto clean
+.PHONY: demo up env test test-all fuzz test-random test-pythons test-iceberg mutants lint format reference bench proto clean
 
 demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
 	@$(BIN)/python scripts/demo.py
@@ -44,6 +44,9 @@ lint: $(INSTALLED)  ## ruff, mypy and the import rule of the floors
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+reference: $(INSTALLED)  ## docs/reference/, from the docstrings
+	$(BIN)/python scripts/reference.py
 
 bench: $(INSTALLED)  ## each benchmark prints JSON lines with `benchmark`, `ratio` and the figures behind it
 	@for benchmark in drain drain_50ms event_log replica_decode replica_merge streaming streaming_faults waiting; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done

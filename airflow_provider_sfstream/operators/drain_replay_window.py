@@ -120,7 +120,7 @@ class DrainReplayWindowOperator(BaseOperator):
     :param on_expired: when part of an interval was never landed and Salesforce no longer has it: ``"fail"`` leaves
         everything as it is; ``"partial"`` gives what there is and records a gap. (templated)
     :param reuse: ``False``: nothing that was recorded or landed before answers for an interval; it is drained anew, as
-        long as Salesforce has it, and the answer recorded in the place of the one before.
+        long as Salesforce has it, and the answer recorded in the place of the one before. (templated)
     :param advance: ``"automatic"`` moves the position once the manifest is written; ``"manual"`` leaves that to
         :class:`~airflow_provider_sfstream.operators.replay_position.CommitReplayPositionOperator`.
     :param skip_if_empty: mark the task skipped when its windows have no events, so that downstream tasks are too;

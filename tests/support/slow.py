@@ -113,6 +113,7 @@ SLOW: dict[str, str] = {
     "localorg/tests/unit/test_change_events.py::test_a_replica_of_the_events_equals_the_org": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
+    "tests/unit/test_reference.py::test_the_pages_are_those_of_the_docstrings": "imports every client and store",
     "tests/unit/tasks/test_intervals.py::test_partitions_are_those_of_the_scheduler_all_the_year": (
         "the scheduler's own class takes a millisecond for each tick"
     ),

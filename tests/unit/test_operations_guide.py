@@ -15,7 +15,7 @@ from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
 
 ROOT = Path(__file__).parents[2]
-GUIDES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
+GUIDES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
 GUIDE = (ROOT / "docs" / "operations.md").read_text()
 INTERVALS = {"every 15 minutes": 0.25, "every hour": 1, "every 6 hours": 6, "every day": 24}
 

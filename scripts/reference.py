@@ -1,0 +1,136 @@
+"""Write docs/reference/ from the docstrings and signatures of what users import. ``make reference`` runs it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_sfstream.provider_info import get_provider_info
+
+PACKAGE = "airflow_provider_sfstream"
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
+INTRODUCTION = (
+    "Made from the docstrings by `make reference`: change those. Where a text says *templated*, Airflow "
+    "renders Jinja templates in it."
+)
+
+
+def pages() -> dict[str, str]:
+    """Return the text of each page by the name of its file."""
+    login = _load("hooks.salesforce.SalesforceLoginHook")
+    assets = [_load(f"assets.salesforce_stream.{name}") for name in ("salesforce_topic_asset", "landed_stream_asset")]
+    markers = _load("stores.replay_markers.StoredReplayMarkers")
+    stores = ("hooks.replay_store.open_replay_store", "stores.table.TableReplayStore")
+    spark = ("spark.replica.reader.read_replica", "spark.replica.history.read_history")
+    return {
+        "operators.md": _page("Operators", map(_section, listed("operators"))),
+        "sensors.md": _page("Sensors", map(_section, listed("sensors"))),
+        "assets-and-triggers.md": _page(
+            "Assets, triggers, queues",
+            map(_section, [*assets, *listed("triggers"), *_public_classes(f"{PACKAGE}.queues.sfstream")]),
+        ),
+        "hooks.md": _page("Hooks", (_section(each, methods=True) for each in [*listed("hooks"), login])),
+        "replay-stores.md": _page(
+            "Replay stores in Python",
+            [
+                *(_section(_load(name)) for name in (*stores, "stores.document.store.DocumentReplayStore")),
+                _section(_load("stores.base.ReplayStore"), methods=True),
+                _section(markers),
+            ],
+        ),
+        "streaming-client.md": _page(
+            "The aiosfstream client", [_section(_load("clients.streaming.cometd.client.CometdClient"))]
+        ),
+        "spark.md": _page("Functions for Spark sessions", (_section(_load(name)) for name in spark)),
+    }
+
+
+def listed(kind: str) -> list[Any]:
+    """Return the classes of a kind that Airflow is told of, in the order of their modules."""
+    modules = [module for group in get_provider_info()[kind] for module in group["python-modules"]]
+    return [each for module in modules for each in _public_classes(module)]
+
+
+def _load(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(f"{PACKAGE}.{module}"), attribute)
+
+
+def _public_classes(module: str) -> list[Any]:
+    loaded = vars(importlib.import_module(module)).values()
+    own = (each for each in loaded if inspect.isclass(each) and each.__module__ == module)
+    return [each for each in own if not each.__name__.startswith("_")]
+
+
+def _page(title: str, sections: Any) -> str:
+    return "\n".join([f"# {title}", "", INTRODUCTION, "", *sections]).rstrip() + "\n"
+
+
+def _section(item: Any, *, methods: bool = False) -> str:
+    module, parent = item.__module__, item.__module__.rpartition(".")[0]
+    if item.__name__ in getattr(importlib.import_module(parent), "__all__", ()):
+        module = parent
+    lines = [f"## `{item.__name__}`", "", "```python", f"from {module} import {item.__name__}", "```", ""]
+    lines += _documented(item)
+    for name, member in vars(item).items() if methods else ():
+        if not name.startswith("_") and inspect.getdoc(member) and (callable(member) or isinstance(member, property)):
+            call = "" if isinstance(member, property) else _call(member)
+            lines += [f"### `{item.__name__}.{name}{call}`", "", *_documented(member)]
+    return "\n".join(lines)
+
+
+def _call(function: Any) -> str:
+    parameters = [each for each in inspect.signature(function).parameters.values() if each.name != "self"]
+    return str(inspect.Signature([each.replace(annotation=inspect.Parameter.empty) for each in parameters]))
+
+
+def _documented(item: Any) -> list[str]:
+    """Return the docstring as Markdown: the text, a table of the arguments, and a list of the errors."""
+    text, fields = _parse(inspect.getdoc(item) or "")
+    defaults = _defaults(item)
+    rows = [f"| `{name}` | {defaults[name]} | {text} |" for kind, name, text in fields if kind == "param"]
+    errors = [f"- `{name}` {text}" for kind, name, text in fields if kind == "raises"]
+    lines = [text, ""]
+    lines += ["| argument | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
+    return [*lines, *(["Raises:", "", *errors, ""] if errors else [])]
+
+
+def _parse(docstring: str) -> tuple[str, list[tuple[str, str, str]]]:
+    """Split a docstring into its text and its fields: kind, name and text of each, on one line."""
+    text, *fields = re.split(r"^:(?=(?:param|raises) )", docstring, flags=re.MULTILINE)
+    matches = (re.fullmatch(r"(\w+) (\w+): (.*)", " ".join(field.split())) for field in fields)
+    return _markdown(text.strip()), [(m[1], m[2], _markdown(m[3]).replace("|", r"\|")) for m in matches if m]
+
+
+def _markdown(text: str) -> str:
+    text = re.sub(r"\(templated\)", "*Templated.*", text)
+    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text)
+    text = re.sub(r"docs/([\w-]+\.md)(#[\w-]+)?", r"[\1](../\1\2)", text)
+    return re.sub(r"^\* ", "- ", text.replace("``", "`"), flags=re.MULTILINE)
+
+
+def _defaults(item: Any) -> dict[str, str]:
+    """Return what stands for an argument that is not given, also for arguments that the base classes take."""
+    constructors = (vars(each).get("__init__") for each in getattr(item, "__mro__", ()))
+    functions = list(constructors) if inspect.isclass(item) else [item]
+    return dict(each for function in functions[::-1] if inspect.isfunction(function) for each in _defaults_of(function))
+
+
+def _defaults_of(function: Any) -> Iterator[tuple[str, str]]:
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.default is inspect.Parameter.empty:
+            yield name, "required"
+        elif inspect.isfunction(parameter.default):
+            yield name, ""
+        else:
+            yield name, f"`{parameter.default!r}`".replace("'", '"')
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text)
