@@ -70,6 +70,7 @@ class DocumentReplayStore:
     :param catalog: the landing's manifests; without it (``None``) only positions, gaps and resets can be used.
     :param variables: where Variables are; the running Airflow's by default.
     :param prefix: what the keys of the Variables begin with: letters, digits, ``_``, ``-`` and ``.``, at most 100.
+        Another one hides the positions recorded under the former.
     :param clock: returns the present as an aware time.
     :raises ConfigurationError: if ``prefix`` is not that.
     """
