@@ -38,7 +38,7 @@ def salesforce_topic_asset(
 
     Its watcher, one for all DAGs that make this call with the same arguments, fires wake-ups: "there is
     something". They may come late or twice. What a run reads is decided by its drain's own position, so no event is
-    lost with one. See docs/event-driven-scheduling.md.
+    lost with one. See docs/when-to-run.md.
 
     The asset is named by its URI, ``sfstream://<connection><topic>``, which holds conditions other than the defaults:
     DAGs that watch under different conditions watch different assets, as Airflow keeps one set of watchers for each.
