@@ -35,8 +35,8 @@ class ManagedEventSubscriptionOperator(BaseOperator):
     The XCom result is a dict: ``id``, ``developer_name``, ``label``, ``topic_name``, ``default_replay``,
     ``error_recovery_replay``, ``state`` (``RUN`` or ``STOP``), ``version`` and ``changed`` (false when it was so).
 
-    :param managed_subscription: developer name: letters, digits and underscores, beginning with a letter, unique in the
-        org; or the id of the record (from ``18x`` on) of one that exists. (templated)
+    :param managed_subscription: developer name: at most 80 letters, digits and single underscores, beginning with a
+        letter, unique in the org; or the id of the record (from ``18x`` on) of one that exists. (templated)
     :param state: ``"running"``, or ``"stopped"``.
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel. Given, one
         that does not exist is created, and one that exists on another topic fails the task, for a topic cannot be

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import json
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -101,21 +98,3 @@ def test_a_dag_of_them_is_one_that_airflow_can_store() -> None:
 def test_what_waits_by_default() -> None:
     assert make(ManagedEventSubscriptionOperator).wait_until_visible is True  # type: ignore[attr-defined]
     assert make(DeleteManagedEventSubscriptionOperator).wait_until_visible is False  # type: ignore[attr-defined]
-
-
-def test_every_argument_is_documented() -> None:
-    guide = (Path(__file__).parents[3] / "docs" / "managed-event-subscription-operators.md").read_text()
-    guide = guide.partition("\n## Arguments")[2].partition("\n## ")[0]
-    sections = {heading: text for heading, _, text in (part.partition("\n") for part in guide.split("\n### "))}
-    for operator in ARGUMENTS:
-        text = sections[f"`{operator.__name__}`"]
-        arguments = {
-            name: default.default
-            for name, default in inspect.signature(operator.__init__).parameters.items()
-            if name not in ("self", "kwargs", "salesforce_conn_id")
-        }
-        for name, default in arguments.items():
-            shown = "\N{EN DASH}" if default is inspect.Parameter.empty else f"`{json.dumps(default)}`"
-            shown = {"`true`": "`True`", "`false`": "`False`", "`null`": "`None`"}.get(shown, shown)
-            assert f"| `{name}` | {shown} |" in text, (operator.__name__, name)
-        assert text.count("\n| `") == len(arguments), operator.__name__
