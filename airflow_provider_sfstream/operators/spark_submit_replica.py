@@ -37,10 +37,11 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         or a list of these. (templated)
     :param output_url: folder of the replica, as a URL that Spark can write to. (templated)
     :param table_format: ``"parquet"``, or ``"delta"`` or ``"iceberg"`` with their packages on the Spark connection
-        (docs/replica-table-formats.md). It cannot be changed for a table that exists.
+        (docs/replica.md#delta-lake-and-iceberg). It cannot be changed for a table that exists.
     :param table_prefix: catalog and namespace of Iceberg tables: ``"lake.salesforce"``. (templated)
     :param deletes: ``"soft"`` keeps deleted records with ``_deleted``; ``"hard"`` removes them.
-    :param history: keep every version of each record too, from now on (docs/replica-history.md). For Parquet.
+    :param history: keep every version of each record too, from now on
+        (docs/replica.md#every-version-of-each-record). For Parquet.
     :param buckets: into how many parts new tables are divided by record id. A run rewrites only the parts that have
         a changed record.
     :param keep_snapshots: how many snapshots, and so how many runs back, readers may still be reading.
