@@ -1,18 +1,15 @@
-"""docs/operations.md says what the code says: log lines, arguments, arithmetic, links, the tests it names."""
+"""docs/operations.md says what the code says: log lines, arithmetic, links, the tests it names."""
 
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from airflow_provider_sfstream.operators.restore_replay_position import RestoreReplayPositionOperator
 from airflow_provider_sfstream.protocol.topics import retention
-from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
@@ -52,13 +49,6 @@ def test_the_messages_of_a_restore_are_raised() -> None:
     messages = [row[0].strip("`") for row in table("message")]
     assert messages
     assert [part for message in messages for part in message.split("...") if part.strip(" ,") not in said] == []
-
-
-def test_the_arguments_of_a_restore_are_the_operators() -> None:
-    documented = {name for row in table("argument") for name in re.findall(r"`(\w+)`", row[0])}
-    classes = (RestoreReplayPositionOperator, LandedStreamOperator)
-    parameters = {name for one in classes for name in inspect.signature(one.__init__).parameters}
-    assert documented == parameters - {"self", "kwargs"}
 
 
 @pytest.mark.parametrize("schedule", INTERVALS)

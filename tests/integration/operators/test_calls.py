@@ -1,4 +1,4 @@
-"""The calls that a run makes, by the org's own log: docs/operations.md has these numbers."""
+"""The calls that a run makes, by the org's own log: docs/sizing.md has these numbers."""
 
 from __future__ import annotations
 
