@@ -1,0 +1,35 @@
+"""The snippets of the guides are Python, import what there is, and their DAGs can be made."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def snippets() -> Iterator[tuple[str, str]]:
+    """Yield each Python block of the guides with the name of its page and its number there."""
+    for page in sorted(DOCS.glob("*.md")):
+        for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL), start=1):
+            yield f"{page.stem}-{number}", code
+
+
+SNIPPETS = dict(snippets())
+
+
+@pytest.mark.parametrize("name", SNIPPETS)
+def test_what_is_imported_of_this_package_is_there(name: str) -> None:
+    tree = compile(SNIPPETS[name], name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]  # type: ignore[attr-defined]
+    ours = [node for node in imports if str(node.module).startswith("airflow")]
+    exec(compile(ast.Module(ours, []), name, "exec"), {})
+
+
+@pytest.mark.parametrize("name", [name for name, code in SNIPPETS.items() if "with DAG(" in code])
+def test_a_dag_is_whole(name: str) -> None:
+    exec(compile(SNIPPETS[name], name, "exec"), {})
