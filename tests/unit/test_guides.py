@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from scripts.reference import listed
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -20,6 +22,7 @@ def snippets() -> Iterator[tuple[str, str]]:
 
 
 SNIPPETS = dict(snippets())
+LOADED = [*listed("operators"), *listed("sensors"), *listed("triggers")]  # once, before the first test
 
 
 @pytest.mark.parametrize("name", SNIPPETS)
