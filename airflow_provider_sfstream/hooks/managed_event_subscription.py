@@ -186,8 +186,14 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         """Return once the Pub/Sub API sees that ``subscription`` is in ``state``.
 
         It subscribes, commits nothing, and closes the stream at once. That takes the subscription's only place for a
-        moment, so ask only right after a change, while nobody can be using it; see
-        :mod:`airflow_provider_sfstream.clients.pubsub.visibility`.
+        moment, so ask only right after a change, while nobody can be using it.
+
+        - A refusal says that the change has not been seen; an event, an empty response, or ten seconds of silence, that
+          it has.
+        - One event at most is delivered, and again to the consumer. It counts towards the delivery allocation.
+        - A consumer that is there keeps its place, and its presence is an answer too. One that comes in just that
+          moment is told that the place is taken. Salesforce frees it within 15 seconds, and a drain waits for that; if
+          the network fails in that moment, it can take 15 minutes.
 
         :param timeout: seconds.
         :raises ServiceUnavailableError: if the Pub/Sub API does not see it within ``timeout``.
