@@ -20,6 +20,7 @@ from aiohttp import web
 
 from sfstream_localorg.app import make_app
 from sfstream_localorg.bus.topics import read_topics_file
+from sfstream_localorg.connections import airflow_commands
 from sfstream_localorg.identity import CONSUMER_SECRET
 from sfstream_localorg.org import DataDirectoryInUseError, Org
 from sfstream_localorg.pubsub.service import OPTIONS, PubSubService
@@ -52,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m sfstream_localorg",
-        description="A Salesforce org for your laptop. Prints one JSON line with its ports and credentials when ready.",
+        description="A Salesforce org for your laptop. When ready, prints one JSON line with its ports and "
+        "credentials, then commands that make Airflow's connection to it, one for each login flow.",
     )
     parser.add_argument("--data-dir", type=Path, required=True, help="where the org lives; made if missing")
     parser.add_argument(
@@ -79,7 +81,8 @@ async def _run(org: Org, options: argparse.Namespace) -> None:
         address = ip_address("127.0.0.1") if options.host.is_unspecified else options.host
         host = options.host_name or _authority(address)
         org.listening(f"http://{host}:{http_port}", f"https://{host}:{https_port}")
-        sys.stdout.write(json.dumps(_ready_line(org, http_port, https_port, *grpc_ports)) + "\n")
+        ready = _ready_line(org, http_port, https_port, *grpc_ports)
+        sys.stdout.write("\n".join([json.dumps(ready), *airflow_commands(ready), ""]))
         sys.stdout.flush()
         await stop.wait()
 
