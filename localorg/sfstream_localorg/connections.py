@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+
 def airflow_commands(org: Mapping[str, Any]) -> list[str]:
     """Return a shell command for client credentials, a JWT and a password, from what the ready line says.
 
