@@ -26,6 +26,7 @@ def pages() -> dict[str, str]:
     markers = _load("stores.replay_markers.StoredReplayMarkers")
     stores = ("hooks.replay_store.open_replay_store", "stores.table.TableReplayStore")
     spark = ("spark.replica.reader.read_replica", "spark.replica.history.read_history")
+    windows = ("windows.read_windows", "windows.manifest_urls")
     return {
         "operators.md": _page("Operators", map(_section, listed("operators"))),
         "sensors.md": _page("Sensors", map(_section, listed("sensors"))),
@@ -45,6 +46,7 @@ def pages() -> dict[str, str]:
         "streaming-client.md": _page(
             "The aiosfstream client", [_section(_load("clients.streaming.cometd.client.CometdClient"))]
         ),
+        "windows.md": _page("Landed windows in Python", (_section(_load(name)) for name in windows)),
         "spark.md": _page("Functions for Spark sessions", (_section(_load(name)) for name in spark)),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,9 +32,13 @@ def survey_fields(rows: Any, tables: tuple[str, ...]) -> FoundFields:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     own = rows.where(~rows.format.isin(list(WITH_SCHEMA))).select("window", "format", "payload")
+    return fields_of(own.mapInArrow(found_fields(tables), from_arrow_schema(FOUND)).distinct().collect())
+
+
+def fields_of(rows: Iterable[Any]) -> FoundFields:
+    """Return what rows of :func:`found_fields` say, whatever their order."""
     found = FoundFields()
-    names = own.mapInArrow(found_fields(tables), from_arrow_schema(FOUND)).distinct().collect()
-    for row in sorted(names, key=lambda row: (row["table"], row["format"], row["name"] or "", row["type"] or "")):
+    for row in sorted(rows, key=lambda row: (row["table"], row["format"], row["name"] or "", row["type"] or "")):
         if row["name"] is None:
             found.some_tell_no_time = True
             continue

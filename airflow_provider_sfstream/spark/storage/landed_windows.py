@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
 from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.spark.decode.payload_formats import own_format
+from airflow_provider_sfstream.spark.decode.payload_formats import Format, own_format
 
 RAW_SCHEMA = (
     "ordinal bigint, replay_id binary, event_id string, schema_id string, payload binary, received_at timestamp"
@@ -240,16 +240,18 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow], *, verify: bool = Tru
     return rows.withColumn("format", format_).drop("folder", "named", "own_format")
 
 
+def payload_formats(window: LandedWindow) -> tuple[list[str], Format]:
+    """Return the schema ids with which the window's payloads are JSON, and what its other payloads are."""
+    if window.payload_encoding == "avro":
+        return [], "avro"
+    return sorted(window.schemas.keys() | window.missing_schemas.keys()), own_format(window.topic)
+
+
 def _known(folders: list[str], windows: Mapping[int, LandedWindow]) -> Any:
     """Return what is known of the rows of each folder, as an Arrow table."""
     import pyarrow as pa
 
-    named: list[list[str]] = []
-    formats: list[str] = []
-    for window in windows.values():
-        is_avro = window.payload_encoding == "avro"
-        named.append([] if is_avro else sorted(window.schemas.keys() | window.missing_schemas.keys()))
-        formats.append("avro" if is_avro else own_format(window.topic))
+    named, formats = zip(*(payload_formats(window) for window in windows.values()), strict=True)
     return pa.table(
         {
             "folder": pa.array(folders, pa.string()),
