@@ -228,3 +228,11 @@ class ReplayStoreLostError(ReplayStoreError):
 
 class PositionConflictError(ReplayStoreError):
     """Another run moved the position of this stream first; this run's window was not recorded."""
+
+
+class SparkJobError(SalesforceStreamError):
+    """``spark-submit`` ended with an error that is not one of this package."""
+
+    retriable = True
+    lost = "Nothing: the windows stay landed, and the next try processes them."
+    remedy = "Spark's own log is above; look at the master, the storage and the memory of the executors."

@@ -12,16 +12,16 @@ INTERVAL = 10.0
 
 @dataclass(frozen=True)
 class DrainProgress:
-    """How far a drain is: events so far, events per second since the last report, and how far the last event
-    is behind now (``None`` where its event time is unknown)."""
+    """How far a drain is: events so far, events per second since the last report, and how old the last event
+    is (``None`` where its event time is unknown)."""
 
     event_count: int
     events_per_second: float
-    lag: timedelta | None
+    age: timedelta | None
 
     def __str__(self) -> str:
-        behind = "" if self.lag is None else f", {self.lag.total_seconds():,.0f} s behind now"
-        return f"{self.event_count:,} events, {self.events_per_second:,.0f} events/s{behind}"
+        last = "" if self.age is None else f"; the last one is {self.age.total_seconds():,.0f} s old"
+        return f"{self.event_count:,} events, {self.events_per_second:,.0f} events/s{last}"
 
 
 class ProgressReporter:
@@ -42,7 +42,7 @@ class ProgressReporter:
         if elapsed < INTERVAL:
             return
         time = last_event_time()
-        lag = None if time is None else self._now() - time
-        self._tell(DrainProgress(event_count, (event_count - self._count) / elapsed, lag))
+        age = None if time is None else self._now() - time
+        self._tell(DrainProgress(event_count, (event_count - self._count) / elapsed, age))
         self._at += elapsed
         self._count = event_count

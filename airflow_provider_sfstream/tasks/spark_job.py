@@ -7,14 +7,18 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk.exceptions import AirflowException
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.redaction import has_credentials
+from airflow_provider_sfstream import exceptions
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
+from airflow_provider_sfstream.redaction import has_credentials, quoted
+from airflow_provider_sfstream.tasks.failures import airflow_errors
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -57,7 +61,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
 
         :param arguments: its own, besides those that say where to write tables and metrics.
-        :raises AirflowException: if it fails.
+        :raises AirflowFailException: the driver ended with an error that a retry cannot mend.
+        :raises SalesforceStreamError: it ended with another one; :class:`SparkJobError` if that is not ours.
         """
         from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package
 
@@ -67,8 +72,15 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         with tempfile.TemporaryDirectory() as folder:
             # A driver elsewhere gets the application's one file only, and this.
             self.py_files = ",".join(filter(None, (str(write_executor_package(folder)), own_py_files)))
-            super().execute(context)
+            with airflow_errors(self):
+                self._submit(context)
         return self._read_metrics(metrics_url)
+
+    def _submit(self, context: Context) -> None:
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            raise driver_error(str(error), self._hook._connection["master"]) from error
 
     def check_output(self) -> None:
         """Check ``output_url``.
@@ -95,16 +107,17 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         ) as error:  # the job is done; whatever keeps the worker from reading a report must not undo that
             self.log.warning("The job succeeded, but its metrics at %s cannot be read here: %s", url, error)
             return None
-        self.log.info("%s metrics: %s", Path(self.application).stem, metrics)
+        if self._hook._connection["deploy_mode"] == "cluster":  # else the driver's last line, in this log, has them
+            self.log.info("%s metrics: %s", Path(self.application).stem, metrics)
         return metrics
 
     def _get_hook(self) -> SparkSubmitHook:
-        hook = super()._get_hook()
-        if not self._has_connection():
-            # The hook itself would fall back to YARN, which nobody asked for.
+        if self._has_connection():
+            hook = super()._get_hook()
+        else:
             self.log.warning("There is no connection %r; running Spark here, with master local[*].", self._conn_id)
-            hook._connection["master"] = "local[*]"
-            hook._is_yarn = hook._is_yarn_cluster_mode = False
+            with _local_connection(self._conn_id):  # the hook would fall back to YARN, which nobody asked for
+                hook = super()._get_hook()
         if hook._connection["master"].startswith("local"):
             hook._env_vars = {**_local_environment(hook), **(self.env_vars or {})}
             # The driver's log is the task's log here: without Spark's hundreds of lines, the job's own can be found.
@@ -120,6 +133,34 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         except AirflowNotFoundException:
             return False
         return True
+
+
+def driver_error(text: str, master: str) -> SalesforceStreamError:
+    """Return the error with which a driver ended: this package's own, by its class, or else a SparkJobError.
+
+    :param text: of the hook's exception, which has the exit code and the last lines of the driver's log.
+    """
+    code = re.search(r"Error code is: (-?\d+)", text)
+    raised = re.findall(r"^(?:Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*)$", text, re.MULTILINE)
+    for name, said in reversed(raised):
+        kind = getattr(exceptions, name.removeprefix(f"{exceptions.__name__}."), None)
+        if name.startswith(exceptions.__name__) and kind is not None:
+            error: SalesforceStreamError = kind(said)
+            return error
+    cause = f": {raised[-1][0]} ({quoted(raised[-1][1])})" if raised else ""
+    ended = f"exit code {code[1]}" if code else "an error"
+    return SparkJobError(f"spark-submit to {master} ended with {ended}{cause}.")
+
+
+@contextmanager
+def _local_connection(conn_id: str) -> Iterator[None]:
+    """Define a connection of this process whose master is this machine."""
+    name = f"AIRFLOW_CONN_{conn_id.upper()}"
+    os.environ[name] = '{"conn_type": "spark", "host": "local[*]"}'
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 def _local_environment(hook: SparkSubmitHook) -> dict[str, str]:

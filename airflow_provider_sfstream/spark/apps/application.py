@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from airflow_provider_sfstream.spark.apps.executor_package import is_shipped, write_executor_package
+from airflow_provider_sfstream.spark.apps.progress import progress
 
 
 def run_application(name: str, job: Callable[[Any], Any]) -> None:
@@ -28,7 +29,8 @@ def run_application(name: str, job: Callable[[Any], Any]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             if not is_shipped(spark):
                 spark.sparkContext.addPyFile(str(write_executor_package(folder)))
-            metrics = job(spark)
+            with progress(spark):
+                metrics = job(spark)
         print(f"{name} metrics: {json.dumps(asdict(metrics))}", flush=True)
     finally:
         spark.stop()

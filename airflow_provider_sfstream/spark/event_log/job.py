@@ -155,6 +155,8 @@ class _Job:
         self._write = choose_writer(options.writer, spark.sparkContext.master, self._tables)
 
     def run(self) -> None:
+        count = sum(window.event_count for window in self._windows)
+        log.info("%d windows with %d events: reading them.", len(self._windows), count)
         present = self._survey()
         own_tables = tuple(table_of_topic(window.topic) for window in self._windows)
         found = FoundFields()
@@ -260,6 +262,7 @@ class _Job:
         self._count(table, counted.value, written)
         outcasts = [self._undecodable(rows, plan)] if any(key[0] == "undecodable" for key in counted.value) else []
         keys = [key for key in counted.value if key[0] == "written"]
+        log.info("%s: %d rows of %d windows are written.", table, written, len({window for _, window, _ in keys}))
         return {(day, self._references[window].partition) for _, window, day in keys}, outcasts
 
     def _count(self, table: str, counted: Counter[Any], written: int) -> None:

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 import structlog.testing
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.exceptions import ConfigurationError, SparkJobError
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package
 from tests.support.landing_files import LandedEvent, encode, land_window
@@ -146,10 +147,30 @@ def test_the_operator_submits_windows_and_returns_the_metrics(tmp_path: Path, mo
     manifest = land_window(tmp_path / "landing", "w1", events(30), {"one": SCHEMA})
     empty = {"manifest_url": (tmp_path / "never-read.json").as_uri(), "event_count": 0}
     windows = [{"manifest_url": manifest, "event_count": 30, "window_id": "w1"}, empty, None]
-    metrics = operator(tmp_path, windows).execute(context_for("event_log"))
+    with structlog.testing.capture_logs() as logged:
+        metrics = operator(tmp_path, windows).execute(context_for("event_log"))
+    lines = [str(entry["event"]) for entry in logged]
+    assert sum("event_log metrics:" in line for line in lines) == 1
+    assert any("1 windows with 30 events" in line for line in lines)
+    assert not any("yarn" in line.lower() for line in lines)
     assert metrics is not None
     assert (metrics["windows"], metrics["rows_in"], metrics["tables"]) == (["w1"], 30, {"Order__e": 30})
     assert numbers(tmp_path / "tables") == list(range(30))
+
+
+def test_an_end_with_an_error_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    set_connection(monkeypatch, "spark_default", conn_type="spark", host="nowhere")
+    monkeypatch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+    manifest = land_window(tmp_path / "landing", "w1", events(30), {"one": SCHEMA})
+    with pytest.raises(SparkJobError) as caught, caplog.at_level("ERROR"):
+        operator(tmp_path, manifest).execute(context_for("event_log"))
+    assert str(caught.value).startswith("spark-submit to nowhere ended with exit code 1")
+    assert len(str(caught.value)) < 600
+    block = [record.getMessage() for record in caplog.records if record.name.endswith("tasks.failures")]
+    assert block[0].startswith("What   SparkJobError: spark-submit to nowhere ended with exit code 1")
+    assert any(line.startswith("Lost   Nothing: the windows stay landed") for line in block)
 
 
 def test_without_windows_the_task_is_skipped(tmp_path: Path) -> None:
