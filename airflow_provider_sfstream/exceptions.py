@@ -173,7 +173,7 @@ class ReplayIdLostError(SalesforceStreamError):
     """The replay ID is malformed, unknown, aged out, or the stream was reset: Salesforce does not say which."""
 
     lost = "Events between the last one that is stored and the oldest that Salesforce still has, if there were any."
-    guide = "operations.md#when-events-are-lost"
+    guide = "on-call.md#when-events-are-lost"
     replay_lost = True
 
 
@@ -181,7 +181,7 @@ class EventsLostError(SalesforceStreamError):
     """Events were lost, as ``on_gap="fail_after"`` makes a task say; what was there is stored and recorded."""
 
     lost = "Those that the gap says, between its two ends. All others are stored."
-    guide = "operations.md#when-events-are-lost"
+    guide = "on-call.md#when-events-are-lost"
 
 
 class SchemaError(SalesforceStreamError):
