@@ -36,7 +36,7 @@ class SalesforceStreamError(Exception):
     replay_lost: bool = False
     lost: str = "Nothing: the position was not moved."
     remedy: str = "Mend what the error names, then clear the task."
-    guide: str = "errors.md#every-error"
+    guide: str = "reference/errors.md#every-error"
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(redacted(arg) if isinstance(arg, str) else arg for arg in args))
@@ -82,7 +82,7 @@ class AuthenticationError(SalesforceStreamError):
     """Logging in failed: wrong credentials, a refused flow, or an unusable login host."""
 
     lost = _NOTHING_YET
-    guide = "errors.md#logging-in"
+    guide = "reference/errors.md#logging-in"
     remedy = "Mend the connection, then clear the task."
 
 

@@ -1,4 +1,7 @@
-"""Write docs/reference/ from the docstrings and signatures of what users import. ``make reference`` runs it."""
+"""Write pages of docs/reference/ from the docstrings and signatures of what users import. ``make reference`` runs it.
+
+Other pages there are written by hand, and stay as they are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of docs/errors.md, made from the tables in the code: what is reported, the error, and the remedy."""
+"""The tables of docs/reference/errors.md, made from those in the code: what is reported, the error, and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/errors.md has every error class and every row of the error tables, as the code has them."""
+"""docs/reference/errors.md has every error class and every row of the error tables, as the code has them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from tests.support.error_tables import guide_tables
 
-GUIDE = Path(__file__).parents[2] / "docs" / "errors.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "reference" / "errors.md"
 ERRORS = {
     name: error
     for name, error in vars(exceptions).items()

@@ -16,9 +16,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def snippets() -> Iterator[tuple[str, str]]:
     """Yield each Python block of the guides with the name of its page and its number there."""
-    for page in sorted(DOCS.glob("*.md")):
+    for page in sorted(DOCS.rglob("*.md")):
         for number, code in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL), start=1):
-            yield f"{page.stem}-{number}", code
+            yield f"{page.relative_to(DOCS).with_suffix('')}-{number}", code
 
 
 SNIPPETS = dict(snippets())

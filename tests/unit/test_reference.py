@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.reference import FOLDER, listed, pages
+from scripts.reference import FOLDER, INTRODUCTION, listed, pages
 
 TASKS = [*listed("operators"), *listed("sensors")]
 AIRFLOWS_OWN = {"self", "kwargs", "name"}
@@ -22,7 +22,8 @@ def documented(item: Any) -> dict[str, str]:
 
 def test_the_pages_are_those_of_the_docstrings() -> None:
     """To mend them: ``make reference``."""
-    assert {path.name: path.read_text() for path in FOLDER.glob("*.md")} == pages()
+    written = {path.name: path.read_text() for path in FOLDER.glob("*.md")}
+    assert {name: text for name, text in written.items() if INTRODUCTION in text} == pages()
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)
