@@ -82,17 +82,21 @@ def _salesforce_connection_type() -> dict[str, Any]:
     own; only our fields are added to its form. Where it is not, the whole form is ours.
     """
     theirs = _is_installed("apache-airflow-providers-salesforce")
+    fields = {name: field for name, field in _FIELDS.items() if not (theirs and name in _SHARED_FIELDS)}
     connection_type = {
         "connection-type": "salesforce",
         "hook-class-name": _THEIR_HOOK if theirs else f"{_PACKAGE}.hooks.salesforce_pubsub.SalesforcePubSubHook",
         "hook-name": "Salesforce",
-        "conn-fields": _OUR_FIELDS if theirs else {**_SHARED_FIELDS, **_OUR_FIELDS},
+        "conn-fields": fields,
     }
     if not theirs:
         connection_type["ui-field-behaviour"] = {
             "hidden-fields": ["schema", "port", "host"],
             "relabeling": {"login": "Username"},
-            "placeholders": {"domain": "mycompany.my", "pubsub_endpoint": "api.pubsub.salesforce.com:7443"},
+            "placeholders": {
+                "login": "for the logins with a JWT and with a password",
+                "password": "for the login with a password",
+            },
         }
     return connection_type
 
@@ -107,53 +111,137 @@ def _is_installed(name: str) -> bool:
 
 _THEIR_HOOK = "airflow.providers.salesforce.hooks.salesforce.SalesforceHook"
 
+_JWT = "Login with a JWT"
+_OTHER_LOGINS = "Other Logins"
+_ORG_AND_NETWORK = "Org and Network"
+_TIMERS = "Timers"
 
-def _field(label: str, description: str | None = None, **schema: Any) -> dict[str, Any]:
-    field: dict[str, Any] = {"label": label, "schema": {"type": ["string", "null"], **schema}}
-    return field if description is None else {**field, "description": description}
+
+def _field(label: str, description: str, section: str | None = None, **schema: Any) -> dict[str, Any]:
+    """Return a field of the form. Those without a section are shown first, under a heading of Airflow's."""
+    schema = {"type": ["string", "null"], **schema}
+    if section is not None:
+        schema["section"] = section
+    return {"label": label, "description": description, "schema": schema}
 
 
 def _seconds(label: str, description: str) -> dict[str, Any]:
-    return _field(f"{label} (seconds)", description, type=["number", "null"])
+    return _field(f"{label} (seconds)", description, _TIMERS, type=["number", "null"])
 
 
-_SHARED_FIELDS: dict[str, Any] = {
-    "consumer_key": _field("Consumer Key"),
-    "consumer_secret": _field("Consumer Secret", format="password"),
-    "domain": _field("Domain", "Host label before .salesforce.com: 'test', or your My Domain such as 'mycompany.my'"),
-    "private_key": _field("Private Key", "For the JWT flow: PEM text", format="password"),
-    "private_key_file_path": _field("Private Key File Path", "For the JWT flow: a PEM file on the workers"),
-    "security_token": _field("Security Token", "Appended to the password", format="password"),
-    "organization_id": _field("Organization ID", "If given, the login must lead to this org"),
-    "instance": _field("Instance"),
-    "instance_url": _field("Instance URL"),
-    "proxies": _field("Proxies", 'JSON, such as {"https": "http://proxy.example.com:3128"}', format="password"),
-    "version": _field("API Version", "Used by Airflow's Salesforce provider"),
-    "client_id": _field("Client ID", "Used by Airflow's Salesforce provider"),
-}
-"""The fields of Airflow's Salesforce provider."""
-
-_OUR_FIELDS: dict[str, Any] = {
+_FIELDS: dict[str, Any] = {
+    "domain": _field(
+        "Domain",
+        "My Domain of the org without .salesforce.com, such as mycompany.my. For a JWT, refresh token or password also "
+        "test (sandboxes), or empty (login.salesforce.com)",
+    ),
+    "consumer_key": _field("Consumer Key", "Of the connected app"),
+    "consumer_secret": _field(
+        "Consumer Secret",
+        "Of the connected app. Domain, key and secret are all that a login by client credentials needs",
+        format="password",
+    ),
     "auth_flow": _field(
         "Login Flow",
-        "Empty: decided by the fields that are filled in",
-        enum=["client_credentials", "jwt_bearer", "refresh_token", "password", "access_token", None],
+        "Has to be chosen only where fields of several logins are filled in",
+        enum=[None, "client_credentials", "jwt_bearer", "refresh_token", "password", "access_token"],
+        values_display={
+            "null": "The one whose fields are filled in",
+            "client_credentials": "Client credentials",
+            "jwt_bearer": "JWT",
+            "refresh_token": "Refresh token",
+            "password": "Username and password",
+            "access_token": "Access token",
+        },
     ),
-    "login_url": _field("Login URL", "Instead of Domain: https://host[:port]"),
-    "refresh_token": _field("Refresh Token", format="password"),
-    "access_token": _field("Access Token", "Used as it is, with Instance URL; cannot be renewed", format="password"),
-    "pubsub_endpoint": _field("Pub/Sub API Endpoint", "host:port; default api.pubsub.salesforce.com:7443"),
+    "private_key": _field(
+        "Private Key",
+        "PEM text with its line breaks written as \\n, instead of the consumer secret. Needs Username and Consumer Key",
+        _JWT,
+        format="password",
+    ),
+    "private_key_file_path": _field("Private Key File Path", "A PEM file on the workers, instead of the text", _JWT),
+    "refresh_token": _field(
+        "Refresh Token", "Needs Consumer Key, and Consumer Secret if the app wants it", _OTHER_LOGINS, format="password"
+    ),
+    "security_token": _field(
+        "Security Token",
+        "For the login with a password, which Salesforce is retiring: appended to it",
+        _OTHER_LOGINS,
+        format="password",
+    ),
+    "access_token": _field(
+        "Access Token", "Used as it is, with Instance URL. Cannot be renewed", _OTHER_LOGINS, format="password"
+    ),
+    "instance_url": _field(
+        "Instance URL",
+        "Of the org that gave the access token, such as https://mycompany.my.salesforce.com",
+        _OTHER_LOGINS,
+    ),
+    "instance": _field(
+        "Instance", "The host to log in at, where Domain, Login URL and Instance URL are empty", _OTHER_LOGINS
+    ),
+    "login_url": _field("Login URL", "Instead of Domain: https://host, or https://host:port", _ORG_AND_NETWORK),
+    "organization_id": _field("Organization ID", "If given, a login that leads to another org fails", _ORG_AND_NETWORK),
+    "pubsub_endpoint": _field(
+        "Pub/Sub API Endpoint",
+        "host:port. If empty, api.pubsub.salesforce.com:7443",
+        _ORG_AND_NETWORK,
+        examples=["api.pubsub.salesforce.com:7443", "api.deu.pubsub.salesforce.com:7443"],
+    ),
+    "version": _field(
+        "API Version",
+        "Of the Streaming API and of REST calls. If empty, 62.0. The Pub/Sub API has none",
+        _ORG_AND_NETWORK,
+    ),
     "tls_ca": _field(
-        "Certificate Authority", "PEM text, or a file on the workers; default: the public ones", format="multiline"
+        "Certificate Authority",
+        "PEM text, or a file on the workers. If empty, the public ones are trusted",
+        _ORG_AND_NETWORK,
+        format="multiline",
     ),
-    "allow_insecure": {
-        "label": "Allow Plaintext",
-        "description": "Accept http:// to hosts other than this machine. Credentials then cross the network readable",
-        "schema": {"type": "boolean", "default": False},
-    },
-    "keepalive_seconds": _seconds("Keepalive", "Ping an idle Pub/Sub connection after this; default 45"),
-    "keepalive_timeout_seconds": _seconds("Keepalive Timeout", "A ping without an answer; default 20"),
-    "connect_timeout_seconds": _seconds("Connect Timeout", "An attempt to connect to the Pub/Sub API; default 20"),
-    "reconnect_seconds": _seconds("Longest Reconnect Pause", "Between such attempts; default 5"),
-    "call_timeout_seconds": _seconds("Call Timeout", "A single call; default 30, on the Streaming API 10"),
+    "proxies": _field(
+        "Proxies",
+        'For the login, as JSON: {"https": "http://proxy.example.com:3128"}',
+        _ORG_AND_NETWORK,
+        format="password",
+    ),
+    "allow_insecure": _field(
+        "Allow Plaintext",
+        "Accept http:// to hosts other than this machine. Credentials then cross the network readable",
+        _ORG_AND_NETWORK,
+        type=["boolean", "null"],
+        default=False,
+    ),
+    "keepalive_seconds": _seconds(
+        "Keepalive", "A Pub/Sub connection that is silent for this long is pinged. If empty, 45"
+    ),
+    "keepalive_timeout_seconds": _seconds(
+        "Keepalive Timeout", "A connection whose ping is not answered for this long is lost. If empty, 20"
+    ),
+    "connect_timeout_seconds": _seconds(
+        "Connect Timeout", "How long an attempt to connect to the Pub/Sub API may take. If empty, 20"
+    ),
+    "reconnect_seconds": _seconds("Longest Reconnect Pause", "Between such attempts. If empty, 5"),
+    "call_timeout_seconds": _seconds(
+        "Call Timeout", "How long a single call may take. If empty, 30, on the Streaming API 10"
+    ),
 }
+"""All fields, in the order of the form: first those that most connections need, then by login."""
+
+_SHARED_FIELDS = frozenset(
+    {
+        "consumer_key",
+        "consumer_secret",
+        "domain",
+        "private_key",
+        "private_key_file_path",
+        "security_token",
+        "organization_id",
+        "instance",
+        "instance_url",
+        "proxies",
+        "version",
+    }
+)
+"""Those that Airflow's Salesforce provider has too. Its ``client_id`` is not among them: nothing here reads it."""

@@ -32,11 +32,27 @@ THEIRS = {
     "instance_url",
     "proxies",
     "version",
-    "client_id",
 }
 OURS = {"auth_flow", "login_url", "refresh_token", "access_token", "pubsub_endpoint", "tls_ca", "allow_insecure"}
 OURS |= set(TIMERS)
 KINDS_OF_MODULES = ("operators", "sensors", "triggers", "hooks")
+FIRST = ["domain", "consumer_key", "consumer_secret", "auth_flow"]
+FLOWS = ("client_credentials", "jwt_bearer", "refresh_token", "password", "access_token")
+SECTIONS: dict[str | None, list[str]] = {
+    None: FIRST,
+    "Login with a JWT": ["private_key", "private_key_file_path"],
+    "Other Logins": ["refresh_token", "security_token", "access_token", "instance_url", "instance"],
+    "Org and Network": [
+        "login_url",
+        "organization_id",
+        "pubsub_endpoint",
+        "version",
+        "tls_ca",
+        "proxies",
+        "allow_insecure",
+    ],
+    "Timers": list(TIMERS),
+}
 SECRETS = {"consumer_secret", "private_key", "security_token", "refresh_token", "access_token", "proxies"}
 
 
@@ -95,6 +111,42 @@ def test_beside_airflows_provider_only_our_fields_are_added(monkeypatch: pytest.
     assert set(type_["conn-fields"]) == OURS
     assert type_["hook-class-name"] == "airflow.providers.salesforce.hooks.salesforce.SalesforceHook"
     assert "ui-field-behaviour" not in type_
+
+
+def sections(fields: dict[str, Any]) -> dict[str | None, list[str]]:
+    """Return the names of fields by the heading that Airflow shows them under, both in the order of the page."""
+    found: dict[str | None, list[str]] = {}
+    for name, field in fields.items():
+        found.setdefault(field["schema"].get("section"), []).append(name)
+    return found
+
+
+def test_the_form_begins_with_what_most_need_and_goes_on_by_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = connection_type(monkeypatch, installed=False)["conn-fields"]
+    assert list(fields)[: len(FIRST)] == FIRST
+    assert list(sections(fields).items()) == list(SECTIONS.items())
+
+
+def test_our_fields_keep_their_sections_beside_airflows_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = connection_type(monkeypatch, installed=True)["conn-fields"]
+    ours = {heading: [name for name in names if name in OURS] for heading, names in SECTIONS.items()}
+    assert sections(fields) == {heading: names for heading, names in ours.items() if names}
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_no_field_looks_required_and_each_says_what_it_is(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+    for name, field in connection_type(monkeypatch, installed=installed)["conn-fields"].items():
+        assert "null" in field["schema"]["type"], name  # the form marks any other with an asterisk
+        assert field["description"], name
+        assert "Airflow's Salesforce provider" not in field["description"], name
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_each_flow_has_words_of_its_own(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
+    schema = connection_type(monkeypatch, installed=installed)["conn-fields"]["auth_flow"]["schema"]
+    assert schema["enum"] == [None, *FLOWS]
+    assert set(schema["values_display"]) == {"null", *FLOWS}  # Airflow shows "null" where it is not named
+    assert "null" not in schema["values_display"].values()
 
 
 def test_airflow_shows_the_form() -> None:
