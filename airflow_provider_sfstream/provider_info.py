@@ -91,11 +91,14 @@ def _salesforce_connection_type() -> dict[str, Any]:
     }
     if not theirs:
         connection_type["ui-field-behaviour"] = {
-            "hidden-fields": ["schema", "port", "host"],
+            # Not the port, though nothing reads it: where none is stored, the Test button of Airflow 3.3.2 posts 0, and
+            # the API server refuses a port that is not the stored one (mended by apache/airflow#73298).
+            "hidden-fields": ["schema", "host"],
             "relabeling": {"login": "Username"},
             "placeholders": {
                 "login": "for the logins with a JWT and with a password",
                 "password": "for the login with a password",
+                "port": "0, or the Test button of Airflow 3.3 fails",
             },
         }
     return connection_type

@@ -149,6 +149,12 @@ def test_each_flow_has_words_of_its_own(monkeypatch: pytest.MonkeyPatch, install
     assert "null" not in schema["values_display"].values()
 
 
+def test_the_port_is_shown_since_the_test_button_of_airflow_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    behaviour = connection_type(monkeypatch, installed=False)["ui-field-behaviour"]
+    assert behaviour["hidden-fields"] == ["schema", "host"]
+    assert behaviour["placeholders"]["port"].startswith("0")
+
+
 def test_airflow_shows_the_form() -> None:
     manager = ProvidersManager()
     manager.initialize_providers_hooks()
