@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -173,3 +174,16 @@ def test_loading_it_imports_next_to_nothing() -> None:
         "sys.exit(str(sorted(heavy)) if heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_links_of_the_readme_lead_somewhere_where_packages_are_shown() -> None:
+    package = metadata.metadata("airflow-provider-sfstream")
+    urls = dict(url.split(", ") for url in package.get_all("Project-URL") or ())
+    text = str(package.get_payload() or package["Description"])
+    root = Path(__file__).parents[2]
+    links = re.findall(r"\]\(([^)#]+)", text)
+    ours = [link.removeprefix(f"{urls['Source']}/blob/main/") for link in links if link.startswith(urls["Source"])]
+    assert len(ours) > 20
+    assert [link for link in ours if not (root / link).exists()] == []
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert urls["Documentation"] == f"{urls['Source']}/blob/main/docs"

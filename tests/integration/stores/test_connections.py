@@ -18,6 +18,8 @@ GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "replay-stores.md").read
 COMMANDS = re.findall(r"^airflow (connections add sfstream_replay_store .*)$", GUIDE, re.MULTILINE)
 MEANT = [
     "postgresql+psycopg2://sfstream:s3cret@db.example.com:5432/positions",
+    "sqlite:////srv/airflow/positions.db",
+    "postgresql+psycopg2://sfstream:s3cret@db.example.com:5432/positions",
     "mysql+pymysql://sfstream:s3cret@db.example.com:3306/positions?charset=utf8mb4",
     "sqlite:////srv/airflow/positions.db",
 ]
