@@ -28,6 +28,9 @@ SLOW: dict[str, str] = {
     "tests/integration/provider/test_install.py::test_the_two_packages_of_spark_are_of_one_version": (
         "a wheel is built, and pip resolves all that it needs"
     ),
+    "tests/integration/provider/test_tutorial.py::test_it_leads_from_nothing_to_a_table": (
+        "types a tutorial: ten commands of airflow, and spark-submit twice"
+    ),
     "tests/integration/operators/test_managed_event_subscription.py::test_a_dag_of_them_runs_in_airflow": (
         "makes an Airflow database and runs a DAG twice"
     ),

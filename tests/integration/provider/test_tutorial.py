@@ -1,0 +1,81 @@
+"""The tutorial, command by command, as somebody types it: only what is installed is taken from here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.airflow_stack import end_process, free_port
+from tests.support.spark import short_lived_environment
+
+GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "tutorial.md").read_text()
+INSTALL, ORG, CONNECT, PUBLISH, LOOK, AGAIN = re.findall(r"^```bash\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+(DAG,) = re.findall(r"^```python\n(.*?)^```", GUIDE, re.MULTILINE | re.DOTALL)
+PORT = "8880"
+
+
+class Terminal:
+    """A shell in an empty folder, with this environment's programs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = str(free_port())
+        mine = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "SFSTREAM"))}
+        path = os.pathsep.join((str(Path(sys.executable).parent), mine["PATH"]))
+        self.environment = {**mine, **short_lived_environment(), "PATH": path}
+
+    def start(self, commands: str, **streams: int) -> subprocess.Popen[str]:
+        script = "set -euo pipefail\n" + commands.replace(PORT, self.port)
+        return subprocess.Popen(["bash", "-c", script], cwd=self.folder, env=self.environment, text=True, **streams)
+
+    def run(self, commands: str) -> str:
+        process = self.start(commands, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output[-4000:]
+        return output
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Terminal:
+    return Terminal(tmp_path)
+
+
+@pytest.fixture
+def printed(terminal: Terminal) -> Iterator[list[str]]:
+    """What the local org prints when it is ready: a line for programs, and three commands."""
+    process = terminal.start(ORG.replace("sfstream-localorg", "exec sfstream-localorg"), stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield [process.stdout.readline().strip() for _ in range(4)]
+    finally:
+        end_process(process)
+        process.stdout.close()
+
+
+@pytest.mark.extended
+def test_it_leads_from_nothing_to_a_table(terminal: Terminal, printed: list[str]) -> None:
+    installing = [line for line in INSTALL.splitlines() if "venv" not in line and not line.startswith("pip")]
+    assert len(INSTALL.splitlines()) - len(installing) == 3
+    terminal.environment |= {"AIRFLOW_HOME": str(terminal.folder / "airflow")}
+    terminal.environment |= {"AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+    terminal.run("\n".join(installing))
+    assert CONNECT.startswith("airflow connections add salesforce_default")
+    terminal.run(next(line for line in printed if line.startswith("airflow connections add salesforce_default")))
+    terminal.run(PUBLISH)
+    (terminal.folder / "airflow" / "dags").mkdir()
+    (terminal.folder / "airflow" / "dags" / "orders.py").write_text(DAG)
+
+    first = terminal.run(LOOK)
+    assert re.search(r"1\.0 +Ada .*\n.*2\.0 +Grace ", first), first[-2000:]
+    assert "Linus" not in first
+    second = terminal.run(AGAIN)
+    assert all(name in second.rpartition("Number__c")[2] for name in ("Ada", "Grace", "Linus"))
+    assert "Order__e.airflow" in second.rpartition("Number__c")[2]
+    third = terminal.run("airflow dags test orders")
+    assert "No new events on /event/Order__e" in third
