@@ -102,9 +102,9 @@ class ReplayLosses:
         lost = f"{self.topic}: replay ID {after.hex()}{known} cannot be read: it aged out, or the stream was reset"
         if self.policy == "fail":
             raise ReplayIdLostError(
-                f"{lost}. Events after it may be lost; nothing was stored and the position was not moved. To go on, "
-                'run AcceptReplayLossOperator and clear this task, or set on_invalid_replay="earliest" (from the '
-                'oldest retained event) or "latest" (new events only); each records the gap. Salesforce said: '
+                f"{lost}. To go on, run AcceptReplayLossOperator and clear this task, or set on_invalid_replay="
+                '"earliest" (from the oldest retained event) or "latest" (new events only); each records the gap. '
+                "Nothing was stored and the position was not moved. Salesforce said: "
                 f"{error.happened}"
             ) from error
         self._count += 1

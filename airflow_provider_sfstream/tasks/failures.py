@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WIDTH = 100
+_WIDTH = 92
 """Characters of a line of the block: with Airflow's time and level before it, still in sight at 1,344 pixels."""
 
 _SUBJECT = {
@@ -81,7 +81,7 @@ class FailureReport:
             lost=lost,
             left=_time_left(operator, stored, now) if _drains(operator) else None,
             do=" ".join(filter(None, (error.advice, retried))),
-            guide=guide_url(error.guide),
+            guide=f"docs/{error.guide} {guide_url(error.guide)}".rstrip(),
         )
 
     def parts(self) -> dict[str, str]:
@@ -193,9 +193,9 @@ def _minute(time: datetime) -> str:
 
 
 def guide_url(page: str) -> str:
-    """Return where a page of the documentation is read, by the address that the installed package names."""
+    """Return where a page of the documentation is read, by the address that the installed package names; or nothing."""
     for each in metadata("airflow-provider-sfstream").get_all("Project-URL") or ():
         name, _, url = each.partition(", ")
         if name == "Documentation":
             return f"{url.rstrip('/')}/{page}"
-    return f"docs/{page}"
+    return ""

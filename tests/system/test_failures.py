@@ -1,0 +1,130 @@
+"""Five faults of the night, as the browser shows them: all that matters, without scrolling sideways."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from scripts.airflow_stack import AirflowStack, free_port
+from tests.support.browser import artifact_folder, browser_page
+from tests.support.localorg import LocalOrg
+from tests.support.packages import BROWSER, need
+
+pytestmark = pytest.mark.extended
+TOPIC = "/event/Faulty__e"
+WIDTH = 1344
+WORDS = ("What", "Of", "Lost", "Do", "Guide docs/")
+GUIDES = "https://github.com/"
+"""A guide is named in sight; its link can be followed where it begins."""
+
+
+class Fault(NamedTuple):
+    """A task that fails, and some of what its block says."""
+
+    name: str
+    dag: str
+    task: str
+    says: tuple[str, ...]
+
+
+FAULTS = (
+    Fault(
+        "spark_gone", "good", "event_log", ("SparkJobError: spark-submit to spark://127.0.0.1", "windows stay landed")
+    ),
+    Fault("wrong_secret", "wrong_secret", "drain", ("refused the login", "salesforce_wrong_secret", "Left 72 hours")),
+    Fault("wrong_host", "wrong_host", "drain", ("cannot be reached", "salesforce_wrong_host", "Left 72 hours")),
+    Fault(
+        "storage_gone", "storage_gone", "drain", ("LandingError", "s3://lake/landing cannot be", "connect to the endp")
+    ),
+    Fault("expired_replay_id", "good", "drain", ("ReplayIdLostError", "AcceptReplayLossOperator", "on-call.md")),
+)
+
+
+def failed(airflow: AirflowStack, name: str, task: str) -> str:
+    """Run a DAG whose ``task`` fails, and return the run."""
+    run = airflow.trigger(f"faults.{name}")
+    assert airflow.wait_for_run(f"faults.{name}", run) == "failed"
+    assert airflow.task_states(f"faults.{name}", run)[task] == "failed"
+    return run
+
+
+def connections(airflow: AirflowStack, org: LocalOrg) -> None:
+    """Make the connections that lead nowhere."""
+    good: dict[str, Any] = org.airflow_connection()
+    for name, wrong in (
+        ("wrong_secret", {"consumer_secret": "not-the-secret-at-all"}),
+        ("wrong_host", {"login_url": f"https://localhost:{free_port()}"}),
+    ):
+        airflow.add_connection(f"salesforce_{name}", **{**good, "extra": {**good["extra"], **wrong}})
+    airflow.add_connection("spark_gone", conn_type="spark", host="spark://127.0.0.1", port=free_port())
+    storage = {"endpoint_url": f"http://127.0.0.1:{free_port()}", "region_name": "us-east-1"}
+    settings = {"config_kwargs": {"retries": {"total_max_attempts": 1}, "connect_timeout": 2}}
+    airflow.add_connection("storage_gone", conn_type="aws", login="a", password="b", extra={**storage, **settings})
+
+
+PIECES = """
+() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = [];
+  const ended = (node) => !node || node.data.includes("Task failed with exception");
+  for (let node = walker.nextNode(); !ended(node); node = walker.nextNode()) {
+    if (!found.length && !node.data.includes("What   ")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    let box = node.parentElement;
+    while (box && box.scrollWidth <= box.clientWidth) box = box.parentElement;
+    const [text, edge] = [range.getBoundingClientRect(), (box || document.body).getBoundingClientRect()];
+    found.push([node.data, edge.left <= text.left && text.right <= edge.right && text.bottom <= innerHeight]);
+  }
+  return found;
+}
+"""
+"""Each piece of text of the block, and whether it is in sight: within the log's frame, and the page's."""
+
+
+def look(page: Page, airflow: AirflowStack, fault: Fault, run: str, folder: Path) -> None:
+    """Open the log of a task that failed, as a person comes to it from the grid, and read its block."""
+    page.goto(f"{airflow.url}/dags/faults.{fault.dag}/runs/{run}/tasks/{fault.task}")
+    first = page.get_by_text("What   ", exact=False).first
+    expect(first).to_be_visible()
+    last = page.get_by_text("Task failed with exception").first
+    expect(last).to_be_visible()
+    below = last.bounding_box()
+    assert below is not None
+    picture: Any = {
+        "x": 0,
+        "y": 0,
+        "width": WIDTH,
+        "height": below["y"] + below["height"],
+    }  # without Airflow's traceback
+    page.screenshot(path=folder / f"fault_{fault.name}.png", clip=picture)
+    pieces = page.evaluate(PIECES)
+    assert [text for text, seen in pieces if not seen and not text.startswith(GUIDES)] == [], fault.name
+    text = re.sub(r"\d+ \[ [-\d: ]+ \] ERROR -", "", " ".join(" ".join(text for text, _ in pieces).split()))
+    block = " ".join(text.split())
+    for word in (*WORDS, *fault.says):
+        assert word in block, (fault.name, word, block)
+
+
+def test_each_says_what_happened_and_what_to_do(airflow: AirflowStack, system_org: LocalOrg, tmp_path: Path) -> None:
+    need(BROWSER)
+    system_org.define("Faulty__e", Number__c="double")
+    connections(airflow, system_org)
+    system_org.publish(TOPIC, [{"Number__c": 1.0}])
+    for dag in sorted({fault.dag for fault in FAULTS}):
+        airflow.wait_for_dag(f"faults.{dag}")
+        airflow.unpause(f"faults.{dag}")
+    runs = {}
+    for fault in FAULTS:
+        if fault.name == "expired_replay_id":
+            system_org.fault("reset_stream", topic=TOPIC)
+        runs[fault] = failed(airflow, fault.dag, fault.task)
+    folder = artifact_folder(tmp_path)
+    with browser_page() as page:
+        page.set_viewport_size({"width": WIDTH, "height": 900})
+        for fault, run in runs.items():
+            look(page, airflow, fault, run, folder)
