@@ -94,20 +94,21 @@ def _call(function: Any) -> str:
 
 
 def _documented(item: Any) -> list[str]:
-    """Return the docstring as Markdown: the text, a table of the arguments, and a list of the errors."""
+    """Return the docstring as Markdown: text, table of the arguments, what is returned, list of the errors."""
     text, fields = _parse(inspect.getdoc(item) or "")
     defaults = _defaults(item)
     rows = [f"| `{name}` | {defaults[name]} | {text} |" for kind, name, text in fields if kind == "param"]
     errors = [f"- `{name}` {text}" for kind, name, text in fields if kind == "raises"]
     lines = [text, ""]
     lines += ["| argument | default | meaning |", "|---|---|---|", *rows, ""] if rows else []
+    lines += [line for kind, _, text in fields if kind == "return" for line in (f"Returns {text}", "")]
     return [*lines, *(["Raises:", "", *errors, ""] if errors else [])]
 
 
 def _parse(docstring: str) -> tuple[str, list[tuple[str, str, str]]]:
     """Split a docstring into its text and its fields: kind, name and text of each, on one line."""
-    text, *fields = re.split(r"^:(?=(?:param|raises) )", docstring, flags=re.MULTILINE)
-    matches = (re.fullmatch(r"(\w+) (\w+): (.*)", " ".join(field.split())) for field in fields)
+    text, *fields = re.split(r"^:(?=(?:param|raises|return)\b)", docstring, flags=re.MULTILINE)
+    matches = (re.fullmatch(r"(\w+) ?(\w*): (.*)", " ".join(field.split())) for field in fields)
     return _markdown(text.strip()), [(m[1], m[2], _markdown(m[3]).replace("|", r"\|")) for m in matches if m]
 
 
@@ -115,6 +116,7 @@ def _markdown(text: str) -> str:
     text = re.sub(r"\(templated\)", "*Templated.*", text)
     text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text)
     text = re.sub(r"docs/([\w-]+\.md)(#[\w-]+)?", r"[\1](../\1\2)", text)
+    text = re.sub(r"docs/reference/([\w-]+\.md)(#[\w-]+)?", r"[\1](\1\2)", text)
     return re.sub(r"^\* ", "- ", text.replace("``", "`"), flags=re.MULTILINE)
 
 

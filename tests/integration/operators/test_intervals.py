@@ -237,7 +237,9 @@ def test_the_example_gives_its_hour(
     operator = runpy.run_path(str(file))["drain"]
     operator.replay_store = "table"
     bounds = {"data_interval_start": hours_ago(4), "data_interval_end": hours_ago(3)}
-    context = context_for("drain", run_type="backfill", **bounds) | {"params": {"on_expired": "fail", "reuse": True}}
+    context = context_for("drain", run_type="backfill", **bounds) | {
+        "params": {"on_invalid_replay": "fail", "on_expired": "fail", "reuse": True}
+    }
     operator.render_template_fields(context)
     result = operator.execute(context)
     assert given(org, result) == happened(org, 4, 3)
