@@ -1,0 +1,264 @@
+"""Delta tables without a jar: tasks write immutable Parquet files, the driver commits them through delta-rs.
+
+A commit adds files, removes files and moves on the job's marks of progress at once, or does nothing. Who else commits
+meanwhile is found by Delta's own check: the commit is tried again where the other one touched nothing of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
+from airflow_provider_sfstream.spark.storage.table_location import TableLocation
+
+log = logging.getLogger(__name__)
+
+_TRIES = 20
+"""Each lost to another job that committed meanwhile."""
+_MADE_BY = "sfstream"
+"""Key in a commit's metadata of what this package says about it."""
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A Parquet file of a table.
+
+    :param path: relative to the table's folder.
+    :param size: in bytes.
+    :param rows: how many it has.
+    :param stats: as Delta keeps them in JSON.
+    :param partition: value of each partition column, as Delta writes it.
+    """
+
+    path: str
+    size: int
+    rows: int
+    stats: str = "{}"
+    partition: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """A table at one version; number -1 stands for one that does not exist yet.
+
+    :param files: the live ones by path, with ``size_bytes``, ``num_records``, ``min.*``, ``max.*`` and ``partition.*``.
+    :param progress: the mark of each kind of progress that was asked for, ``None`` if it has none yet.
+    """
+
+    number: int
+    files: Mapping[str, Mapping[str, Any]]
+    progress: Mapping[str, int | None]
+
+
+class DeltaTableLog:
+    """The log of one table.
+
+    :param location: the table's folder.
+    :param job: who commits, as another job's error names it.
+    """
+
+    def __init__(self, location: TableLocation, job: str = "") -> None:
+        self.location, self._job = location, job
+
+    def version(self, number: int | None = None, progress: Iterable[str] = ()) -> TableVersion:
+        """Return the table at a version, the newest if ``None``.
+
+        :raises ConfigurationError: if that version is not kept any longer.
+        """
+        table = self._open(number)
+        if table is None:
+            return TableVersion(-1, {}, dict.fromkeys(progress))
+        rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        marks = {name: table.transaction_version(name) for name in progress}
+        return TableVersion(table.version(), {row["path"]: row for row in rows}, marks)
+
+    def commit(
+        self,
+        read: TableVersion,
+        schema: pa.Schema,
+        added: Collection[TableFile],
+        removed: Collection[str],
+        partition_by: Collection[str] = (),
+    ) -> int:
+        """Commit a change to the table; return the version that has it.
+
+        Columns of ``schema`` that the table lacks are added to it first.
+
+        :param read: the version that the change was made from. Its marks of progress move on by one.
+        :param removed: paths of live files.
+        :raises PositionConflictError: if another job has moved on one of the marks, or removed one of the files; the
+            error names it, and nothing of this change counts.
+        """
+        commit = uuid.uuid4().hex
+        for _ in range(_TRIES):
+            try:
+                self._try(commit, read, schema, added, removed, tuple(partition_by))
+            except _LostError as lost:
+                log.info("%s: another job has committed meanwhile (%s); trying again.", self.location.uri, lost)
+            if (found := self._find(commit, read.number)) is not None:
+                return found
+            self._check(read, removed)
+        raise PositionConflictError(f"{self.location.uri}: {_TRIES} other commits came first. {_AGAIN}")
+
+    def restore(self, number: int) -> None:
+        """Make the table be again what it was at a version, by a commit of its own.
+
+        :raises ConfigurationError: if somebody else has changed it since; nothing was changed.
+        """
+        from deltalake.transaction import CommitProperties
+
+        table = self._open()
+        if table is None or table.version() == number:
+            return
+        for entry in table.history(table.version() - number):
+            if entry["version"] > number and _MADE_BY not in entry:
+                raise ConfigurationError(
+                    f"{self.location.uri} was changed by others: version {entry['version']} is "
+                    f"{entry['operation']!r}, and not of this package, which had left it at version {number}. Restore "
+                    f"that version (deltalake: DeltaTable.restore({number})), or give another output folder. Nothing "
+                    "was written."
+                )
+        log.warning("%s: taking back what a job that ended too early has left.", self.location.uri)
+        table.restore(number, commit_properties=CommitProperties(custom_metadata=self._said(uuid.uuid4().hex)))
+
+    def vacuum(self, kept: Collection[int]) -> None:
+        """Remove the files that were taken out of the table, and that none of the versions ``kept`` has.
+
+        Files that no commit names stay: another job may be about to commit them.
+        """
+        table = self._open()
+        if table is not None:
+            found = [number for number in kept if 0 <= number <= table.version()]
+            table.vacuum(0, dry_run=False, enforce_retention_duration=False, keep_versions=found)
+
+    def _open(self, number: int | None = None) -> Any | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        try:
+            return DeltaTable(self.location.uri, number, storage_options=dict(self.location.options))
+        except TableNotFoundError:
+            if number is None:
+                return None
+            raise ConfigurationError(f"{self.location.uri} has no version {number}.") from None
+
+    def _try(
+        self,
+        commit: str,
+        read: TableVersion,
+        schema: pa.Schema,
+        added: Collection[TableFile],
+        removed: Collection[str],
+        partition_by: tuple[str, ...],
+    ) -> None:
+        from deltalake import Schema
+        from deltalake.exceptions import CommitFailedError, DeltaError
+        from deltalake.transaction import (
+            AddAction,
+            CommitProperties,
+            RemoveAction,
+            Transaction,
+            create_table_with_add_actions,
+        )
+
+        now = int(time.time() * 1000)
+        adds = [AddAction(file.path, file.size, dict(file.partition), now, True, file.stats) for file in added]
+        marks = [Transaction(name, (mark or 0) + 1) for name, mark in read.progress.items()]
+        properties = CommitProperties(custom_metadata=self._said(commit), app_transactions=marks)
+        table = self._open()
+        try:
+            if table is None:
+                create_table_with_add_actions(
+                    self.location.uri,
+                    Schema.from_arrow(schema),
+                    adds,
+                    partition_by=list(partition_by),
+                    storage_options=dict(self.location.options),
+                    commit_properties=properties,
+                )
+                return
+            known = self.version(table.version(), read.progress)
+            self._compare(known, read, removed)
+            self._add_columns(table, schema, commit)
+            removes = [
+                RemoveAction(
+                    path,
+                    True,
+                    now,
+                    size=known.files[path]["size_bytes"],
+                    partition_values={name: str(known.files[path][f"partition.{name}"]) for name in partition_by},
+                )
+                for path in removed
+            ]
+            table.create_write_transaction(
+                [*removes, *adds], "append", Schema.from_arrow(schema), list(partition_by), commit_properties=properties
+            )
+        except (CommitFailedError, DeltaError) as error:
+            if isinstance(error, CommitFailedError) or "already exists" in str(error):
+                raise _LostError(str(error)) from error
+            raise
+
+    def _add_columns(self, table: Any, schema: pa.Schema, commit: str) -> None:
+        """Add the columns, and the members of structs, that the table lacks: a commit of files does not."""
+        from deltalake import Schema
+        from deltalake.transaction import CommitProperties
+
+        known = {field.name: field for field in table.schema().fields}
+        missing = [field for field in Schema.from_arrow(schema).fields if known.get(field.name) != field]
+        if missing:
+            said = CommitProperties(custom_metadata=self._said(f"{commit} columns"))
+            table.alter.add_columns(missing, commit_properties=said)
+            table.update_incremental()
+
+    def _find(self, commit: str, since: int) -> int | None:
+        """Return the version of a commit, also of one whose answer was lost."""
+        return next((entry["version"] for entry in self._entries(since) if _id_of(entry) == commit), None)
+
+    def _check(self, read: TableVersion, removed: Collection[str]) -> None:
+        table = self._open()
+        if table is not None:
+            self._compare(self.version(table.version(), read.progress), read, removed)
+
+    def _compare(self, known: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
+        """Make sure that nothing that a change was made from is other than it was.
+
+        :raises PositionConflictError: if something is.
+        """
+        moved = [name for name, mark in read.progress.items() if known.progress[name] != mark]
+        gone = [path for path in removed if path not in known.files]
+        if moved or gone:
+            winner = next(iter(self._entries(read.number)), {})
+            said = winner.get(_MADE_BY) or {}
+            raise PositionConflictError(
+                f"{self.location.uri} was written to by another job meanwhile: version {winner.get('version')}, "
+                f"{said.get('job') or winner.get('operation')}. Nothing of this one counts in it. {_AGAIN}"
+            )
+
+    def _entries(self, since: int) -> list[dict[str, Any]]:
+        """Return what the log says of the versions after ``since``, the newest first."""
+        table = self._open()
+        if table is None or table.version() <= since:
+            return []
+        return [entry for entry in table.history(table.version() - since) if entry["version"] > since]
+
+    def _said(self, commit: str) -> dict[str, Any]:
+        return {_MADE_BY: {"commit": commit, "job": self._job}}
+
+
+_AGAIN = "Run it again; let one job at a time write a stream's tables (max_active_runs=1, or a pool of one slot)."
+
+
+class _LostError(Exception):
+    """Another commit came first."""
+
+
+def _id_of(entry: Mapping[str, Any]) -> str | None:
+    said = entry.get(_MADE_BY)
+    return said.get("commit") if isinstance(said, dict) else None
