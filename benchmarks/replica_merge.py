@@ -25,8 +25,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.replica.files import ReplicaFiles, rewrite_buckets
+
+from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.rows.replica_merge import SETTINGS, folded_changes, merged_columns, with_bucket
 from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles

@@ -36,14 +36,15 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
     :param windows: what to apply: the XCom result of a drain of change events over the Pub/Sub API, a manifest URL,
         or a list of these. (templated)
     :param output_url: folder of the replica, as a URL that Spark can write to. (templated)
-    :param table_format: ``"parquet"``, or ``"delta"`` or ``"iceberg"`` with their packages on the Spark connection
-        (docs/replica.md#delta-lake-and-iceberg). It cannot be changed for a table that exists.
+    :param table_format: ``"delta"``, which needs no package, or ``"iceberg"`` with its package on the Spark connection
+        (docs/replica.md#iceberg). It cannot be changed for a table that exists.
     :param table_prefix: catalog and namespace of Iceberg tables: ``"lake.salesforce"``. (templated)
     :param deletes: ``"soft"`` keeps deleted records with ``_deleted``; ``"hard"`` removes them.
     :param history: keep every version of each record too, from now on
-        (docs/replica.md#every-version-of-each-record). For Parquet.
-    :param buckets: into how many parts new tables are divided by record id. A run rewrites only the parts that have
-        a changed record.
+        (docs/replica.md#every-version-of-each-record). For Delta tables.
+    :param buckets: into how many parts new Iceberg tables are divided by record id.
+    :param target_file_bytes: how large the files of Delta tables are to be. A run rewrites only the files that have a
+        changed record.
     :param keep_snapshots: how many snapshots, and so how many runs back, readers may still be reading.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param output_conn_id: Airflow connection with which the worker reads the replica's state and the metrics file,
@@ -58,19 +59,20 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         *,
         windows: Any,
         output_url: str,
-        table_format: Literal["parquet", "delta", "iceberg"] = "parquet",
+        table_format: Literal["delta", "iceberg"] = "delta",
         table_prefix: str | None = None,
         deletes: Literal["soft", "hard"] = "soft",
         history: bool = False,
         buckets: int = 16,
+        target_file_bytes: int = 128 << 20,
         keep_snapshots: int = 10,
         verify_files: bool = True,
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        check_choice("table_format", table_format, ("parquet", "delta", "iceberg"))
+        check_choice("table_format", table_format, ("delta", "iceberg"))
         check_choice("deletes", deletes, ("soft", "hard"))
-        check_positive(buckets=buckets, keep_snapshots=keep_snapshots)
+        check_positive(buckets=buckets, target_file_bytes=target_file_bytes, keep_snapshots=keep_snapshots)
         super().__init__(script="replica.py", output_url=output_url, name=name or "sfstream-replica", **kwargs)
         self.windows = windows
         self.table_format = table_format
@@ -78,6 +80,7 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         self.deletes = deletes
         self.history = history
         self.buckets = buckets
+        self.target_file_bytes = target_file_bytes
         self.keep_snapshots = keep_snapshots
         self.verify_files = verify_files
 
@@ -90,7 +93,8 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
             raise AirflowSkipException("There are no windows with events to apply.")
         arguments = [part for url in manifests for part in ("--manifest", url)]
         arguments += ["--table-format", self.table_format, "--deletes", self.deletes]
-        arguments += ["--buckets", str(self.buckets), "--keep-snapshots", str(self.keep_snapshots)]
+        arguments += ["--buckets", str(self.buckets), "--target-file-bytes", str(self.target_file_bytes)]
+        arguments += ["--keep-snapshots", str(self.keep_snapshots)]
         if self.table_prefix:
             arguments += ["--table-prefix", self.table_prefix]
         if not self.verify_files:

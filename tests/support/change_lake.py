@@ -22,6 +22,8 @@ from airflow_provider_sfstream.spark.replica.refresh_document import (
 )
 from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotReader
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
+from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
+from airflow_provider_sfstream.spark.storage.table_location import TableLocation
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
 from tests.support.landing_files import LandedEvent, land_window
@@ -99,7 +101,7 @@ class ChangeLake:
 
     def run(self, *manifests: str, **options: Any) -> ReplicaMetrics:
         """Run the job."""
-        given = {"output": self.output, "buckets": 2, "manifests": manifests, **options}
+        given = {"output": self.output, "manifests": manifests, **options}
         return run(self.spark, ReplicaOptions(**given))
 
     def refresh(self, *lines: dict[str, Any], mode: Mode = "full", columns: Sequence[str] = (), **options: Any) -> None:
@@ -151,6 +153,10 @@ class ChangeLake:
         """Return the rows of a table by record id."""
         collected = read_replica(self.spark, self.output, table, **which).collect()
         return {row["Id"]: row.asDict() for row in collected}
+
+    def log(self, table: str = "Widget__c") -> DeltaTableLog:
+        """Return the log of a table."""
+        return DeltaTableLog(TableLocation(f"{self.output}/{table}"))
 
     def quarantine(self) -> list[Any]:
         """Return the events that could not be read, in the order of the stream."""

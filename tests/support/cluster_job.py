@@ -19,9 +19,9 @@ from airflow_provider_sfstream.operators.refresh_computed_fields import RefreshC
 from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
 from airflow_provider_sfstream.spark.replica.reader import read_replica
-from airflow_provider_sfstream.spark.rows.replica_merge import Deletes
+from airflow_provider_sfstream.spark.rows.merging import Deletes
 from tests.support.localorg import LocalOrg
-from tests.support.replica_seeds import BUCKETS, connection_to
+from tests.support.replica_seeds import connection_to
 from tests.support.spark import SETTINGS, SHORT_LIVED, short_lived_environment
 from tests.support.standalone_cluster import Cluster, DriverPage
 from tests.support.tasks import context_for
@@ -63,9 +63,7 @@ class ClusterJob:
 
     def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
         page = DriverPage()
-        operator = SparkSubmitReplicaOperator(
-            windows=list(manifests), buckets=BUCKETS, **self._arguments("replica", page.settings)
-        )
+        operator = SparkSubmitReplicaOperator(windows=list(manifests), **self._arguments("replica", page.settings))
         with self._loss(page), self._connection():
             metrics = operator.execute(context_for("replica"))
         assert metrics is not None

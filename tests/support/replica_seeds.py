@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_sfstream.spark.replica.job import run
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reader import read_replica
-from airflow_provider_sfstream.spark.rows.replica_merge import Deletes
+from airflow_provider_sfstream.spark.rows.merging import Deletes
 from airflow_provider_sfstream.tasks.replica import read_snapshot
 from tests.support.computed_fields import add_computed_fields
 from tests.support.event_replica import EventReplica
@@ -35,8 +35,6 @@ from tests.support.replica_comparison import (
     org_tables,
     replica_tables,
 )
-
-BUCKETS = 3
 
 
 class Job(Protocol):
@@ -74,7 +72,7 @@ class SessionJob:
         self.deletes = deletes
 
     def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
-        options = ReplicaOptions(self.output, tuple(manifests), deletes=self.deletes, buckets=BUCKETS)
+        options = ReplicaOptions(self.output, tuple(manifests), deletes=self.deletes)
         return asdict(run(self._spark, options))
 
     def refresh(self, org: LocalOrg) -> None:

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
@@ -50,8 +50,8 @@ def run(spark: Any, options: ReplicaOptions) -> ReplicaMetrics:
     store = SnapshotStore(files, base)
     snapshot = store.current()
     metrics = ReplicaMetrics(snapshot=snapshot.number)
-    read = partial(read_window, files)
-    tables, quarantine = ReplicaTables(spark, files, base, options.deletes), ReplicaQuarantine(spark, files, base)
+    read, job = partial(read_window, files), options.job or spark.sparkContext.applicationId
+    tables, quarantine = ReplicaTables(spark, files, base, options), ReplicaQuarantine(spark, files, base)
     windows = read_windows(files, options.manifests)
     check_windows(windows)
     for of_one_stream in _by_stream(windows):
@@ -61,14 +61,17 @@ def run(spark: Any, options: ReplicaOptions) -> ReplicaMetrics:
         for done in range(0, len(new), WINDOWS_AT_ONCE):
             some = new[done : done + WINDOWS_AT_ONCE]
             step = StreamRun(spark, files, tables, quarantine, snapshot, some, read, options)
-            snapshot = _publish(store, step.run(metrics), metrics)
+            snapshot = _publish(store, replace(step.run(metrics), job=job), metrics)
             log.info("%s: %d of %d windows are taken in.", some[0].window.topic, done + len(some), len(new))
         if new:
             metrics.held += snapshot.streams[stream].held_events
     if options.refresh is not None:
         refresh = RefreshRun(files, tables, snapshot, options.refresh, options.max_deleted_fraction)
-        snapshot = _publish(store, refresh.run(metrics), metrics)
-    tables.tidy(store.forget(options.keep_snapshots))
+        snapshot = _publish(store, replace(refresh.run(metrics), job=job), metrics)
+    gone, kept = store.divided(options.keep_snapshots)
+    tables.forget(gone, kept)
+    for old in gone:
+        store.remove(old)
     metrics.seconds = round(time.monotonic() - started, 2)
     if options.metrics_file:
         files.replace_text(files.url(options.metrics_file), json.dumps(asdict(metrics)))

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
+from airflow_provider_sfstream.spark.replica.pieces import TARGET_BYTES
 from airflow_provider_sfstream.spark.replica.snapshots import TableFormat
-from airflow_provider_sfstream.spark.rows.replica_merge import Deletes
+from airflow_provider_sfstream.spark.rows.merging import Deletes
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,9 @@ class ReplicaOptions:
     :param table_prefix: catalog and namespace of new Iceberg tables: ``lake.salesforce``.
     :param deletes: ``"hard"`` removes deleted records, ``"soft"`` marks them.
     :param history: keep ended versions from now on. Once kept, they are kept on.
-    :param buckets: of new tables.
+    :param buckets: of new Iceberg tables.
+    :param target_file_bytes: how large the files of Delta tables are to be.
+    :param job: who writes, as the tables' histories and another job's error name it; the Spark application if empty.
     :param keep_snapshots: how many snapshots stay readable.
     :param verify_files: compare landed files with their SHA-256 first.
     """
@@ -32,20 +35,22 @@ class ReplicaOptions:
     manifests: tuple[str, ...] = ()
     refresh: str | None = None
     max_deleted_fraction: float = 0.2
-    table_format: TableFormat = "parquet"
+    table_format: TableFormat = "delta"
     table_prefix: str | None = None
     deletes: Deletes = "soft"
     history: bool = False
     buckets: int = 16
+    target_file_bytes: int = TARGET_BYTES
     keep_snapshots: int = 10
     decoder: DecoderChoice = "auto"
     metrics_file: str | None = None
     verify_files: bool = True
+    job: str = ""
 
 
 @dataclass
 class TableMetrics:
-    """What became of one table: rows written anew (those of touched buckets), how many of them are deleted records,
+    """What became of one table: rows written anew (those of touched files), how many of them are deleted records,
     rows of the whole table that have to be fetched, why the whole table has to be, if it has, how many rows had other
     values in the columns that no event carries, if those of all records were fetched, and what a comparison of the
     table with the org gave."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Literal, get_args
 
-from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.rows.replica_merge import DROPPED, Deletes
-from airflow_provider_sfstream.spark.rows.replica_rows import TABLE_ENVELOPE
+import pyarrow as pa
+
+from airflow_provider_sfstream.spark.rows.merging import Deletes
 
 Verdict = Literal["equal", "different", "missing", "gone", "changed_since", "dirty"]
 """What a comparison says of a record: its row has the same values or others, there is no row for it, or no record for a
@@ -20,6 +20,8 @@ row that is not deleted; it was changed after the moment of the comparison; its 
 RANGE_LETTERS = 12
 """Ids with the same first letters are a range: at most 62^3, made one after another."""
 
+IDS = pa.schema([("Id", pa.string())])
+"""Layout of what :func:`wrong` gives."""
 _WRONG = ("different", "missing", "gone")
 
 
@@ -96,30 +98,6 @@ def wrong(compared: Any) -> Any:
     from pyspark.sql import functions as f
 
     return compared.where(f.col("verdict").isin(*_WRONG)).select("Id")
-
-
-def marked_columns(columns: dict[str, ColumnType], applied_sequence: int, now: Any) -> list[Any]:
-    """Return the columns of the new row over ``base`` and ``change`` (a wrong id), and ``_dropped``: the row is dirty,
-    and is made if it is missing, so that a refresh fetches its record.
-
-    :param now: when it became dirty, a Spark column.
-    """
-    from pyspark.sql import functions as f
-
-    base, image = f.col("base"), f.col("change")
-    marked = image["Id"].isNotNull()
-    made = {
-        "Id": f.coalesce(base["Id"], image["Id"]),
-        "_deleted": f.coalesce(base["_deleted"], f.lit(False)),
-        "_dirty": f.when(marked, True).otherwise(base["_dirty"]),
-        "_dirty_since": f.when(marked, now).otherwise(base["_dirty_since"]),
-        "_dirty_reason": f.when(marked, "differs").otherwise(base["_dirty_reason"]),
-        "_sequence": f.coalesce(base["_sequence"], f.lit(applied_sequence).cast("bigint")),
-    }
-    return [
-        *(made.get(name, base[name]).alias(name) for name in (*TABLE_ENVELOPE, *columns)),
-        f.lit(False).alias(DROPPED),
-    ]
 
 
 def _checksum(names: Collection[str]) -> Any:

@@ -1,23 +1,64 @@
-"""How new rows get into a table, by its format: Parquet files of the touched buckets, or one ``MERGE``."""
+"""How what came for a table gets into it, by the table's format: files rewritten in a Delta table, or one ``MERGE``."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from airflow_provider_sfstream.spark.replica.files import ReplicaFiles, Rewritten, counted, rewrite_buckets
-from airflow_provider_sfstream.spark.replica.formats import MergeTable, check_session, merge_table
+import pyarrow as pa
+
+from airflow_provider_sfstream.spark.replica.iceberg import IcebergTable, check_session
 from airflow_provider_sfstream.spark.replica.snapshots import TableState
-from airflow_provider_sfstream.spark.rows.replica_merge import DROPPED, joined
-from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET
+from airflow_provider_sfstream.spark.rows.event_batches import Rows
+from airflow_provider_sfstream.spark.rows.merging import DROPPED, Merge
+from airflow_provider_sfstream.spark.rows.replica_merge import (
+    folded_changes,
+    joined,
+    merged_pairs,
+    merged_schema,
+    with_bucket,
+    with_seen,
+)
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came for a table.
+
+    :param frame: a DataFrame, and ``make`` what its rows are made of it, for ``mapInArrow``.
+    :param schema: of those rows: change rows if ``are_changes``, in any order; else rows with an ``Id``, each once.
+    :param count: about how many they are.
+    :param fetched: of changes, ids and times (``Id``, ``_refreshed_at``) of the records that may have been fetched
+        after some were committed; ``None`` if there are none.
+    """
+
+    frame: Any
+    make: Rows
+    schema: pa.Schema
+    are_changes: bool
+    count: int
+    fetched: Any | None = None
+
+    def rows(self) -> Any:
+        """Return the rows as a DataFrame."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return self.frame.mapInArrow(self.make, from_arrow_schema(self.schema))
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """How many rows were written anew; ``dirty`` and ``deleted`` of them."""
+
+    rows: int
+    dirty: int
+    deleted: int
 
 
 class ReplicaSink(Protocol):
     """Reads a table and merges into it."""
 
-    def check(self, table: TableState) -> None:
+    def check(self, name: str, table: TableState) -> None:
         """Make sure that the table can be written.
 
         :raises ConfigurationError: if not; nothing was written.
@@ -29,88 +70,73 @@ class ReplicaSink(Protocol):
         ...
 
     def merge(
-        self, name: str, table: TableState, rows: Any, merge: Sequence[Any], *, everything: bool
+        self, name: str, table: TableState, came: Came, merge: Merge, *, everything: bool, gone_at: int | None = None
     ) -> tuple[TableState, Rewritten]:
-        """Merge ``rows`` into a table; return the table as it is then.
+        """Merge what came into a table; return the table as it is then.
 
-        Merging the same rows again gives the same table.
+        Merging the same again gives the same table.
 
-        :param rows: rows with ``Id`` (unique) and ``_bucket``, persisted.
-        :param merge: the columns of the new row over ``base`` and ``change``, and ``_dropped``.
-        :param everything: whether the new rows of records are wanted too that ``rows`` does not have.
+        :param everything: whether the new rows of records are wanted too for which nothing came.
+        :param gone_at: of a refresh, when the version of a row that it drops ends (microseconds since the epoch).
         """
         ...
 
 
-class ParquetSink:
-    """Files that a snapshot names. Nothing that readers see has changed until the table's new state is published."""
-
-    def __init__(self, files: ReplicaFiles) -> None:
-        self._files = files
-
-    def check(self, table: TableState) -> None:
-        """Do nothing: every Spark writes Parquet."""
-
-    def read(self, name: str, table: TableState) -> Any:
-        by_bucket = {bucket: list(names) for bucket, names in table.files.items()}
-        return self._files.read(name, by_bucket, table.columns.columns)
-
-    def merge(
-        self, name: str, table: TableState, rows: Any, merge: Sequence[Any], *, everything: bool
-    ) -> tuple[TableState, Rewritten]:
-        rewritten = rewrite_buckets(
-            self._files,
-            name,
-            table.files,
-            table.columns.columns,
-            rows,
-            merge,
-            uuid.uuid4().hex,
-            also=table.files if everything else (),
-        )
-        files = {bucket: tuple(names) for bucket, names in rewritten.files.items()}
-        return replace(table, files=files), rewritten
-
-
 class MergeSink:
-    """Delta Lake and Iceberg tables. A merge is visible at once; merging the same rows again changes nothing."""
+    """Iceberg tables. A merge is visible at once; merging the same rows again changes nothing."""
 
-    def __init__(self, spark: Any, base: str) -> None:
-        self._spark, self._base = spark, base
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
 
-    def check(self, table: TableState) -> None:
-        check_session(self._spark, table.table_format, table.table_prefix)
+    def check(self, name: str, table: TableState) -> None:
+        check_session(self._spark, table.table_prefix)
 
     def read(self, name: str, table: TableState) -> Any:
         return self._table(name, table).read()
 
     def merge(
-        self, name: str, table: TableState, rows: Any, merge: Sequence[Any], *, everything: bool
+        self, name: str, table: TableState, came: Came, merge: Merge, *, everything: bool, gone_at: int | None = None
     ) -> tuple[TableState, Rewritten]:
         from pyspark.sql import functions as f
+        from pyspark.sql.pandas.types import from_arrow_schema
 
-        columns = table.columns.columns
         target = self._table(name, table)
-        target.prepare(columns)
-        parts = None if everything else target.parts_of(rows)
-        pairs = joined(target.read(parts), rows)
-        if not everything:
-            pairs = pairs.where(f.col("change.Id").isNotNull())
-        new = pairs.select(BUCKET, *merge).persist()
+        target.prepare(merge.columns)
+        rows = self._rows(came, merge, table.buckets).persist()
         try:
-            # By a job of its own: how a merge runs its source is its own business, and no observation need see it.
-            counts = new.where(~f.col(DROPPED)).agg(*counted()).first().asDict()
-            target.upsert(new, columns, parts)
+            parts = None if everything else target.parts_of(rows)
+            pairs = joined(target.read(parts), rows)
+            if not everything:
+                pairs = pairs.where(f.col("change.Id").isNotNull())
+            new = pairs.mapInArrow(merged_pairs(merge), from_arrow_schema(merged_schema(merge.columns))).persist()
+            try:
+                # By a job of its own: how a merge runs its source is its own business, and no observation need see it.
+                counts = new.where(~f.col(DROPPED)).agg(*_counted()).first().asDict()
+                target.upsert(new, merge.columns, parts)
+            finally:
+                new.unpersist()
         finally:
-            new.unpersist()
-        return table, Rewritten({}, **counts)
+            rows.unpersist()
+        return table, Rewritten(**counts)
 
-    def _table(self, name: str, table: TableState) -> MergeTable:
-        return merge_table(
-            self._spark,
-            table.table_format,
-            name,
-            output=self._base,
-            table_prefix=table.table_prefix,
-            buckets=table.buckets,
-        )
+    def _rows(self, came: Came, merge: Merge, buckets: int) -> Any:
+        """Return what came, one row for each record, with its bucket."""
+        if not came.are_changes:
+            return with_bucket(came.rows(), buckets)
+        changes = came.rows() if came.fetched is None else with_seen(came.rows(), came.fetched)
+        tasks = int(self._spark.conf.get("spark.sql.shuffle.partitions"))
+        return folded_changes(changes, merge.columns, tasks, buckets)
+
+    def _table(self, name: str, table: TableState) -> IcebergTable:
+        return IcebergTable.of(self._spark, name, table.table_prefix, table.buckets)
+
+
+def _counted() -> list[Any]:
+    """Return what is counted of new rows, by the names of :class:`Rewritten`."""
+    from pyspark.sql import functions as f
+
+    return [
+        f.count(f.lit(1)).alias("rows"),
+        f.count_if("_dirty").alias("dirty"),
+        f.count_if("_deleted").alias("deleted"),
+    ]

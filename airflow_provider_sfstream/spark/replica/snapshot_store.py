@@ -102,19 +102,22 @@ class SnapshotStore(SnapshotReader):
         try:
             self._files.create_text(self._url(snapshot.number), snapshot.to_json())
         except FileExistsError as error:
+            winner = self.read(snapshot.number).job or "another job"
             raise PositionConflictError(
-                f"Another job published snapshot {snapshot.number} of the replica below {self._folder} meanwhile. "
+                f"Snapshot {snapshot.number} of the replica below {self._folder} was published by {winner} meanwhile. "
                 "Nothing of this one counts; run it again. Let one job at a time write to an output folder "
                 "(max_active_runs=1, or a pool of one slot)."
             ) from error
         return snapshot
 
-    def forget(self, keep: int) -> list[Snapshot]:
-        """Remove all but the last ``keep`` snapshots; return those that are left, oldest first."""
-        numbers = self._numbers()
-        for number in numbers[:-keep]:
-            self._files.delete(self._url(number))
-        return [self.read(number) for number in numbers[-keep:]]
+    def divided(self, keep: int) -> tuple[list[Snapshot], list[Snapshot]]:
+        """Return all but the last ``keep`` snapshots, and these, each oldest first."""
+        snapshots = [self.read(number) for number in self._numbers()]
+        return snapshots[:-keep], snapshots[-keep:]
+
+    def remove(self, snapshot: Snapshot) -> None:
+        """Remove a snapshot, whose files nobody needs any longer."""
+        self._files.delete(self._url(snapshot.number))
 
     def _with_pages(self, stream: str, state: StreamState) -> StreamState:
         """Return the state with no more recent windows than two pages have; those before are on pages of their own.

@@ -1,14 +1,13 @@
 """What a replica consists of at one moment, as one document: ``{output}/_sfstream/replica/snapshots/{number}.json``.
 
-The document with the highest number is the replica. It names every file of every table and, for each stream, how far
-its windows are applied, so that rows and progress change together or not at all, for all tables at once. A document
-never changes once it is there, and neither does a file that it names.
+The document with the highest number is the replica. It names the version of every Delta table and, for each stream, how
+far its windows are applied, so that rows and progress change together or not at all, for all tables at once. A document
+never changes once it is there, and neither does a version that it names.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -17,11 +16,9 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.rows.replica_rows import FlagReason
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 
-FORMAT, VERSION = "sfstream-replica", 1
-_UNKNOWN_MOMENT = datetime.max.replace(tzinfo=UTC).isoformat()
-"""In place of what a document of an earlier version of the package does not tell."""
+FORMAT, VERSION = "sfstream-replica", 2
 
-TableFormat = Literal["parquet", "delta", "iceberg"]
+TableFormat = Literal["delta", "iceberg"]
 
 
 @dataclass(frozen=True)
@@ -107,10 +104,11 @@ class TableState:
     """One table of a replica.
 
     :param stream: key of the stream that its changes come from.
+    :param version: of a Delta table; -1 before it has rows.
+    :param history: of the Delta table of ended versions, -1 before it has one; ``None`` where no history is kept.
+    :param buckets: in how many an Iceberg table is.
     :param table_prefix: catalog and namespace of an Iceberg table.
     :param columns: the record's columns, in order.
-    :param files: for Parquet, the table's files by bucket, relative to the output folder.
-    :param history: files of closed versions, relative to the output folder; ``None`` where no history is kept.
     :param dirty: how many rows have to be fetched.
     :param dirty_list: the folder, relative to the output folder, of JSON lines that list them (``Id``, ``sequence``),
         and the rows whose computed columns are to be fetched because an event changed them.
@@ -121,12 +119,12 @@ class TableState:
     """
 
     stream: str
-    table_format: TableFormat
-    buckets: int
+    table_format: TableFormat = "delta"
+    version: int = -1
+    history: int | None = None
+    buckets: int = 16
     table_prefix: str | None = None
     columns: ColumnRegistry = field(default_factory=ColumnRegistry)
-    files: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    history: tuple[str, ...] | None = None
     dirty: int = 0
     dirty_list: str | None = None
     flag: Flag | None = None
@@ -146,28 +144,22 @@ class TableState:
             flag = replace(first, sequence=max(self.flag.sequence, flag.sequence), columns=columns)
         return replace(self, flag=flag)
 
-    def paths(self) -> Iterator[str]:
-        """Yield every file and folder that belongs to the table, relative to the output folder."""
-        for names in self.files.values():
-            yield from names
-        yield from self.history or ()
-        if self.dirty_list is not None:
-            yield self.dirty_list
-
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A replica at one moment. Number 0 stands for one that does not exist yet."""
+    """A replica at one moment, and which job published it. Number 0 stands for one that does not exist yet."""
 
     number: int = 0
     published_at: str | None = None
+    job: str = ""
     streams: dict[str, StreamState] = field(default_factory=dict)
     tables: dict[str, TableState] = field(default_factory=dict)
 
     def next(self, streams: dict[str, StreamState], tables: dict[str, TableState], now: datetime) -> Snapshot:
         """Return the snapshot that follows, with these streams and tables in place of those of the same names."""
         stamp = now.astimezone(UTC).isoformat()
-        return Snapshot(self.number + 1, stamp, {**self.streams, **streams}, {**self.tables, **tables})
+        tables = {**self.tables, **tables}
+        return Snapshot(self.number + 1, stamp, streams={**self.streams, **streams}, tables=tables)
 
     def to_json(self) -> str:
         document = {
@@ -175,6 +167,7 @@ class Snapshot:
             "version": VERSION,
             "number": self.number,
             "published_at": self.published_at,
+            "job": self.job,
             "streams": {key: _stream_to_document(state) for key, state in self.streams.items()},
             "tables": {name: _table_to_document(table) for name, table in self.tables.items()},
         }
@@ -193,6 +186,7 @@ class Snapshot:
             return cls(
                 document["number"],
                 document["published_at"],
+                document["job"],
                 {key: _stream_of_document(each) for key, each in document["streams"].items()},
                 {name: _table_of_document(each) for name, each in document["tables"].items()},
             )
@@ -219,20 +213,15 @@ def _stream_of_document(document: dict[str, Any]) -> StreamState:
 def _table_to_document(table: TableState) -> dict[str, Any]:
     columns = [{"name": name, "type": type_} for name, type_ in table.columns.columns.items()]
     flag = None if table.flag is None else vars(table.flag) | {"columns": list(table.flag.columns)}
-    files = {str(bucket): list(names) for bucket, names in sorted(table.files.items())}
-    history = None if table.history is None else list(table.history)
     computed = vars(table.computed) | {"columns": list(table.computed.columns)}
-    changed = {"columns": columns, "flag": flag, "files": files, "history": history, "computed": computed}
-    return vars(table) | changed
+    return vars(table) | {"columns": columns, "flag": flag, "computed": computed}
 
 
 def _table_of_document(document: dict[str, Any]) -> TableState:
-    values = {"refreshed_through": _UNKNOWN_MOMENT, **document}
+    values = dict(document)
     values["columns"] = ColumnRegistry({column["name"]: column["type"] for column in document["columns"]})
     flag = document["flag"]
-    values["flag"] = None if flag is None else Flag(**{**flag, "columns": tuple(flag.get("columns", ()))})
-    values["files"] = {int(bucket): tuple(names) for bucket, names in document["files"].items()}
-    values["history"] = None if document["history"] is None else tuple(document["history"])
-    computed = document.get("computed", {"columns": ()})
+    values["flag"] = None if flag is None else Flag(**{**flag, "columns": tuple(flag["columns"])})
+    computed = document["computed"]
     values["computed"] = Computed(**{**computed, "columns": tuple(computed["columns"])})
     return TableState(**values)

@@ -1,4 +1,4 @@
-"""The statements that make, widen and merge into a replica table. Text only: Delta Lake and Iceberg both read them."""
+"""The statements that make, widen and merge into a replica table. Text only."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.rows.replica_merge import DROPPED
-from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET
+from airflow_provider_sfstream.spark.rows.merging import DROPPED
 
 _INSIDE = {"array": "element", "map": "value"}
 """How a column path names what an array or a map holds."""
@@ -54,7 +53,7 @@ def merge(table: str, source: str, columns: Sequence[str], condition: str) -> st
     :param condition: what a pair of rows named ``target`` and ``source`` must meet.
     """
     names = [quoted(name) for name in columns]
-    settings = ", ".join(f"target.{name} = source.{name}" for name in names if name not in _FIXED)
+    settings = ", ".join(f"target.{name} = source.{name}" for name in names if name != quoted("Id"))
     listed = f"({', '.join(names)}) VALUES ({', '.join(f'source.{name}' for name in names)})"
     dropped = f"source.{quoted(DROPPED)}"
     clauses = (
@@ -65,9 +64,6 @@ def merge(table: str, source: str, columns: Sequence[str], condition: str) -> st
         f"WHEN NOT MATCHED AND NOT {dropped} THEN INSERT {listed}",
     )
     return " ".join(clauses)
-
-
-_FIXED = (quoted("Id"), quoted(BUCKET))
 
 
 def _missing(

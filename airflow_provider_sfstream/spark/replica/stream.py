@@ -243,7 +243,7 @@ class StreamRun:
             known = self._snapshot.tables.get(name)
             table = self._new_table(landed, start) if known is None else self._checked(name, known)
             if self._options.history and table.history is None:
-                table = replace(table, history=())
+                table = replace(table, history=-1)
             self._tables.check(name, table)
             found[name] = (table, used)
         return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,47 +11,36 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.replica.delta_sink import DeltaSink
 from airflow_provider_sfstream.spark.replica.dirty_lists import DirtyLists
-from airflow_provider_sfstream.spark.replica.files import ReplicaFiles
-from airflow_provider_sfstream.spark.replica.history import (
-    HISTORY,
-    closed_versions,
-    compacted,
-    replaced_versions,
-    write_versions,
-)
 from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
+from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reconciliation import (
-    marked_columns,
+    IDS,
     moment,
     ranges,
     totals,
     verdicts,
     wrong,
 )
-from airflow_provider_sfstream.spark.replica.refresh import differing, images, refreshed_columns
+from airflow_provider_sfstream.spark.replica.refresh import differing, image_schema, images, refresh_merge
 from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
-from airflow_provider_sfstream.spark.replica.sinks import MergeSink, ParquetSink, ReplicaSink
-from airflow_provider_sfstream.spark.replica.snapshots import Flag, Snapshot, TableState
+from airflow_provider_sfstream.spark.replica.sinks import Came, MergeSink, ReplicaSink
+from airflow_provider_sfstream.spark.replica.snapshots import Flag, Snapshot, TableFormat, TableState
 from airflow_provider_sfstream.spark.replica.table_fields import fields_of, with_computed, with_fields
 from airflow_provider_sfstream.spark.rows.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
 from airflow_provider_sfstream.spark.rows.event_batches import quarantine_schema
+from airflow_provider_sfstream.spark.rows.merging import DROPPED, ChangesMerge, MarkMerge
 from airflow_provider_sfstream.spark.rows.replica_columns import replica_columns
-from airflow_provider_sfstream.spark.rows.replica_merge import (
-    DROPPED,
-    Deletes,
-    folded_changes,
-    merged_columns,
-    with_bucket,
-    with_seen,
-)
 from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.rows.routing import columns_of, shaped
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.storage.counting import CounterParam
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 
 log = logging.getLogger(__name__)
 
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _FEW_ROWS = 10
 """So many rows may be gone whatever share of a small table they are."""
 _FETCHED = ("Id", "_refreshed_at")
@@ -81,23 +69,23 @@ class ReplicaTables:
     :param base: the output folder, as Hadoop names it.
     """
 
-    def __init__(self, spark: Any, files: HadoopFiles, base: str, deletes: Deletes) -> None:
-        self._spark, self._files, self._base, self._deletes = spark, files, base, deletes
-        self._parquet = ReplicaFiles(spark, files, base)
+    def __init__(self, spark: Any, files: HadoopFiles, base: str, options: ReplicaOptions) -> None:
+        self._spark, self._files, self._base, self._deletes = spark, files, base, options.deletes
         self._lists = DirtyLists(spark, files, base)
-        self._sinks: dict[bool, ReplicaSink] = {True: ParquetSink(self._parquet), False: MergeSink(spark, base)}
+        self._delta = DeltaSink(spark, files, base, options)
+        self._sinks: dict[TableFormat, ReplicaSink] = {"delta": self._delta, "iceberg": MergeSink(spark)}
 
     def check(self, name: str, table: TableState) -> None:
         """Make sure that a table can be written as it is to be.
 
         :raises ConfigurationError: if not; nothing was written.
         """
-        if table.history is not None and table.table_format != "parquet":
+        if table.history is not None and table.table_format != "delta":
             raise ConfigurationError(
-                f"A history of {name} is kept for tables in Parquet only, and this one is in {table.table_format}. "
+                f"A history of {name} is kept for Delta tables only, and this one is in {table.table_format}. "
                 "Leave out history=True. Nothing was written."
             )
-        self._sink(table).check(table)
+        self._sink(table).check(name, table)
 
     def apply(self, name: str, table: TableState, changes: LandedChanges, schemas: Mapping[str, str]) -> Applied:
         """Apply the changes of one table's events. Tables may be worked on at the same time.
@@ -111,36 +99,23 @@ class ReplicaTables:
 
         plan = _plan(name, table, schemas, changes)
         counted = self._spark.sparkContext.accumulator(Counter(), CounterParam())
-        mine = f.col("schema_id").isin(sorted(schemas))
-        decoded = changes.rows.where(mine).mapInArrow(
-            change_rows(plan, counted.add), from_arrow_schema(plan.arrow_schema())
-        )
+        landed = changes.rows.where(f.col("schema_id").isin(sorted(schemas)))
+        make = change_rows(plan, counted.add)
+        fetched = self._fetched(name, table, changes)
+        came = Came(landed, make, plan.arrow_schema(), True, changes.span[1] - changes.span[0], fetched)
         after = replace(table, columns=ColumnRegistry(plan.columns))
         told = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
         after = with_fields(after, table, told, changes.since(), max(changes.first_sequences))
-        fetched = self._fetched(name, table, changes)
-        if fetched is not None:
-            decoded = with_seen(decoded, fetched)
-        if table.history is not None:
-            decoded = decoded.persist()
-        folded = folded_changes(decoded, plan.columns, self._partitions, table.buckets).persist()
-        try:
-            merge = merged_columns(plan.columns, deletes=self._deletes)
-            after, rewritten = self._sink(table).merge(name, after, folded, merge, everything=False)
-            if table.history is not None:
-                base = self._former_rows(name, table, after)
-                closed = closed_versions(base, decoded, plan.columns, self._partitions, deletes=self._deletes)
-                after = self._with_versions(name, after, closed)
-            listed = self._lists.listed(table)
-            if listed is not None:
-                listed = listed.union(folded.select("Id", "_sequence"))
-            after = self._with_list(name, after, table.dirty + rewritten.dirty, listed)
-        finally:
-            folded.unpersist()
-            decoded.unpersist()
+        merge = ChangesMerge(plan.columns, self._deletes)
+        after, rewritten = self._sink(table).merge(name, after, came, merge, everything=False)
+        listed = self._lists.listed(table)
+        if listed is not None:
+            narrow = columns_of(change_rows(plan, lambda _: None), ["Id", "_sequence"])
+            listed = listed.union(landed.mapInArrow(narrow, "Id string, _sequence bigint"))
+        after = self._with_list(name, after, table.dirty + rewritten.dirty, listed)
         outcasts = None
         if any(key[0] == "undecodable" for key in counted.value):
-            outcasts = changes.rows.where(mine).mapInArrow(
+            outcasts = landed.mapInArrow(
                 undecodable_rows(plan, changes.references), from_arrow_schema(quarantine_schema())
             )
             after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
@@ -166,8 +141,8 @@ class ReplicaTables:
         computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
         table = with_computed(name, table, refresh)
         columns, is_full = table.columns.columns, refresh.mode == "full"
-        fetched = rows = with_bucket(images(self._spark, folder, refresh, columns), table.buckets).persist()
-        merge = refreshed_columns(columns, refresh, computed, deletes=self._deletes, moved_on=moved_on)
+        fetched = rows = images(self._spark, folder, refresh, columns).persist()
+        merge = refresh_merge(columns, refresh, computed, deletes=self._deletes, moved_on=moved_on)
         table, differed = _refreshed_through(table, rows), 0
         try:
             if refresh.mode == "computed":
@@ -175,13 +150,13 @@ class ReplicaTables:
                 differed = int(rows.count())
             if refresh.mode in ("full", "records"):
                 self._check_gone(name, table, rows, refresh, max_deleted_fraction)
+            gone_at = datetime.fromisoformat(table.flag.since) if table.flag else datetime.now(UTC)
+            schema = image_schema(refresh, columns)
+            came = Came(rows, shaped(schema), schema, False, refresh.fetched)
             # A full refresh has no line for a record that the org no longer has, so it looks at every row.
-            after, rewritten = self._sink(table).merge(name, table, rows, merge, everything=is_full)
-            if table.history is not None:
-                base = self._former_rows(name, table, after)
-                gone_at = datetime.fromisoformat(table.flag.since) if table.flag else datetime.now(UTC)
-                ended = replaced_versions(base, rows, merge, columns, self._partitions, gone_at)
-                after = self._with_versions(name, after, ended)
+            after, rewritten = self._sink(table).merge(
+                name, table, came, merge, everything=is_full, gone_at=_microseconds(gone_at)
+            )
         finally:
             rows.unpersist()
             fetched.unpersist()
@@ -200,17 +175,15 @@ class ReplicaTables:
 
         :param folder: of the refresh, as Hadoop names it.
         """
-        from pyspark.sql import functions as f
 
         columns, rows = table.columns.columns, self._sink(table).read(name, table)
         fetched = images(self._spark, folder, refresh, columns)
         judged = verdicts(rows, fetched, refresh.columns, refresh.applied_sequence, deletes=self._deletes).persist()
         try:
             found = ranges(judged)
-            bad = with_bucket(wrong(judged), table.buckets).persist()
-            merge = marked_columns(columns, refresh.applied_sequence, f.current_timestamp())
-            after, rewritten = self._sink(table).merge(name, table, bad, merge, everything=False)
-            bad.unpersist()
+            bad = Came(wrong(judged), shaped(IDS), IDS, False, 0)
+            merge = MarkMerge(columns, refresh.applied_sequence, _microseconds(datetime.now(UTC)))
+            after, rewritten = self._sink(table).merge(name, table, bad, merge, everything=False, gone_at=0)
         finally:
             judged.unpersist()
         through = moment(rows)
@@ -228,20 +201,15 @@ class ReplicaTables:
         differing = [each for each in found if each["org_checksum"] != each["replica_checksum"]]
         return after, {**said, "ranges": len(found), "differing_ranges": differing[:_RANGES_TOLD], "report": place}
 
-    def tidy(self, kept: Sequence[Snapshot]) -> None:
-        """Remove the files that no kept snapshot names: those of older ones, and what killed runs left."""
-        live = {path for snapshot in kept for table in snapshot.tables.values() for path in table.paths()}
-        for name in {name for snapshot in kept for name in snapshot.tables}:
-            for folder in (name, HISTORY.format(name)):
-                self._parquet.remove_unreferenced(folder, live)
-            self._lists.tidy(name, live)
-
-    @property
-    def _partitions(self) -> int:
-        return int(self._spark.conf.get("spark.sql.shuffle.partitions"))
+    def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
+        """Remove the files that only snapshots ``gone`` name."""
+        self._delta.forget(gone, kept)
+        for name in {name for snapshot in gone for name in snapshot.tables}:
+            live = [each.tables[name].dirty_list for each in kept if name in each.tables]
+            self._lists.tidy(name, [place for place in live if place is not None])
 
     def _sink(self, table: TableState) -> ReplicaSink:
-        return self._sinks[table.table_format == "parquet"]
+        return self._sinks[table.table_format]
 
     def _with_list(self, name: str, table: TableState, at_most: int, changed: Any | None) -> TableState:
         rows = self._sink(table).read(name, table) if at_most or changed is not None else None
@@ -284,15 +252,6 @@ class ReplicaTables:
             return None
         return self._sink(table).read(name, table).where(f.col("_refreshed_at") >= f.lit(first)).select(*_FETCHED)
 
-    def _former_rows(self, name: str, before: TableState, after: TableState) -> Any:
-        """Return the rows, as they were before, of the buckets that a merge rewrote."""
-        rewritten = {bucket: names for bucket, names in before.files.items() if after.files.get(bucket) != names}
-        return ParquetSink(self._parquet).read(name, replace(after, files=rewritten))
-
-    def _with_versions(self, name: str, table: TableState, versions: Any) -> TableState:
-        written = write_versions(self._spark, self._base, name, versions, uuid.uuid4().hex)
-        return compacted(self._spark, self._base, name, replace(table, history=(*(table.history or ()), *written)))
-
 
 def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
     """Return how the events of one table are read, with a column for each of their fields."""
@@ -314,7 +273,7 @@ def _refreshed_through(table: TableState, images: Any) -> TableState:
     latest = images.agg(f.unix_micros(f.max("_refreshed_at"))).first()[0]
     if latest is None:
         return table
-    moment = (datetime.fromtimestamp(0, UTC) + timedelta(microseconds=latest)).isoformat(timespec="microseconds")
+    moment = (_EPOCH + timedelta(microseconds=latest)).isoformat(timespec="microseconds")
     return replace(table, refreshed_through=max(moment, table.refreshed_through or moment))
 
 
@@ -326,3 +285,7 @@ def _flagged(table: TableState, counted: Counter[Any]) -> TableState:
             since = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
             table = table.flagged(Flag(reason, since, sequence))
     return table
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -7,17 +7,18 @@ number of steps may come, in any number of batches: the last state of one is the
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+import pyarrow.compute as pc
 
 from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.rows.change_fold import concatenated, is_valid, set_array, set_words
 from airflow_provider_sfstream.spark.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.spark.rows.replica_merge import Deletes
+from airflow_provider_sfstream.spark.rows.merging import Deletes, as_table, later
 
 Columns = dict[str, ColumnType]
 _Numbers = np.ndarray[Any, np.dtype[Any]]
@@ -67,25 +68,92 @@ def version_schema(columns: Columns) -> pa.Schema:
     return pa.schema([(name, arrow_type(type_)) for name, type_ in (VERSION_ENVELOPE | columns).items()])
 
 
-def closed_rows(columns: Columns, deletes: Deletes) -> Rows:
-    """Return a function for ``mapInArrow`` from a partition's steps to the versions that they end.
+def ended_by_changes(
+    base: Sequence[pa.RecordBatch], changes: pa.RecordBatch, columns: Columns, deletes: Deletes, at_once: int = 1 << 14
+) -> Iterator[pa.RecordBatch]:
+    """Yield the versions that changes end: rows that a change applies to as they were, and all states in between.
 
-    The steps of a record must be in one partition and in order: its ``base`` if it has one, then its changes by
-    ``_sequence``. No more than one batch and one row is held at a time.
+    The same rules say which changes apply as for the table. With hard deletes, the time in which a record is deleted
+    has no version.
+
+    :param base: rows of the table before the changes: those of the changed records.
+    :param changes: change rows, sorted by ``Id`` and ``_sequence``, those marked that were seen.
+    :param columns: the record's columns, in the order of the bits of ``_set``.
+    :param at_once: so many steps are worked on at a time, however many a record has.
     """
+    schema = step_schema(columns)
+    steps = pa.Table.from_batches([*(_base_steps(rows, schema) for rows in base), as_table(changes, schema)])
+    is_change = pc.not_equal(steps["_operation"], "base").cast(pa.int8())
+    order = steps.select(["Id", "_sequence"]).append_column("is_change", is_change)
+    steps = steps.take(pc.sort_indices(order, [(name, "ascending") for name in ("Id", "is_change", "_sequence")]))
+    last: pa.RecordBatch | None = None
+    for batch in steps.combine_chunks().to_batches(max_chunksize=at_once):
+        states = states_after(batch if last is None else concatenated(last, batch), columns)
+        yield _closed(states, columns, deletes)
+        last = states.take(pa.array([len(states) - 1]))
+
+
+def ended_by_refresh(
+    base: pa.RecordBatch, new: pa.RecordBatch, dropped: pa.BooleanArray, columns: Columns, gone_at: int
+) -> pa.RecordBatch:
+    """Return the versions that a refresh ends.
+
+    A new row that begins when its former one did takes its place, and ends nothing.
+
+    :param base: rows of the table, and ``new`` as they become, or are ``dropped``.
+    :param gone_at: when the version of a row ends that is dropped, microseconds since the epoch: nobody can tell when
+        the record was deleted.
+    """
+    began = _begins(base)
+    ended = pc.or_(dropped, pc.fill_null(pc.greater(_begins(new), began), False))
+    gone = later(began, pa.scalar(gone_at, began.type))
+    return _versions(base, pc.if_else(dropped, gone, _begins(new)), columns).filter(ended)
+
+
+def holding_versions(columns: Columns) -> Rows:
+    """Return a function for ``mapInArrow`` from a table's rows to the versions that they are, which have not ended."""
 
     def rows(batches: Batches) -> Batches:
-        last: pa.RecordBatch | None = None
         for batch in batches:
-            if not len(batch):
-                continue
-            states = states_after(batch if last is None else concatenated(last, batch), columns)
-            closed = _closed(states, columns, deletes)
-            if len(closed):
-                yield closed
-            last = states.take(pa.array([len(states) - 1]))
+            yield _versions(batch, pa.nulls(len(batch), arrow_type("timestamp")), columns)
 
     return rows
+
+
+def _versions(rows: pa.RecordBatch, ends: pa.Array, columns: Columns) -> pa.RecordBatch:
+    """Return the version that each row of a table is."""
+    commit, refreshed = rows["_commit_time"], rows["_refreshed_at"]
+    began = _operations(rows["_dirty"], rows["_deleted"], commit, refreshed)
+    made = {"_valid_from": _begins(rows), "_valid_to": ends, "_operation": began}
+    schema = version_schema(columns)
+    arrays = [made[name] if name in made else rows[name] for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _begins(rows: pa.RecordBatch) -> pa.Array:
+    """Return when the version that a table's row is began: with its last change, or with what was fetched later."""
+    return later(rows["_commit_time"], rows["_refreshed_at"])
+
+
+def _operations(dirty: pa.Array, deleted: pa.Array, commit: pa.Array, refreshed: pa.Array) -> pa.Array:
+    """Return how versions began."""
+    fetched = pc.coalesce(pc.less(commit, refreshed), pc.is_null(commit))
+    names = ["unknown", "delete", "refresh"]
+    conditions = pa.StructArray.from_arrays([dirty, deleted, fetched], names)
+    return pc.case_when(conditions, *(pa.scalar(name) for name in (*names, "upsert")))
+
+
+def _base_steps(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows of a table as steps."""
+    count, words = len(rows), -(-(len(schema) - len(STEP_ENVELOPE)) // 64)
+    made = {
+        "_operation": pa.array(["base"]).take(pa.array(np.zeros(count, np.int32))),
+        "_stopped": rows["_dirty"],
+        "_known": pa.array(np.ones(count, bool)),
+        "_set": set_array(np.full((count, words), -1, np.int64)),
+    }
+    arrays = [conform(made[each.name] if each.name in made else rows[each.name], each.type) for each in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def states_after(steps: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
@@ -96,16 +164,16 @@ def states_after(steps: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
     count, words = len(steps), set_words(steps.column("_set"), len(columns))
     words[gap] = 0
     known = states.last((base & _true(steps.column("_known"))) | full) >= 0
-    reason = pa.compute.coalesce(steps.column("_dirty_reason"), pa.scalar("gap"))
+    reason = pc.coalesce(steps.column("_dirty_reason"), pa.scalar("gap"))
     unknown = pa.array(np.full(count, "unknown_record", object), pa.string(), mask=known)
-    deleted = pa.compute.if_else(pa.array(delete), True, pa.compute.coalesce(steps.column("_deleted"), False))
+    deleted = pc.if_else(pa.array(delete), True, pc.coalesce(steps.column("_deleted"), False))
     values = {name: steps.column(name) for name in steps.schema.names} | {
         "_operation": pa.array(np.full(count, "base", object), pa.string()),
         "_stopped": pa.array(gap | (base & _true(steps.column("_stopped")))),
         "_known": pa.array(known),
-        "_deleted": pa.compute.coalesce(states.carry(deleted, base | full | delete), False),
-        "_dirty_reason": pa.compute.if_else(
-            pa.array(base), steps.column("_dirty_reason"), pa.compute.if_else(pa.array(gap), reason, unknown)
+        "_deleted": pc.coalesce(states.carry(deleted, base | full | delete), False),
+        "_dirty_reason": pc.if_else(
+            pa.array(base), steps.column("_dirty_reason"), pc.if_else(pa.array(gap), reason, unknown)
         ),
         "_set": set_array(np.full_like(words, -1)),
         "_commit_time": states.latest(steps.column("_commit_time")),
@@ -161,7 +229,7 @@ class _Carried:
     def latest(self, times: pa.Array) -> pa.Array:
         """Return the latest of the times so far."""
         never, count = np.iinfo(np.int64).min, len(times)
-        numbers = pa.compute.fill_null(times.cast(pa.int64()), never).to_numpy(zero_copy_only=False)
+        numbers = pc.fill_null(times.cast(pa.int64()), never).to_numpy(zero_copy_only=False)
         order = np.argsort(numbers, kind="stable")
         ranks = np.empty(count, np.int64)
         ranks[order] = self._places
@@ -173,17 +241,13 @@ class _Carried:
 def _closed(states: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
     """Return the versions among these states that another of the same record ends."""
     ids, count = states.column("Id"), len(states)
-    ended = np.append(pa.compute.equal(ids.slice(1), ids.slice(0, count - 1)).to_numpy(zero_copy_only=False), False)
+    ended = np.append(pc.equal(ids.slice(1), ids.slice(0, count - 1)).to_numpy(zero_copy_only=False), False)
     if deletes == "hard":  # a deleted record has no row, so no version either
         ended &= ~_true(states.column("_deleted"))
     commit, refreshed = states.column("_commit_time"), states.column("_refreshed_at")
     dirty = states.column("_dirty_reason").is_valid()
-    fetched = pa.compute.coalesce(pa.compute.less(commit, refreshed), pa.compute.is_null(commit))
-    begins = pa.compute.if_else(fetched, refreshed, commit)
-    began = pa.compute.case_when(
-        pa.StructArray.from_arrays([dirty, states.column("_deleted"), fetched], ["unknown", "delete", "refresh"]),
-        *(pa.scalar(name) for name in ("unknown", "delete", "refresh", "upsert")),
-    )
+    began = _operations(dirty, states.column("_deleted"), commit, refreshed)
+    begins = _begins(states)
     places = np.flatnonzero(ended)
     values = {name: states.column(name) for name in states.schema.names}
     values |= {"_operation": began, "_dirty": dirty, "_valid_from": begins}
@@ -195,17 +259,17 @@ def _closed(states: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.Re
 
 def _starts(steps: pa.RecordBatch) -> _Numbers:
     ids = steps.column("Id")
-    differs = pa.compute.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
+    differs = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
     return np.flatnonzero(np.concatenate(([True], differs)))
 
 
 def _is(steps: pa.RecordBatch, operation: str) -> _Numbers:
-    return _true(pa.compute.equal(steps.column("_operation"), operation))
+    return _true(pc.equal(steps.column("_operation"), operation))
 
 
 def _true(column: pa.Array) -> _Numbers:
-    return pa.compute.coalesce(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    return pc.coalesce(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def _numbers(column: pa.Array) -> _Numbers:
-    return pa.compute.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

@@ -1,20 +1,16 @@
-"""Folded rows, and how a table's new row follows from its former one: Spark expressions only, no Python for old rows.
-
-The expressions serve every table format: they say what becomes of a pair of ``base`` (the row, null if missing) and
-``change`` (the folded row, null if nothing changed), however the pairs are made.
-"""
+"""Change rows and table rows as Spark's frames, for formats that Spark itself merges into (``MERGE``)."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
+
+import pyarrow as pa
 
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.rows.change_fold import folded_rows, folded_schema
-from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
-
-Deletes = Literal["soft", "hard"]
-DROPPED = "_dropped"
-"""True for a row that does not stay in the table."""
+from airflow_provider_sfstream.spark.rows.event_batches import Batches, Rows
+from airflow_provider_sfstream.spark.rows.merging import DROPPED, Merge, as_table, table_schema
+from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET
 
 SETTINGS = {
     # A join on bucket and Id may use what is partitioned by bucket alone.
@@ -84,54 +80,23 @@ def joined(base: Any, change: Any, partitions: int | None = None) -> Any:
     return side(base, "base").join(side(change, "change").hint("shuffle_hash"), [BUCKET, "Id"], "full_outer")
 
 
-def merged_columns(columns: dict[str, ColumnType], *, deletes: Deletes) -> list[Any]:
-    """Return the columns of the table's new row over ``base`` and ``change``, and :data:`DROPPED`.
+def merged_pairs(merge: Merge) -> Rows:
+    """Return a function for ``mapInArrow`` from the rows of :func:`joined` to :func:`merged_schema`."""
 
-    1. A change that the row has seen already changes nothing: running a window twice is harmless.
-    2. A dirty row, and one fetched after all of these changes (:func:`with_seen`), notes that it has seen them, and no
-       more.
-    3. Else the columns that the change sets are the change's. The row is dirty after a gap, and if it is new and none
-       of its changes has the whole record.
-    4. With hard deletes, a row whose record is deleted is dropped, unless a gap came after.
-    """
-    from pyspark.sql import functions as f
+    def rows(batches: Batches) -> Batches:
+        table, schema = table_schema(merge.columns), merged_schema(merge.columns)
+        for batch in batches:
+            sides = (
+                pa.RecordBatch.from_arrays(side.flatten(), names=side.type.names)
+                for side in map(batch.column, ("base", "change"))
+            )
+            base, change = sides
+            new, dropped = merge(as_table(base, table), change)
+            yield pa.RecordBatch.from_arrays([batch.column(BUCKET), *new.columns, dropped], schema=schema)
 
-    base, change = f.col("base"), f.col("change")
-    false = f.lit(False)
-    exists = base["Id"].isNotNull()
-    unseen = change["Id"].isNotNull() & ~f.coalesce(base["_sequence"] >= change["_sequence"], false)
-    applies = unseen & ~f.coalesce(base["_dirty"], false) & change["_commit_time"].isNotNull()
-    gap = change["_dirty_reason"].isNotNull()
-    unknown = ~exists & ~change["_full"]
-
-    def changed(new: Any, name: str) -> Any:
-        return f.when(applies, new).otherwise(base[name]).alias(name)
-
-    envelope = {
-        "Id": f.coalesce(base["Id"], change["Id"]).alias("Id"),
-        "_deleted": changed(f.coalesce(change["_deleted"], base["_deleted"], false), "_deleted"),
-        "_dirty": changed(gap | unknown, "_dirty"),
-        "_dirty_since": changed(
-            f.when(gap, change["_dirty_since"]).when(unknown, change["_commit_time"]), "_dirty_since"
-        ),
-        "_dirty_reason": changed(
-            f.when(gap, change["_dirty_reason"]).when(unknown, f.lit("unknown_record")), "_dirty_reason"
-        ),
-        "_sequence": f.when(unseen, change["_sequence"]).otherwise(base["_sequence"]).alias("_sequence"),
-        "_refreshed_at": base["_refreshed_at"].alias("_refreshed_at"),
-    }
-    for name in ("_replay_id", "_transaction_key"):
-        envelope[name] = changed(change[name], name)
-    envelope["_commit_time"] = changed(f.greatest(change["_commit_time"], base["_commit_time"]), "_commit_time")
-    own = [
-        f.when(applies & _is_set(change["_set"], number), change[name]).otherwise(base[name]).alias(name)
-        for number, name in enumerate(columns)
-    ]
-    dropped = f.coalesce(applies & change["_deleted"] & ~gap, false) if deletes == "hard" else false
-    return [*(envelope[name] for name in TABLE_ENVELOPE), *own, dropped.alias(DROPPED)]
+    return rows
 
 
-def _is_set(words: Any, number: int) -> Any:
-    from pyspark.sql import functions as f
-
-    return f.getbit(f.get(words, number // 64), f.lit(number % 64)) == 1
+def merged_schema(columns: dict[str, ColumnType]) -> pa.Schema:
+    """Return the Arrow schema of new rows: their bucket, the table's columns, and :data:`DROPPED`."""
+    return pa.schema([(BUCKET, pa.int32()), *table_schema(columns), (DROPPED, pa.bool_())])

@@ -10,6 +10,7 @@ import logging
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,17 +109,16 @@ class DeltaTableLog:
         raise PositionConflictError(f"{self.location.uri}: {_TRIES} other commits came first. {_AGAIN}")
 
     def restore(self, number: int) -> None:
-        """Make the table be again what it was at a version, by a commit of its own.
+        """Make the table have again the files that it had at a version, by a commit of its own if it has others.
 
+        :param number: -1 for none.
         :raises ConfigurationError: if somebody else has changed it since; nothing was changed.
         """
-        from deltalake.transaction import CommitProperties
-
-        table = self._open()
-        if table is None or table.version() == number:
+        newest, wanted = self.version(), self.version(number) if number >= 0 else TableVersion(-1, {}, {})
+        if newest.files.keys() == wanted.files.keys():
             return
-        for entry in table.history(table.version() - number):
-            if entry["version"] > number and _MADE_BY not in entry:
+        for entry in self._entries(number):
+            if _MADE_BY not in entry:
                 raise ConfigurationError(
                     f"{self.location.uri} was changed by others: version {entry['version']} is "
                     f"{entry['operation']!r}, and not of this package, which had left it at version {number}. Restore "
@@ -126,17 +126,48 @@ class DeltaTableLog:
                     "was written."
                 )
         log.warning("%s: taking back what a job that ended too early has left.", self.location.uri)
-        table.restore(number, commit_properties=CommitProperties(custom_metadata=self._said(uuid.uuid4().hex)))
+        if number >= 0:
+            from deltalake.transaction import CommitProperties
 
-    def vacuum(self, kept: Collection[int]) -> None:
-        """Remove the files that were taken out of the table, and that none of the versions ``kept`` has.
+            properties = CommitProperties(custom_metadata=self._said(uuid.uuid4().hex))
+            self._table().restore(number, commit_properties=properties)
+        else:
+            self.commit(newest, pa.schema(self._table().schema().to_arrow()), [], list(newest.files))
 
-        Files that no commit names stay: another job may be about to commit them.
+    def forget(self, gone: Iterable[int], kept: Collection[int]) -> None:
+        """Remove the files of the versions ``gone`` that neither the newest version nor one of ``kept`` has.
+
+        Files that no version names stay: another job may be about to commit them.
         """
+        numbers = set(gone) - set(kept)
+        if not numbers:
+            return
+        live = set(self.version().files).union(*(self.version(number).files for number in kept))
+        filesystem = self.location.filesystem()
+        for path in set().union(*(self.version(number).files for number in numbers)) - live:
+            with suppress(FileNotFoundError):
+                filesystem.delete_file(path)
+
+    def compact(self, files: int, size: int) -> int:
+        """Merge small files, if there are more than so many; return the newest version.
+
+        :param size: bytes of a file that is small no longer.
+        """
+        version = self.version()
+        if sum(each["size_bytes"] < size for each in version.files.values()) <= files:
+            return version.number
+        from deltalake.transaction import CommitProperties
+
+        properties = CommitProperties(custom_metadata=self._said(uuid.uuid4().hex))
+        table = self._table()
+        table.optimize.compact(target_size=size, max_concurrent_tasks=1, commit_properties=properties)
+        return int(table.version())
+
+    def _table(self) -> Any:
         table = self._open()
-        if table is not None:
-            found = [number for number in kept if 0 <= number <= table.version()]
-            table.vacuum(0, dry_run=False, enforce_retention_duration=False, keep_versions=found)
+        if table is None:
+            raise ConfigurationError(f"There is no Delta table at {self.location.uri}.")
+        return table
 
     def _open(self, number: int | None = None) -> Any | None:
         from deltalake import DeltaTable

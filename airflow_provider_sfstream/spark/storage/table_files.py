@@ -33,8 +33,7 @@ class TableFileWriter:
         self.path, self.rows, self.buffered = path, 0, 0
         self._filesystem, self._schema = filesystem, schema
         self._batches: list[pa.RecordBatch] = []
-        if folder := path.rpartition("/")[0]:
-            filesystem.create_dir(folder, recursive=True)
+        filesystem.create_dir(path.rpartition("/")[0] or ".", recursive=True)
         self._described: list[pa.parquet.FileMetaData] = []
         self._sink = filesystem.open_output_stream(path)
         self._writer = pa.parquet.ParquetWriter(

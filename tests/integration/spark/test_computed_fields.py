@@ -47,7 +47,7 @@ class Replica:
         self._windows.drain_rest(1_000)
         manifests = tuple(self._windows.manifests[self._applied :])
         self._applied = len(self._windows.manifests)
-        run(self._spark, ReplicaOptions(output=self.arguments["output_url"], manifests=manifests, buckets=2))
+        run(self._spark, ReplicaOptions(output=self.arguments["output_url"], manifests=manifests))
 
     def refresh(self, **arguments: Any) -> dict[str, Any]:
         result: dict[str, Any] = refresh(self._spark, **self.arguments, **arguments)["tables"]

@@ -49,7 +49,7 @@ class Replica:
         self._windows.drain_rest(1_000)
         manifests = tuple(self._windows.manifests[self._applied :])
         self._applied = len(self._windows.manifests)
-        run(self.spark, ReplicaOptions(output=self.output, manifests=manifests, buckets=2))
+        run(self.spark, ReplicaOptions(output=self.output, manifests=manifests))
 
     def refresh(self, **arguments: Any) -> dict[str, Any]:
         """Run the task; return what it says of the accounts."""

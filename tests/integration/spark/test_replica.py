@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError, PositionConflictError
 from airflow_provider_sfstream.protocol.streams import Gap
 from airflow_provider_sfstream.spark.replica import job as replica_job
-from airflow_provider_sfstream.spark.replica.history import read_history
+from airflow_provider_sfstream.spark.replica.reader import read_history
 from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
 from tests.support.change_lake import GADGET, START, ChangeLake, change
 from tests.support.landing_files import LandedEvent
@@ -212,8 +212,8 @@ def test_windows_that_cannot_be_applied_are_refused(lake: ChangeLake) -> None:
     first = lake.land(change(1, "CREATE", [ONE], "t1", Name="one"))
     lake.run(first)
     second = lake.land(change(2, "UPDATE", [ONE], "t2", Name="two"))
-    with pytest.raises(ConfigurationError, match="Widget__c is a parquet table"):
-        lake.run(second, table_format="delta")
+    with pytest.raises(ConfigurationError, match="Widget__c is a delta table"):
+        lake.run(second, table_format="iceberg", table_prefix="lake.sf")
     sibling = lake.land(change(3, "UPDATE", [ONE], "t3", Name="three"))
     lake.run(second)
     lake.run(sibling)
@@ -240,11 +240,11 @@ def test_another_job_meanwhile(lake: ChangeLake, monkeypatch: pytest.MonkeyPatch
 
     def late(store: SnapshotStore, snapshot: Any) -> Any:
         monkeypatch.setattr(SnapshotStore, "publish", publish)
-        lake.run(first)
+        lake.run(first, job="the other job")
         return publish(store, snapshot)
 
     monkeypatch.setattr(SnapshotStore, "publish", late)
-    with pytest.raises(PositionConflictError, match="Another job published snapshot 1"):
+    with pytest.raises(PositionConflictError, match=r"Snapshot 1 .* was published by the other job meanwhile"):
         lake.run(first)
     assert lake.values("Name") == {ONE: "one"}
 
@@ -265,9 +265,11 @@ def test_a_run_that_ends_before_it_publishes_leaves_nothing(lake: ChangeLake, mo
     assert lake.files() > before
     lake.run(second, keep_snapshots=1)
     assert lake.values("Name") == {ONE: "two"}
-    table = lake.snapshot().tables["Widget__c"]
-    live = {Path(lake.output) / name for names in table.files.values() for name in names}
-    assert {path for path in lake.files() if path.suffix == ".parquet"} == live, "leftovers are removed"
+    assert (
+        lake.log().version().files.keys()
+        == lake.log().version(lake.snapshot().tables["Widget__c"].version).files.keys()
+    )
+    assert lake.log().version().number == 4, "made, changed and not published, taken back, changed"
 
 
 def test_snapshots_stay_readable_for_a_while(lake: ChangeLake) -> None:
@@ -277,6 +279,7 @@ def test_snapshots_stay_readable_for_a_while(lake: ChangeLake) -> None:
     assert [lake.rows(snapshot=number)[ONE]["Name"] for number in (2, 3)] == ["2", "3"]
     with pytest.raises(FileNotFoundError):
         lake.rows(snapshot=1)
+    assert len([path for path in lake.files() if path.suffix == ".parquet"]) == 2, "of snapshots that are kept"
     with pytest.raises(ConfigurationError, match=r"no replica of Nothing below .*; there is Widget__c"):
         lake.rows("Nothing")
 

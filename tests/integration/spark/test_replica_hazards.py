@@ -14,10 +14,9 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.streams import Gap
-from airflow_provider_sfstream.spark.replica import history as replica_history
+from airflow_provider_sfstream.spark.replica import delta_sink, snapshot_store
 from airflow_provider_sfstream.spark.replica import job as replica_job
-from airflow_provider_sfstream.spark.replica import snapshot_store
-from airflow_provider_sfstream.spark.replica.history import read_history
+from airflow_provider_sfstream.spark.replica.reader import read_history
 from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
@@ -120,22 +119,18 @@ def test_changes_around_a_fetch_are_judged_one_by_one(lake: ChangeLake, history:
 
 @pytest.mark.extended
 def test_files_of_a_history_are_merged_and_its_versions_stay(lake: ChangeLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_history, "_FOLDERS", 2)
+    monkeypatch.setattr(delta_sink, "_SMALL_FILES", 2)
     lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="1")), history=True)
-    folders = []
+    files = []
     for number in range(2, 7):
         lake.run(lake.land(change(number, "UPDATE", [ONE], f"t{number}", Name=str(number))), keep_snapshots=2)
-        names = lake.snapshot().tables["Widget__c"].history or ()
-        folders.append({name.split("/")[2][:3] for name in names})
-        assert set(names) <= {str(path.relative_to(lake.output)) for path in lake.files()}
+        files.append(len(lake.log("Widget__c__history").version().files))
+    assert files == [1, 2, 1, 2, 1]
     versions = read_history(lake.spark, lake.output, "Widget__c").orderBy("_sequence").collect()
     assert [(row["Name"], row["_is_current"]) for row in versions] == [(str(n), n == 6) for n in range(1, 7)]
     before = read_history(lake.spark, lake.output, "Widget__c", snapshot=lake.snapshot().number - 1)
     assert before.count() == 5
-    assert {"t2-"} <= folders[-1]
-    # Two folders of a tier are one of the next; two snapshots are kept.
-    assert len(folders[-1]) <= 3
-    assert len(list((Path(lake.output) / "Widget__c__history/_files").iterdir())) <= 2 * 3
+    assert len(list((Path(lake.output) / "Widget__c__history").glob("*.parquet"))) <= 3, "two snapshots are kept"
 
 
 @pytest.mark.extended

@@ -12,17 +12,18 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.replica.files import Rewritten
-from airflow_provider_sfstream.spark.replica.formats import MergeTable, check_session, merge_table
-from airflow_provider_sfstream.spark.replica.refresh import refreshed_columns
-from airflow_provider_sfstream.spark.replica.refresh_document import IMAGE_ENVELOPE, TableRefresh
-from airflow_provider_sfstream.spark.replica.sinks import MergeSink
+from airflow_provider_sfstream.spark.replica.iceberg import IcebergTable, check_session
+from airflow_provider_sfstream.spark.replica.refresh import image_schema, refresh_merge
+from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
+from airflow_provider_sfstream.spark.replica.sinks import Came, MergeSink, Rewritten
 from airflow_provider_sfstream.spark.replica.snapshots import TableState
-from airflow_provider_sfstream.spark.rows.replica_merge import Deletes, folded_changes, merged_columns, with_bucket
+from airflow_provider_sfstream.spark.rows.merging import ChangesMerge, Deletes, Merge
+from airflow_provider_sfstream.spark.rows.replica_merge import with_bucket
 from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.rows.routing import shaped
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from tests.support import replica_model
-from tests.support.replica_changes import COLUMNS, START, random_changes
+from tests.support.replica_changes import COLUMNS, START, change_batch, random_changes
 from tests.support.replica_frames import change_frame, frame_of, rows_of, with_numbers
 from tests.support.replica_model import Row
 from tests.support.spark import start_session
@@ -62,32 +63,29 @@ class Replica:
     prefix: str
 
     def __post_init__(self) -> None:
-        self.table = merge_table(
-            self.spark, "iceberg", "Account", output="unused", table_prefix=self.prefix, buckets=BUCKETS
-        )
-        self.state = TableState("stream", "iceberg", BUCKETS, table_prefix=self.prefix)
+        self.table = IcebergTable.of(self.spark, "Account", self.prefix, BUCKETS)
+        self.state = TableState("stream", "iceberg", buckets=BUCKETS, table_prefix=self.prefix)
 
     def refresh(self, images: list[Row], columns: dict, deletes: Deletes) -> Rewritten:
         """Merge all records of the org as they were fetched."""
-        types = {"_found": "boolean", "_deleted": "boolean"} | TABLE_ENVELOPE | columns
-        of_images = {name: types[name] for name in (*IMAGE_ENVELOPE, *columns)}
-        rows = with_bucket(frame_of(self.spark, self.folder, images, of_images), BUCKETS).persist()
         refresh = TableRefresh(
             "full", tuple(columns), (), len(images), "stream", 1_000, 1_001, "window", "2026-01-01T00:00:00+00:00"
         )
-        merge = refreshed_columns(columns, refresh, deletes=deletes)
-        state = replace(self.state, columns=ColumnRegistry(columns))
-        _, counts = MergeSink(self.spark, "unused").merge("Account", state, rows, merge, everything=True)
-        rows.unpersist()
-        return counts
+        schema = image_schema(refresh, columns)
+        types = {"_found": "boolean", "_deleted": "boolean"} | TABLE_ENVELOPE | columns
+        rows = frame_of(self.spark, self.folder, images, {name: types[name] for name in schema.names})
+        merge = refresh_merge(columns, refresh, (), deletes=deletes, moved_on=True)
+        return self._merge(Came(rows, shaped(schema), schema, False, len(images)), merge, everything=True)
 
     def apply(self, changes: list[Row], columns: dict, deletes: Deletes = "soft") -> Rewritten:
-        rows = change_frame(self.spark, self.folder, changes, columns)
-        folded = folded_changes(rows, columns, 2, BUCKETS).persist()
-        state, merge = replace(self.state, columns=ColumnRegistry(columns)), merged_columns(columns, deletes=deletes)
-        after, counts = MergeSink(self.spark, "unused").merge("Account", state, folded, merge, everything=False)
-        folded.unpersist()
-        assert after.files == {}
+        rows, schema = change_frame(self.spark, self.folder, changes, columns), change_batch([], columns).schema
+        came = Came(rows, shaped(schema), schema, True, len(changes))
+        return self._merge(came, ChangesMerge(columns, deletes), everything=False)
+
+    def _merge(self, came: Came, merge: Merge, *, everything: bool) -> Rewritten:
+        state = replace(self.state, columns=ColumnRegistry(merge.columns))
+        after, counts = MergeSink(self.spark).merge("Account", state, came, merge, everything=everything)
+        assert after == state
         return counts
 
 
@@ -97,11 +95,11 @@ def replica(spark: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Repli
 
 
 @pytest.fixture
-def table(replica: Replica) -> MergeTable:
+def table(replica: Replica) -> IcebergTable:
     return replica.table
 
 
-def stored(table: MergeTable, columns: dict) -> dict[str, Row]:
+def stored(table: IcebergTable, columns: dict) -> dict[str, Row]:
     rows = rows_of(table.read(), [*TABLE_ENVELOPE, *columns])
     assert len({row["Id"] for row in rows}) == len(rows)
     return {row["Id"]: row for row in rows}
@@ -111,7 +109,7 @@ def expected(model: dict[str, Row], columns: dict) -> dict[str, Row]:
     return {row["Id"]: row for row in with_numbers(model.values(), [*TABLE_ENVELOPE, *columns])}
 
 
-def files(table: MergeTable) -> dict[int, set[str]]:
+def files(table: IcebergTable) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     for row in table.spark.sql(f"SELECT partition.Id_bucket AS part, file_path FROM {table.name}.files").collect():
         found.setdefault(row["part"], set()).add(row["file_path"])
@@ -160,7 +158,7 @@ def test_a_full_refresh_reaches_the_rows_that_were_not_fetched(replica: Replica,
     assert counts.rows == len(after)
 
 
-def test_only_the_parts_that_are_touched_are_written(replica: Replica, table: MergeTable) -> None:
+def test_only_the_parts_that_are_touched_are_written(replica: Replica, table: IcebergTable) -> None:
     records = [f"001{number:03d}" for number in range(40)]
     full = {"_operation": "full", "_set": frozenset(FIRST), "_commit_time": START}
     changes = [full | {"Id": record, "_sequence": number} for number, record in enumerate(records, 1)]
@@ -177,7 +175,7 @@ def test_only_the_parts_that_are_touched_are_written(replica: Replica, table: Me
     assert 0 < table.read(table.parts_of(with_bucket(one, BUCKETS))).count() < len(records)
 
 
-def test_a_table_of_others_is_left_alone(table: MergeTable, spark: Any) -> None:
+def test_a_table_of_others_is_left_alone(table: IcebergTable, spark: Any) -> None:
     namespace = table.name.rpartition(".")[0]
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
     spark.sql(f"CREATE TABLE {table.name} (Id string) USING iceberg")
@@ -186,13 +184,13 @@ def test_a_table_of_others_is_left_alone(table: MergeTable, spark: Any) -> None:
     assert spark.table(table.name).columns == ["Id"]
 
 
-def test_another_number_of_buckets_is_refused(table: MergeTable) -> None:
+def test_another_number_of_buckets_is_refused(table: IcebergTable) -> None:
     table.prepare(FIRST)
     with pytest.raises(ConfigurationError, match="has 8 buckets and not 4"):
         type(table)(table.spark, table.name, 4).prepare(FIRST)
 
 
-def test_a_column_that_others_made_of_another_type_is_refused(table: MergeTable, spark: Any) -> None:
+def test_a_column_that_others_made_of_another_type_is_refused(table: IcebergTable, spark: Any) -> None:
     table.prepare(FIRST)
     spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS (Number1__c string)")
     with pytest.raises(ConfigurationError, match=r"Number1__c .* is string, and the replica needs bigint"):
@@ -200,7 +198,7 @@ def test_a_column_that_others_made_of_another_type_is_refused(table: MergeTable,
     assert "Tags__c" not in spark.table(table.name).columns
 
 
-def test_columns_that_others_added_keep_their_values(replica: Replica, table: MergeTable, spark: Any) -> None:
+def test_columns_that_others_added_keep_their_values(replica: Replica, table: IcebergTable, spark: Any) -> None:
     replica.apply(random_changes(random.Random(7), ["0010"], 1, FIRST), FIRST)
     spark.sql(f"ALTER TABLE {table.name} ADD COLUMNS (Remark string)")
     spark.sql(f"UPDATE {table.name} SET Remark = 'mine'")
@@ -211,6 +209,6 @@ def test_columns_that_others_added_keep_their_values(replica: Replica, table: Me
 
 
 def test_the_session_is_accepted(spark: Any) -> None:
-    check_session(spark, "iceberg", "lake.salesforce")
+    check_session(spark, "lake.salesforce")
     with pytest.raises(ConfigurationError, match=r"spark\.sql\.catalog\.other is not"):
-        check_session(spark, "iceberg", "other.salesforce")
+        check_session(spark, "other.salesforce")

@@ -37,7 +37,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"table_format": "orc"}, "table_format='orc' must be one of 'parquet', 'delta', 'iceberg'"),
+        ({"table_format": "orc"}, "table_format='orc' must be one of 'delta', 'iceberg'"),
         ({"deletes": "never"}, "deletes='never' must be one of 'soft', 'hard'"),
         ({"buckets": 0}, "buckets=0 must be a whole number above zero"),
         ({"keep_snapshots": True}, "keep_snapshots=True must be"),
@@ -63,7 +63,8 @@ def test_the_job_gets_all_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     )
     assert arguments == [
         *("--manifest", MANIFEST, "--manifest", empty["manifest_url"]),
-        *("--table-format", "iceberg", "--deletes", "hard", "--buckets", "8", "--keep-snapshots", "10"),
+        *("--table-format", "iceberg", "--deletes", "hard", "--buckets", "8", "--target-file-bytes", "134217728"),
+        *("--keep-snapshots", "10"),
         *("--table-prefix", "lake.sales", "--history"),
     ]
 

@@ -12,12 +12,21 @@ from hypothesis import strategies as st
 
 from airflow_provider_sfstream.spark.rows.history_batches import (
     STEP_ENVELOPE,
-    closed_rows,
+    ended_by_changes,
     states_after,
     version_schema,
 )
+from airflow_provider_sfstream.spark.rows.replica_rows import TABLE_ENVELOPE
 from tests.support import history_model, replica_model
-from tests.support.replica_changes import COLUMNS, START, batch_of, random_changes, random_value, set_words
+from tests.support.replica_changes import (
+    COLUMNS,
+    START,
+    batch_of,
+    change_batch,
+    random_changes,
+    random_value,
+    set_words,
+)
 from tests.support.replica_model import Row
 
 FEW = {"Name": COLUMNS["Name"], "Tags__c": COLUMNS["Tags__c"], "Number1__c": COLUMNS["Number1__c"]}
@@ -38,11 +47,14 @@ def as_steps(table: dict[str, Row], changes: Iterable[Row], columns: dict) -> pa
     return batch_of(steps, STEP_ENVELOPE | columns)
 
 
-def closed(table: dict[str, Row], changes: Iterable[Row], columns: dict, *, hard: bool, cuts: Iterable[int] = ()):
-    steps = as_steps(table, changes, columns)
-    places = sorted({0, len(steps), *(min(cut, len(steps)) for cut in cuts)})
-    batches = iter([steps.slice(one, other - one) for one, other in itertools.pairwise(places)])
-    made = list(closed_rows(columns, "hard" if hard else "soft")(batches))
+def closed(
+    table: dict[str, Row], changes: Iterable[Row], columns: dict, *, hard: bool, at_once: int = 1 << 14
+) -> list[Row]:
+    changes = sorted(replica_model.with_seen(table, changes), key=lambda change: (change["Id"], change["_sequence"]))
+    changed = {change["Id"] for change in changes}
+    base = batch_of([row for record_id, row in table.items() if record_id in changed], TABLE_ENVELOPE | columns)
+    deletes = "hard" if hard else "soft"
+    made = list(ended_by_changes([base], change_batch(changes, columns), columns, deletes, at_once))
     assert all(batch.schema == version_schema(columns) for batch in made)
     return [row for batch in made for row in batch.to_pylist()]
 
@@ -64,11 +76,11 @@ def refresh(table: dict[str, Row], shape: random.Random, columns: dict, sequence
                 row |= dict.fromkeys(("_commit_time", "_replay_id", "_transaction_key"))
 
 
-@given(seed=st.integers(0, 2**32), columns=st.sampled_from((COLUMNS, FEW)), hard=st.booleans(), cuts=st.data())
+@given(
+    seed=st.integers(0, 2**32), columns=st.sampled_from((COLUMNS, FEW)), hard=st.booleans(), at_once=st.integers(1, 40)
+)
 @settings(max_examples=15)
-def test_a_window_ends_the_versions_that_the_model_ends(
-    seed: int, columns: dict, hard: bool, cuts: st.DataObject
-) -> None:
+def test_a_window_ends_the_versions_that_the_model_ends(seed: int, columns: dict, hard: bool, at_once: int) -> None:
     shape = random.Random(seed)
     records = [f"001{number}" for number in range(shape.randint(1, 5))]
     table: dict[str, Row] = {}
@@ -80,8 +92,7 @@ def test_a_window_ends_the_versions_that_the_model_ends(
     # Some changes come again, as when a run is repeated.
     changes = random_changes(shape, records, count, columns, first_sequence=max(1, before - 3), disorder=disorder)
     expected = history_model.closed_versions(table, changes, columns, hard=hard)
-    places = cuts.draw(st.lists(st.integers(0, count + len(records)), max_size=6))
-    assert closed(table, changes, columns, hard=hard, cuts=places) == in_layout(expected, columns)
+    assert closed(table, changes, columns, hard=hard, at_once=at_once) == in_layout(expected, columns)
 
 
 def lives(shape: random.Random, records: list[str], count: int, columns: dict) -> list[Row]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,9 @@ WINDOW = AppliedWindow("20260110T000000Z-1", "file:///w/manifest.json", 5, 3)
 STREAM = StreamState("00D", "pubsub", "/data/ChangeEvents", "airflow", WINDOW, "0a", 6, "09", (WINDOW,), ("w0", "w1"))
 TABLE = TableState(
     stream="00D|pubsub|/data/ChangeEvents|airflow",
-    table_format="parquet",
-    buckets=4,
+    version=7,
+    history=3,
     columns=ColumnRegistry({"Name": "string", "Tags": {"array": "string"}}),
-    files={0: ("Account/_files/a/_bucket=0/part-0.parquet",), 3: ("x", "y")},
-    history=("Account__history/_files/b/part-0.parquet",),
     dirty=2,
     dirty_list="_sfstream/replica/dirty/Account/c",
     flag=Flag("overflow", NOW.isoformat(), 7),
@@ -64,7 +63,7 @@ def test_there_and_back(store: SnapshotStore) -> None:
     first = Snapshot().next({"s": STREAM}, {"Account": TABLE}, NOW)
     store.publish(first)
     assert store.current() == first
-    second = first.next({}, {"Contact": TableState("s", "iceberg", 64, "lake.salesforce")}, NOW)
+    second = first.next({}, {"Contact": TableState("s", "iceberg", buckets=64, table_prefix="lake.salesforce")}, NOW)
     store.publish(second)
     assert store.current() == second
     assert set(second.tables) == {"Account", "Contact"}
@@ -72,8 +71,8 @@ def test_there_and_back(store: SnapshotStore) -> None:
 
 
 def test_two_jobs_cannot_publish_one_number(store: SnapshotStore) -> None:
-    store.publish(Snapshot().next({}, {"Account": TABLE}, NOW))
-    with pytest.raises(PositionConflictError, match="Another job published snapshot 1"):
+    store.publish(replace(Snapshot().next({}, {"Account": TABLE}, NOW), job="the first"))
+    with pytest.raises(PositionConflictError, match=r"Snapshot 1 .* was published by the first meanwhile"):
         store.publish(Snapshot().next({}, {}, NOW))
     assert set(store.current().tables) == {"Account"}
 
@@ -83,15 +82,19 @@ def test_old_ones_are_forgotten(store: SnapshotStore) -> None:
     for _ in range(12):
         snapshot = snapshot.next({}, {}, NOW)
         store.publish(snapshot)
-    assert [each.number for each in store.forget(3)] == [10, 11, 12]
+    gone, kept = store.divided(3)
+    assert [each.number for each in (*gone, *kept)] == list(range(1, 13))
+    assert [each.number for each in kept] == [10, 11, 12]
+    for each in gone:
+        store.remove(each)
     with pytest.raises(FileNotFoundError):
         store.read(9)
-    assert [each.number for each in store.forget(5)] == [10, 11, 12]
+    assert store.divided(5) == ([], kept)
 
 
 @pytest.mark.parametrize("broken", ["", "{}", '{"format": "other", "version": 1}', "[]", None])
 def test_what_is_no_snapshot(broken: str | None) -> None:
-    document: dict[str, Any] = json.loads(Snapshot().to_json()) | {"version": 2}
+    document: dict[str, Any] = json.loads(Snapshot().to_json()) | {"version": 3}
     with pytest.raises(ConfigurationError, match="at/this/place is not a replica snapshot"):
         Snapshot.from_json(json.dumps(document) if broken is None else broken, "at/this/place")
 
@@ -99,13 +102,3 @@ def test_what_is_no_snapshot(broken: str | None) -> None:
 def test_a_flag_keeps_its_first_reason_and_its_last_event() -> None:
     flagged = TABLE.flagged(Flag("gap", "later", 20)).flagged(Flag("all_records", "later", 10))
     assert flagged.flag == Flag("overflow", NOW.isoformat(), 20)
-
-
-def test_every_file_of_a_table_is_named() -> None:
-    assert set(TABLE.paths()) == {
-        "Account/_files/a/_bucket=0/part-0.parquet",
-        "x",
-        "y",
-        "Account__history/_files/b/part-0.parquet",
-        "_sfstream/replica/dirty/Account/c",
-    }

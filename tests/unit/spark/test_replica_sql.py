@@ -33,9 +33,9 @@ def test_types_are_those_of_sql(type_: object, text: str) -> None:
 
 
 def test_a_table_is_created_with_its_layout_and_properties() -> None:
-    statement = create_table(TABLE, {"Id": "string", "_sequence": "long"}, "USING DELTA", {"sfstream.buckets": "4"})
+    statement = create_table(TABLE, {"Id": "string", "_sequence": "long"}, "USING iceberg", {"sfstream.buckets": "4"})
     assert statement == (
-        f"CREATE TABLE {TABLE} (`Id` string, `_sequence` bigint) USING DELTA TBLPROPERTIES ('sfstream.buckets' = '4')"
+        f"CREATE TABLE {TABLE} (`Id` string, `_sequence` bigint) USING iceberg TBLPROPERTIES ('sfstream.buckets' = '4')"
     )
 
 
@@ -73,11 +73,11 @@ def test_a_column_of_another_type_is_refused(wanted: dict, column: str) -> None:
 
 
 def test_a_merge_deletes_updates_and_inserts() -> None:
-    statement = merge(TABLE, "rows", ["Id", "_sequence", "_bucket", "Name"], "target.`Id` = source.`Id`")
+    statement = merge(TABLE, "rows", ["Id", "_sequence", "Name"], "target.`Id` = source.`Id`")
     assert statement == (
         f"MERGE INTO {TABLE} AS target USING rows AS source ON target.`Id` = source.`Id` "
         "WHEN MATCHED AND source.`_dropped` THEN DELETE "
         "WHEN MATCHED THEN UPDATE SET target.`_sequence` = source.`_sequence`, target.`Name` = source.`Name` "
-        "WHEN NOT MATCHED AND NOT source.`_dropped` THEN INSERT (`Id`, `_sequence`, `_bucket`, `Name`) "
-        "VALUES (source.`Id`, source.`_sequence`, source.`_bucket`, source.`Name`)"
+        "WHEN NOT MATCHED AND NOT source.`_dropped` THEN INSERT (`Id`, `_sequence`, `Name`) "
+        "VALUES (source.`Id`, source.`_sequence`, source.`Name`)"
     )

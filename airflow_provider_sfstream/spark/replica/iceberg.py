@@ -1,47 +1,38 @@
-"""Replica tables in Delta Lake and Apache Iceberg, through Spark's own writers: one ``MERGE`` for each table of a run.
+"""Replica tables in Apache Iceberg, through its own writer for Spark: one ``MERGE`` for each table of a run.
 
-A merge gets complete new rows, made as for Parquet. After it the rows are there, whether or not the run goes on to
-publish its snapshot: a second run finds that each row has seen its changes (``_sequence``), and merges nothing.
+A merge gets complete new rows. After it they are there, whether or not the run goes on to publish its snapshot: a
+second run finds that each row has seen its changes (``_sequence``), and merges nothing.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.replica.sql import add_columns, create_table, merge, quoted
 from airflow_provider_sfstream.spark.rows.replica_merge import with_bucket
-from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.rows.replica_rows import TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.storage.column_registry import type_of_spark
-from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 
 BUCKETS_PROPERTY = "sfstream.buckets"
 """Property of a table that says in how many buckets it is: what tells it from any other table of that name."""
+RENAMED = {"_deleted": "_is_deleted"}
+"""Columns that have another name in Iceberg, which keeps ``_deleted`` for itself."""
 
-_CATALOGS: dict[str, tuple[str, ...]] = {
-    "delta": ("org.apache.spark.sql.delta.catalog.DeltaCatalog",),
-    "iceberg": ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg.spark.SparkSessionCatalog"),
-}
-_EXTENSIONS: dict[str, str] = {
-    "delta": "io.delta.sql.DeltaSparkSessionExtension",
-    "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-}
-_PACKAGES: dict[str, str] = {
-    "delta": "io.delta:delta-spark_{spark}_{scala}",
-    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-{spark}_{scala}",
-}
+_CATALOGS = ("org.apache.iceberg.spark.SparkCatalog", "org.apache.iceberg.spark.SparkSessionCatalog")
+_EXTENSION = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+_PACKAGE = "org.apache.iceberg:iceberg-spark-runtime-{spark}_{scala}"
 _NAME_PART = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
-class MergeTable(ABC):
-    """The table of one entity, in a format that has ``MERGE``.
+class IcebergTable:
+    """The table of one entity, with the hidden partitioning ``bucket(buckets, Id)``.
 
     Call :func:`check_session` before the first of a run, and :meth:`prepare` before anything else here.
 
@@ -53,8 +44,14 @@ class MergeTable(ABC):
     spark: Any
     name: str
     buckets: int
-    renamed: ClassVar[Mapping[str, str]] = {}
-    """Columns that have another name in tables of this format."""
+
+    @classmethod
+    def of(cls, spark: Any, entity: str, table_prefix: str | None, buckets: int) -> IcebergTable:
+        """Return the table of an entity.
+
+        :param table_prefix: catalog and namespace: ``lake.salesforce``.
+        """
+        return cls(spark, quoted(*_prefix_parts(table_prefix), entity), buckets)
 
     def prepare(self, columns: dict[str, ColumnType]) -> None:
         """Create the table, or add the columns that it lacks.
@@ -64,8 +61,8 @@ class MergeTable(ABC):
             was changed.
         """
         wanted = self.all_columns(columns)
-        if not self.exists():
-            self.make_place()
+        if not self.spark.catalog.tableExists(self.name):
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}")
             self.spark.sql(create_table(self.name, wanted, self.layout(), {BUCKETS_PROPERTY: str(self.buckets)}))
             return
         self._check_property()
@@ -80,7 +77,7 @@ class MergeTable(ABC):
 
         Runs a job over the rows, so persist them. ``None`` stands for all parts.
 
-        :param rows: rows with ``Id`` and their bucket.
+        :param rows: rows with ``Id``.
         """
         from pyspark.sql import functions as f
 
@@ -92,8 +89,7 @@ class MergeTable(ABC):
         rows = self.spark.table(self.name)
         if parts is not None:
             rows = rows.where(_is_one_of(self.part(), parts))
-        rows = rows.withColumnsRenamed({stored: name for name, stored in self.renamed.items()})
-        return rows if BUCKET in rows.columns else with_bucket(rows, self.buckets)
+        return with_bucket(rows.withColumnsRenamed({stored: name for name, stored in RENAMED.items()}), self.buckets)
 
     def upsert(self, rows: Any, columns: dict[str, ColumnType], parts: Sequence[int] | None = None) -> None:
         """Insert, update and delete rows: all of them, or, if it fails, none.
@@ -107,31 +103,24 @@ class MergeTable(ABC):
         if parts is not None:
             condition += f" AND {_is_one_of(self.part('target.'), parts)}"
         view = f"sfstream_{uuid.uuid4().hex}"
-        rows.withColumnsRenamed(dict(self.renamed)).createOrReplaceTempView(view)
+        rows.withColumnsRenamed(RENAMED).createOrReplaceTempView(view)
         try:
             self.spark.sql(merge(self.name, view, list(self.all_columns(columns)), condition))
         finally:
             self.spark.catalog.dropTempView(view)
 
-    def all_columns(self, columns: dict[str, ColumnType]) -> dict[str, ColumnType]:
+    @staticmethod
+    def all_columns(columns: dict[str, ColumnType]) -> dict[str, ColumnType]:
         """Return the columns that the table has for a record with ``columns``, as they are named there."""
-        return {self.renamed.get(name, name): type_ for name, type_ in TABLE_ENVELOPE.items()} | columns
+        return {RENAMED.get(name, name): type_ for name, type_ in TABLE_ENVELOPE.items()} | columns
 
-    @abstractmethod
-    def exists(self) -> bool:
-        """Tell whether a table is there."""
-
-    @abstractmethod
-    def make_place(self) -> None:
-        """Make what the table is created in, if it is not there."""
-
-    @abstractmethod
     def layout(self) -> str:
         """Return the clauses of ``CREATE TABLE`` that say the format and the partitions."""
+        return f"USING iceberg PARTITIONED BY (bucket({self.buckets}, {quoted('Id')}))"
 
-    @abstractmethod
     def part(self, side: str = "") -> str:
         """Return the SQL expression for the part of the table that a row is in."""
+        return f"{self.name.partition('.')[0]}.system.bucket({self.buckets}, {side}{quoted('Id')})"
 
     def _check_property(self) -> None:
         properties = {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()}
@@ -144,101 +133,38 @@ class MergeTable(ABC):
             )
 
 
-@dataclass(frozen=True)
-class DeltaTable(MergeTable):
-    """A Delta table at a path, partitioned by ``_bucket``.
+def check_session(spark: Any, table_prefix: str | None) -> None:
+    """Make sure that a session can write Iceberg tables.
 
-    :param location: the path, as Hadoop names it.
+    :raises ConfigurationError: if Iceberg's package is not there, or the session is not configured for it; the text
+        says what to set on the Spark connection. Nothing was written.
     """
-
-    location: str
-
-    def all_columns(self, columns: dict[str, ColumnType]) -> dict[str, ColumnType]:
-        return {**TABLE_ENVELOPE, BUCKET: "int", **columns}
-
-    def exists(self) -> bool:
-        return "_delta_log" in HadoopFiles(self.spark).folders(self.location)
-
-    def make_place(self) -> None:
-        """Do nothing: a path needs no more."""
-
-    def layout(self) -> str:
-        return f"USING DELTA PARTITIONED BY ({quoted(BUCKET)})"
-
-    def part(self, side: str = "") -> str:
-        return f"{side}{quoted(BUCKET)}"
-
-
-class IcebergTable(MergeTable):
-    """An Iceberg table in a catalog, with the hidden partitioning ``bucket(buckets, Id)``.
-
-    Iceberg keeps the name ``_deleted`` for itself.
-    """
-
-    renamed: ClassVar[Mapping[str, str]] = {"_deleted": "_is_deleted"}
-
-    def exists(self) -> bool:
-        return bool(self.spark.catalog.tableExists(self.name))
-
-    def make_place(self) -> None:
-        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}")
-
-    def layout(self) -> str:
-        return f"USING iceberg PARTITIONED BY (bucket({self.buckets}, {quoted('Id')}))"
-
-    def part(self, side: str = "") -> str:
-        return f"{self.name.partition('.')[0]}.system.bucket({self.buckets}, {side}{quoted('Id')})"
-
-
-def merge_table(
-    spark: Any, table_format: str, entity: str, *, output: str, table_prefix: str | None, buckets: int
-) -> MergeTable:
-    """Return the table of an entity.
-
-    :param output: folder of Delta tables, as Hadoop names it.
-    :param table_prefix: catalog and namespace of Iceberg tables: ``lake.salesforce``.
-    """
-    if table_format == "delta":
-        location = f"{output}/{entity}"
-        return DeltaTable(spark, f"delta.{quoted(location)}", buckets, location)
-    return IcebergTable(spark, quoted(*_prefix_parts(table_prefix), entity), buckets)
-
-
-def check_session(spark: Any, table_format: str, table_prefix: str | None = None) -> None:
-    """Make sure that a session can write a format.
-
-    :raises ConfigurationError: if the format's package is not there, or the session is not configured for it; the
-        text says what to set on the Spark connection. Nothing was written.
-    """
-    catalog = "spark_catalog" if table_format == "delta" else _prefix_parts(table_prefix)[0]
-    needed = _CATALOGS[table_format][0]
-    if not _has_class(spark, needed):
+    catalog = _prefix_parts(table_prefix)[0]
+    if not _has_class(spark, _CATALOGS[0]):
         raise _refused(
-            table_format,
-            f"its classes are not in this session: {needed} is missing. Add the package "
-            f"{_PACKAGES[table_format].format(**_versions(spark))} (spark.jars.packages, or its jar in spark.jars)",
+            f"its classes are not in this session: {_CATALOGS[0]} is missing. Add the package "
+            f"{_PACKAGE.format(**_versions(spark))} (spark.jars.packages, or its jar in spark.jars)"
         )
-    check_settings(table_format, catalog, lambda name: spark.conf.get(name, None))
+    check_settings(catalog, lambda name: spark.conf.get(name, None))
 
 
-def check_settings(table_format: str, catalog: str, setting: Callable[[str], str | None]) -> None:
-    """Make sure that a session is configured for a format.
+def check_settings(catalog: str, setting: Callable[[str], str | None]) -> None:
+    """Make sure that a session is configured for Iceberg.
 
-    :param catalog: of the tables; Delta's are in ``spark_catalog``.
+    :param catalog: of the tables.
     :param setting: returns a setting of the session, ``None`` if it is not set.
     :raises ConfigurationError: if it is not. Nothing was written.
     """
-    name, accepted = f"spark.sql.catalog.{catalog}", _CATALOGS[table_format]
-    if setting(name) not in accepted:
-        raise _refused(table_format, f"the session's {name} is not {' or '.join(accepted)}. Set it")
-    extension = _EXTENSIONS[table_format]
-    if extension not in re.split(r"\s*,\s*", setting("spark.sql.extensions") or ""):
-        raise _refused(table_format, f"MERGE needs {extension} in spark.sql.extensions. Add it")
+    name = f"spark.sql.catalog.{catalog}"
+    if setting(name) not in _CATALOGS:
+        raise _refused(f"the session's {name} is not {' or '.join(_CATALOGS)}. Set it")
+    if _EXTENSION not in re.split(r"\s*,\s*", setting("spark.sql.extensions") or ""):
+        raise _refused(f"MERGE needs {_EXTENSION} in spark.sql.extensions. Add it")
 
 
-def _refused(table_format: str, why: str) -> ConfigurationError:
+def _refused(why: str) -> ConfigurationError:
     return ConfigurationError(
-        f"table_format={table_format!r} cannot be written: {why} on the Spark connection. Nothing was written."
+        f"table_format='iceberg' cannot be written: {why} on the Spark connection. Nothing was written."
     )
 
 

@@ -1,0 +1,168 @@
+"""Delta tables of a replica: pieces with changed records are rewritten by tasks, the driver commits their files.
+
+What counts is the version that a snapshot names. Whoever reads the table as others do sees its newest one, which a run
+that ends too early may have left ahead of the snapshot; the next run takes that back first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
+from airflow_provider_sfstream.spark.replica.pieces import Piece, ends_of, pieces_of_table, quantiles
+from airflow_provider_sfstream.spark.replica.rewriting import REWRITTEN, HistoryPlan, Rewriting, rewritten
+from airflow_provider_sfstream.spark.replica.sinks import Came, Rewritten
+from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, TableState
+from airflow_provider_sfstream.spark.rows.history_batches import version_schema
+from airflow_provider_sfstream.spark.rows.merging import Merge, table_schema
+from airflow_provider_sfstream.spark.rows.routing import PARCEL, columns_of, parcels
+from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile, TableVersion
+from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
+
+HISTORY = "{}__history"
+"""Name of the table of a table's ended versions."""
+_PROGRESS = "sfstream-replica"
+"""The mark that every commit of a replica moves on, so that Delta itself refuses that of a job beside it."""
+_MANY = 50_000
+"""So many rows are divided before they are sent, for several tasks to write a table that has few."""
+_SAMPLED = 10_000
+_SMALL_FILES, _SMALL = 64, 32 << 20
+"""So many files of so many bytes of a history are merged."""
+
+
+class DeltaSink:
+    """The Delta tables below one output folder.
+
+    :param spark: a ``SparkSession``.
+    :param base: the output folder, as Hadoop names it.
+    """
+
+    def __init__(self, spark: Any, files: HadoopFiles, base: str, options: ReplicaOptions) -> None:
+        self._spark, self._files, self._base, self._options = spark, files, base, options
+        self._location = files.table_location(base)
+
+    def check(self, name: str, table: TableState) -> None:
+        """Take back what a run that ended too early has left of a table.
+
+        :raises ConfigurationError: if somebody else has changed it; nothing was written.
+        """
+        self._log(name).restore(table.version)
+        if table.history is not None:
+            self._log(HISTORY.format(name)).restore(table.history)
+
+    def read(self, name: str, table: TableState) -> Any:
+        schema = table_schema(table.columns.columns)
+        return read_version(self._spark, self._files, self._base, name, table.version, schema)
+
+    def merge(
+        self, name: str, table: TableState, came: Came, merge: Merge, *, everything: bool, gone_at: int | None = None
+    ) -> tuple[TableState, Rewritten]:
+        log = self._log(name)
+        read = log.version(progress=[_PROGRESS])
+        pieces = self._pieces(read, came)
+        history = None
+        if table.history is not None:
+            history = HistoryPlan(self._location.below(HISTORY.format(name)), self._options.deletes, gone_at)
+        plan = Rewriting(
+            location=log.location,
+            pieces=pieces,
+            merge=merge,
+            came=came.schema,
+            are_changes=came.are_changes,
+            may_be_seen=came.fetched is not None,
+            everything=everything,
+            history=history,
+            target=self._options.target_file_bytes,
+        )
+        lines = self._rewritten(came, plan)
+        rows = [line for line in lines if not line["is_history"]]
+        if rows:
+            removed = [file.path for number in {line["piece"] for line in rows} for file in pieces[number].files]
+            table = replace(
+                table, version=log.commit(read, table_schema(merge.columns), _files(rows), sorted(set(removed)))
+            )
+        if table.history is not None:
+            ended = _files(line for line in lines if line["is_history"])
+            table = replace(table, history=self._with_versions(name, table.history, merge, ended))
+        return table, Rewritten(*(sum(line[key] for line in rows) for key in ("rows", "dirty", "deleted")))
+
+    def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
+        """Remove the files that only snapshots ``gone`` have."""
+        before, now = _versions(gone), _versions(kept)
+        for name, numbers in before.items():
+            self._log(name).forget(numbers, now.get(name, set()))
+
+    def _log(self, name: str) -> DeltaTableLog:
+        return DeltaTableLog(self._location.below(name), self._options.job or self._spark.sparkContext.applicationId)
+
+    def _pieces(self, read: TableVersion, came: Came) -> tuple[Piece, ...]:
+        """Return the table's pieces, more of them where most of its rows are about to come."""
+        stored = sum(file["num_records"] or 0 for file in read.files.values())
+        if came.count < max(_MANY, stored):
+            return pieces_of_table(read.files)
+        ids = (
+            came.frame.mapInArrow(columns_of(came.make, ["Id"]), "Id string")
+            .sample(min(1.0, _SAMPLED / came.count))
+            .collect()
+        )
+        count = min(self._spark.sparkContext.defaultParallelism, came.count // _MANY)
+        return pieces_of_table(read.files, quantiles(sorted({row["Id"] for row in ids}), count))
+
+    def _rewritten(self, came: Came, plan: Rewriting) -> list[Any]:
+        """Send what came to the tasks that have its pieces, and return what they wrote."""
+        from pyspark.sql import functions as f
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        parcel = from_arrow_schema(PARCEL)
+        sent = came.frame.mapInArrow(parcels(came.make, ends_of(plan.pieces)), parcel)
+        told = [(n, None) for n, piece in enumerate(plan.pieces) if plan.everything or piece.is_shared]
+        if told:
+            sent = sent.unionByName(self._spark.createDataFrame(told, parcel))
+        tasks = min(len(plan.pieces), 4 * self._spark.sparkContext.defaultParallelism)
+        task = f.pmod("piece", f.lit(tasks))
+        by_piece = (
+            sent.repartitionById(tasks, task) if hasattr(sent, "repartitionById") else sent.repartition(tasks, task)
+        )
+        lines: list[Any] = by_piece.mapInArrow(rewritten(plan), from_arrow_schema(REWRITTEN)).collect()
+        return lines
+
+    def _with_versions(self, name: str, number: int, merge: Merge, ended: Sequence[TableFile]) -> int:
+        """Add ended versions to the history; return its version."""
+        log = self._log(HISTORY.format(name))
+        if ended:
+            log.commit(log.version(progress=[_PROGRESS]), version_schema(merge.columns), ended, [])
+            number = log.compact(_SMALL_FILES, _SMALL)
+        return number
+
+
+def read_version(spark: Any, files: HadoopFiles, base: str, name: str, number: int, schema: pa.Schema) -> Any:
+    """Return the rows of a version of a table as a DataFrame; columns that a file does not have are null in its rows.
+
+    :param base: the output folder, as Hadoop names it.
+    :param number: -1 for none.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    log = DeltaTableLog(files.table_location(base).below(name))
+    version = log.version(number) if number >= 0 else None
+    if version is None or not version.files:
+        return spark.createDataFrame([], from_arrow_schema(schema))
+    return spark.read.schema(from_arrow_schema(schema)).parquet(*(f"{base}/{name}/{path}" for path in version.files))
+
+
+def _versions(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:
+    """Return the versions of each Delta table that snapshots name."""
+    found: dict[str, set[int]] = {}
+    for name, table in ((name, table) for snapshot in snapshots for name, table in snapshot.tables.items()):
+        for each, number in ((name, table.version), (HISTORY.format(name), table.history)):
+            if number is not None and number >= 0:
+                found.setdefault(each, set()).add(number)
+    return found
+
+
+def _files(lines: Iterable[Any]) -> list[TableFile]:
+    return [TableFile(line["path"], line["size"], line["rows"], line["stats"]) for line in lines if line["path"]]

@@ -1,0 +1,106 @@
+"""A replica table as the job keeps it, written by the functions that its tasks run, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from airflow_provider_sfstream.spark.replica.pieces import TARGET_BYTES, Piece, ends_of, pieces_of_table
+from airflow_provider_sfstream.spark.replica.rewriting import HistoryPlan, Rewriting, rewritten
+from airflow_provider_sfstream.spark.rows.history_batches import version_schema
+from airflow_provider_sfstream.spark.rows.merging import Deletes, Merge, as_table, table_schema
+from airflow_provider_sfstream.spark.rows.routing import parcels
+from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile
+from airflow_provider_sfstream.spark.storage.table_location import TableLocation
+from tests.support.replica_model import Row
+
+
+class LocalTable:
+    """A Delta table below ``folder``, and its history beside it."""
+
+    def __init__(self, folder: Path, *, deletes: Deletes = "soft", target: int = TARGET_BYTES) -> None:
+        self.log = DeltaTableLog(TableLocation(str(folder / "Account")))
+        self.past = DeltaTableLog(TableLocation(str(folder / "Account__history")))
+        self._deletes, self._target = deletes, target
+
+    def pieces(self, more: Iterable[str] = ()) -> tuple[Piece, ...]:
+        return pieces_of_table(self.log.version().files, more)
+
+    def merge(
+        self,
+        came: Sequence[pa.RecordBatch],
+        merge: Merge,
+        *,
+        are_changes: bool = False,
+        may_be_seen: bool = False,
+        everything: bool = False,
+        gone_at: int | None = None,
+        more: Iterable[str] = (),
+    ) -> list[dict[str, Any]]:
+        """Merge what came; return what the tasks told."""
+        read, pieces = self.log.version(), self.pieces(more)
+        location = self.past.location
+        plan = Rewriting(
+            location=self.log.location,
+            pieces=pieces,
+            merge=merge,
+            came=came[0].schema,
+            are_changes=are_changes,
+            may_be_seen=may_be_seen,
+            everything=everything,
+            history=HistoryPlan(location, self._deletes, gone_at),
+            target=self._target,
+        )
+        sent = [*parcels(iter, ends_of(pieces))(iter(came)), *self._told(pieces, everything)]
+        lines = [line for batch in rewritten(plan)(iter(sent)) for line in batch.to_pylist()]
+        rows = [line for line in lines if not line["is_history"]]
+        removed = {file.path for number in {line["piece"] for line in rows} for file in pieces[number].files}
+        if rows:
+            self.log.commit(read, table_schema(merge.columns), _files(rows), sorted(removed))
+        if past := _files(line for line in lines if line["is_history"]):
+            self.past.commit(self.past.version(), version_schema(merge.columns), past, [])
+        return rows
+
+    def rows(self) -> dict[str, Row]:
+        """Return the rows by id, making sure that each is there once and that ranges of ids do not meet."""
+        stored = _stored(self.log)
+        rows = [row for table in stored.values() for row in table.to_pylist()]
+        found = {row["Id"]: row for row in rows}
+        assert len(found) == len(rows), "a record has several rows"
+        ranges = sorted((min(ids), max(ids)) for table in stored.values() if (ids := table["Id"].to_pylist()))
+        assert all(one[1] < other[0] for one, other in pairwise(ranges)), ranges
+        return found
+
+    def versions(self) -> list[Row]:
+        """Return the versions that have ended, in order."""
+        rows = [row for table in _stored(self.past).values() for row in table.to_pylist()]
+        return sorted(rows, key=lambda row: (row["Id"], row["_sequence"], row["_valid_from"]))
+
+    @staticmethod
+    def _told(pieces: Sequence[Piece], everything: bool) -> Iterator[pa.RecordBatch]:
+        told = [number for number, piece in enumerate(pieces) if everything or piece.is_shared]
+        if told:
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(told, pa.int32()), pa.nulls(len(told), pa.binary())], names=["piece", "rows"]
+            )
+
+
+def _files(lines: Iterable[dict[str, Any]]) -> list[TableFile]:
+    return [TableFile(line["path"], line["size"], line["rows"], line["stats"]) for line in lines if line["path"]]
+
+
+def _stored(log: DeltaTableLog) -> dict[str, pa.Table]:
+    """Return the live files, with all columns that one of them has."""
+    tables = {path: pa.parquet.read_table(f"{log.location.uri}/{path}") for path in log.version().files}
+    if not tables:
+        return {}
+    widest = max((table.schema for table in tables.values()), key=len)
+    return {
+        path: pa.Table.from_batches([as_table(table.combine_chunks().to_batches()[0], widest)])
+        for path, table in tables.items()
+    }
