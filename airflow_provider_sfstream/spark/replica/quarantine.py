@@ -9,7 +9,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from airflow_provider_sfstream.spark.event_log.tables import EventTables
 from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.spark.rows.event_batches import quarantine_schema, refused_rows
 from airflow_provider_sfstream.spark.storage.frames import union
@@ -50,7 +49,6 @@ class ReplicaQuarantine:
 
     def __init__(self, spark: Any, files: HadoopFiles, base: str) -> None:
         self._files, self._base = files, base
-        self._tables = EventTables(spark, files, base)
 
     def set_aside(self, changes: LandedChanges, outcasts: Sequence[Any]) -> int:
         """Set aside the events that cannot be read, all of the run at once; return how many they are.
@@ -72,7 +70,8 @@ class ReplicaQuarantine:
         try:
             count = int(rows.count())
             log.warning("%d events could not be read; they are in %s.", count, REPLICA_QUARANTINE)
-            self._tables.replace(REPLICA_QUARANTINE, rows.coalesce(1), ("window_id", FROM_ORDINAL))
+            writer = rows.coalesce(1).write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+            writer.partitionBy("window_id", FROM_ORDINAL).parquet(f"{self._base}/{REPLICA_QUARANTINE}")
         finally:
             rows.unpersist()
         return count

@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from airflow_provider_sfstream.spark.storage.table_location import TableLocation, storage_options
+
 _BUCKET_SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs")
 _CONDITIONAL = "fs.option.create.conditional.overwrite"
 """Hadoop's option for a file that is created only where there is none, by the store itself (S3A: If-None-Match)."""
@@ -21,6 +23,7 @@ class HadoopFiles:
     def __init__(self, spark: Any) -> None:
         self._jvm = spark._jvm
         self._configuration = spark._jsc.hadoopConfiguration()
+        self._session: list[tuple[str, str]] = spark.sparkContext.getConf().getAll()
 
     def url(self, url: str) -> str:
         """Return ``url`` as Hadoop names it: ``s3://`` is ``s3a://`` where Hadoop has nothing else for it.
@@ -147,24 +150,20 @@ class HadoopFiles:
         path, filesystem = self._locate(url)
         filesystem.delete(path, True)
 
-    def make_folder(self, url: str) -> None:
-        path, filesystem = self._locate(url)
-        filesystem.mkdirs(path)
-
-    def rename(self, old: str, new: str) -> None:
-        """Rename a file or a folder.
-
-        :raises OSError: if the storage does not do it.
-        """
-        path, filesystem = self._locate(old)
-        if not filesystem.rename(path, self._locate(new)[0]):
-            raise OSError(f"{old} could not be renamed to {new}")
-
-    def local_path(self, url: str) -> str | None:
-        """Return the path of a URL of the local file system, ``None`` for any other."""
-        path, filesystem = self._locate(url)
+    def table_location(self, url: str) -> TableLocation:
+        """Return a folder as tasks and delta-rs reach it, with the credentials that Hadoop has for it."""
+        path, filesystem = self._locate(self.url(url))
         location = filesystem.makeQualified(path).toUri()
-        return str(location.getPath()) if location.getScheme() == "file" else None
+        if location.getScheme() == "file":
+            return TableLocation(str(location.getPath()))
+        qualified = str(location.toString()).rstrip("/")
+        uri = qualified.replace("s3a://", "s3://", 1) if qualified.startswith("s3a://") else qualified
+        return TableLocation(uri, storage_options(qualified, self._setting, self._session))
+
+    def _setting(self, name: str) -> str | None:
+        """Return a setting of Hadoop, from its credential providers too."""
+        secret = self._configuration.getPassword(name)
+        return "".join(secret) if secret is not None else self._configuration.get(name)
 
     def _locate(self, url: str) -> tuple[Any, Any]:
         path = self._jvm.org.apache.hadoop.fs.Path(url)
