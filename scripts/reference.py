@@ -28,7 +28,11 @@ def pages() -> dict[str, str]:
     assets = [_load(f"assets.salesforce_stream.{name}") for name in ("salesforce_topic_asset", "landed_stream_asset")]
     markers = _load("stores.replay_markers.StoredReplayMarkers")
     stores = ("hooks.replay_store.open_replay_store", "stores.table.TableReplayStore")
-    spark = ("spark.replica.reader.read_replica", "spark.replica.reader.read_history")
+    spark = (
+        "spark.event_log.reader.read_event_log",
+        "spark.replica.reader.read_replica",
+        "spark.replica.reader.read_history",
+    )
     windows = ("windows.read_windows", "windows.manifest_urls")
     return {
         "operators.md": _page("Operators", map(_section, listed("operators"))),

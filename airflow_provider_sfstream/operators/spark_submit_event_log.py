@@ -11,21 +11,22 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed import Landed
 from airflow_provider_sfstream.tasks.missing_schemas import fetch_missing_schemas
+from airflow_provider_sfstream.tasks.parts import run_identity
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 JOBS = {"event_log": "event_log.py"}
+TABLE_FORMATS = ("delta", "parquet")
 
 
 class SparkSubmitEventLogOperator(SparkJobOperator):
     """Run a job of this package with ``spark-submit`` on windows that a drain landed.
 
     Only manifest URLs travel through XCom, never events. The jobs are idempotent by window: a retry, a clear or
-    two windows that overlap change nothing. One job at a time may write below one ``output_url``
-    (``max_active_runs=1``; where backfills run beside live runs, ``max_active_tis_per_dag=1`` on this task; or a pool
-    of one slot for all DAGs that share it).
+    two windows that overlap change nothing. Tables are Delta tables: jobs of different streams write to one table side
+    by side; of two jobs of one stream at once, one fails, names the other, and is tried again.
 
     The XCom result is the job's metrics: ``windows``, ``rows_in``, ``rows_written``, ``duplicates``, ``quarantined``,
     ``outside_interval``, ``tables``, ``decoders`` and ``seconds``; ``None`` where the worker cannot read the metrics
@@ -44,8 +45,8 @@ class SparkSubmitEventLogOperator(SparkJobOperator):
         to be contradicted, with the result of an interval. (templated)
     :param event_time_to: only process events before this time. (templated)
     :param decoder: ``"auto"`` or ``"fastavro"``.
-    :param writer: who writes the tables' files: ``"auto"``, ``"spark"``, or ``"arrow"`` for executors that share a file
-        system (see docs/event-log.md).
+    :param table_format: ``"delta"``, or ``"parquet"`` for folders of Parquet files, below which one job at a time may
+        write (see docs/event-log.md). All tables below one ``output_url`` have one format.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param replay_quarantine: take back what is in the quarantine for want of a schema: fetch those that the windows
         landed without from Salesforce into the landing, then run the job on the windows, as always. Salesforce is
@@ -76,7 +77,7 @@ class SparkSubmitEventLogOperator(SparkJobOperator):
         event_time_from: str | None = None,
         event_time_to: str | None = None,
         decoder: str = "auto",
-        writer: str = "auto",
+        table_format: str = "delta",
         verify_files: bool = True,
         replay_quarantine: bool = False,
         salesforce_conn_id: str = "salesforce_default",
@@ -86,13 +87,15 @@ class SparkSubmitEventLogOperator(SparkJobOperator):
     ) -> None:
         if job not in JOBS:
             raise ConfigurationError(f"job={job!r} is not a job of this package. Use one of: {', '.join(JOBS)}.")
+        if table_format not in TABLE_FORMATS:
+            raise ConfigurationError(f"table_format={table_format!r} must be one of {', '.join(TABLE_FORMATS)}.")
         super().__init__(script=JOBS[job], output_url=output_url, name=name or f"sfstream-{job}", **kwargs)
         self.windows = windows
         self.job = job
         self.event_time_from = event_time_from
         self.event_time_to = event_time_to
         self.decoder = decoder
-        self.writer = writer
+        self.table_format = table_format
         self.verify_files = verify_files
         self.replay_quarantine = replay_quarantine
         self.salesforce_conn_id = salesforce_conn_id
@@ -111,11 +114,11 @@ class SparkSubmitEventLogOperator(SparkJobOperator):
                     landed.manifests, salesforce_conn_id=self.salesforce_conn_id, landing_conn_id=self.landing_conn_id
                 )
             self.log.info("Schemas fetched into the landing: %s", ", ".join(fetched) or "none")
-        return self.submit(context, self._arguments(landed))
+        return self.submit(context, [*self._arguments(landed), f"--job={run_identity(context)}"])
 
     def _arguments(self, landed: Landed) -> list[str]:
         arguments = [part for url in landed.manifests for part in ("--manifest", url)]
-        arguments += ["--decoder", self.decoder, "--writer", self.writer]
+        arguments += ["--decoder", self.decoder, "--table-format", self.table_format]
         arguments += [] if self.verify_files else ["--trust-files"]
         if landed.event_time_from and landed.event_time_to:
             arguments += ["--event-time-from", landed.event_time_from, "--event-time-to", landed.event_time_to]

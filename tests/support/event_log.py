@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.spark.event_log.job import EventLogMetrics, EventLogOptions, run
+from airflow_provider_sfstream.spark.event_log.reader import read_event_log
+from airflow_provider_sfstream.spark.event_log.tables import TableFormat
+from airflow_provider_sfstream.spark.rows.event_batches import ENVELOPE, PARTITIONS
+from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
+from airflow_provider_sfstream.spark.storage.table_location import TableLocation
 from airflow_provider_sfstream.windows import read_windows
 from tests.support.json_windows import JsonEvent, land_json_window
 from tests.support.landing_files import LandedEvent, land_window
@@ -22,8 +28,8 @@ SPAN = (DAY, DAY + timedelta(days=3))
 class Lake:
     """A landing and tables in a temporary folder."""
 
-    def __init__(self, spark: Any, folder: Path, writer: Any = "auto") -> None:
-        self.writer = writer
+    def __init__(self, spark: Any, folder: Path, table_format: TableFormat = "delta") -> None:
+        self.table_format = table_format
         self.spark, self.landing, self.output = spark, folder / "landing", folder / "tables"
 
     def land(self, window_id: str, events: list[LandedEvent], schemas: dict[str, Any], **given: Any) -> str:
@@ -41,7 +47,8 @@ class Lake:
 
     def run(self, *manifests: str, **given: Any) -> EventLogMetrics:
         is_new = not self.output.exists()
-        metrics = run(self.spark, EventLogOptions(manifests, self.output.as_uri(), **{"writer": self.writer} | given))
+        options = {"table_format": self.table_format, **given}
+        metrics = run(self.spark, EventLogOptions(manifests, self.output.as_uri(), **options))
         if is_new and "whole_windows" not in given:
             self._compare_with_memory(manifests, given)
         return metrics
@@ -55,19 +62,39 @@ class Lake:
         for name, table in in_memory.items():
             files = (pq.ParquetFile(file).read() for file in stored[name].rglob("*.parquet"))
             written = pa.concat_tables(files, promote_options="permissive")
-            partitions = [column for column in ("event_date", "window_id") if column in table.column_names]
-            ours, theirs = _by_event(table.drop_columns(partitions)), _by_event(written)
+            ours, theirs = (_by_event(_without_partitions(each)) for each in (table, written))
             for row in (*ours, *theirs):
                 row.pop("reason", None)  # it may quote the random frame around a payload
             assert ours == theirs, name
 
     def rows(self, table: str = "Order__e") -> list[dict[str, Any]]:
-        frame = self.spark.read.option("mergeSchema", True).parquet(str(self.output / table))
+        if self.table_format == "delta":
+            frame = read_event_log(self.spark, self.output.as_uri(), table)
+        else:
+            frame = self.spark.read.option("mergeSchema", True).parquet(str(self.output / table))
         rows = [row.asDict(recursive=True) for row in frame.collect()]
         return sorted(rows, key=lambda row: (row.get("_replay_id") or row.get("replay_id"), row["window_id"]))
 
-    def files(self) -> dict[str, bytes]:
-        return {str(p.relative_to(self.output)): p.read_bytes() for p in self.output.rglob("*.parquet")}
+    def files(self, table: str = "Order__e") -> set[str]:
+        """Return the live files of a table."""
+        if self.table_format == "delta":
+            return set(self.log(table).version().files)
+        return {str(path.relative_to(self.output / table)) for path in (self.output / table).rglob("*.parquet")}
+
+    def log(self, table: str = "Order__e", job: str = "") -> DeltaTableLog:
+        return DeltaTableLog(TableLocation(str(self.output / table)), job)
+
+    def columns(self, table: str = "Order__e") -> dict[str, Any]:
+        """Return a table's columns as the job knows them."""
+        if self.table_format == "delta":
+            fields = json.loads(self.log(table).version().schema_json)["fields"]
+            return {field["name"]: field["type"] for field in fields if field["name"] not in ENVELOPE | PARTITIONS}
+        registry = json.loads((self.output / table / "_sfstream/columns.json").read_text())
+        return {column["name"]: column["type"] for column in registry["columns"]}
+
+
+def _without_partitions(table: pa.Table) -> pa.Table:
+    return table.drop_columns([column for column in ("event_date", "window_id") if column in table.column_names])
 
 
 def _by_event(table: pa.Table) -> list[dict[str, Any]]:

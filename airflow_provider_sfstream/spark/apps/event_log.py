@@ -38,7 +38,9 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
     whole = "a window of which all events are written, whatever the bounds"
     parser.add_argument("--whole-window", action="append", default=[], metavar="ID", help=whole)
     parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
-    parser.add_argument("--writer", choices=("auto", "arrow", "spark"), default="auto", help="who writes the files")
+    one = "of all tables below the output"
+    parser.add_argument("--table-format", choices=("delta", "parquet"), default="delta", help=one)
+    parser.add_argument("--job", default="", metavar="NAME", help="of this run, in the history of the tables")
     parser.add_argument("--trust-files", action="store_true", help="do not compare landed files with their SHA-256")
     given = parser.parse_args(arguments)
     if not given.manifest:
@@ -50,12 +52,13 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
         manifests=tuple(given.manifest),
         output=given.output,
         decoder=given.decoder,
-        writer=given.writer,
+        table_format=given.table_format,
         event_time_from=first,
         event_time_to=end,
         whole_windows=tuple(given.whole_window),
         metrics_file=given.metrics_file,
         verify_files=not given.trust_files,
+        job=given.job,
     )
 
 

@@ -16,14 +16,20 @@ from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format, table_of_topic
 from airflow_provider_sfstream.spark.event_log.deduplication import Duplicates, find_duplicates, places_of
 from airflow_provider_sfstream.spark.event_log.field_survey import FoundFields, survey_fields
+from airflow_provider_sfstream.spark.event_log.formats import find_tables, open_tables
 from airflow_provider_sfstream.spark.event_log.table_plans import (
     TableSources,
     place_columns,
     read_schemas,
     sources_by_table,
 )
-from airflow_provider_sfstream.spark.event_log.table_writers import WriterChoice, choose_writer
-from airflow_provider_sfstream.spark.event_log.tables import QUARANTINE_TABLE, Dates, EventTables, Partition
+from airflow_provider_sfstream.spark.event_log.tables import (
+    QUARANTINE_TABLE,
+    Dates,
+    EventTables,
+    Partition,
+    TableFormat,
+)
 from airflow_provider_sfstream.spark.rows.event_batches import (
     TablePlan,
     WindowReference,
@@ -40,11 +46,6 @@ from airflow_provider_sfstream.spark.storage.settings import configure
 
 log = logging.getLogger(__name__)
 
-_SETTINGS = {
-    # Few partitions are open at a time; sorting wide rows to have only one open costs more than writing them.
-    "spark.sql.maxConcurrentOutputFileWriters": "64",
-}
-
 
 @dataclass(frozen=True)
 class EventLogOptions:
@@ -54,20 +55,21 @@ class EventLogOptions:
     event time, but not before its window's ``covered_from``, and not after it was received. Of ``whole_windows``, which
     the run of that interval landed itself, all events are written: some may have come late for theirs.
 
-    ``writer`` is who writes the files: ``"arrow"`` the executors' Python, much faster, onto a file system that all of
-    them share with the driver; ``"spark"`` Spark, wherever it can; ``"auto"`` the former where driver and executors are
-    one process and the output is a local folder. ``verify_files`` compares landed files with their SHA-256 first.
+    ``table_format`` is ``"delta"``, or ``"parquet"`` for folders of files; all tables below one output have one format.
+    ``job`` names this run in the tables' history and to another job that loses against it; by default it is the Spark
+    application's id. ``verify_files`` compares landed files with their SHA-256 first.
     """
 
     manifests: tuple[str, ...]
     output: str
     decoder: DecoderChoice = "auto"
-    writer: WriterChoice = "auto"
+    table_format: TableFormat = "delta"
     event_time_from: datetime | None = None
     event_time_to: datetime | None = None
     whole_windows: tuple[str, ...] = ()
     metrics_file: str | None = None
     verify_files: bool = True
+    job: str = ""
 
     def partition_of(self, window: LandedWindow) -> str:
         """Return the window's partition. A part of a window has its own, so that it never replaces the whole."""
@@ -109,10 +111,13 @@ def run(spark: Any, options: EventLogOptions) -> EventLogMetrics:
 
     :param spark: a ``SparkSession``.
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
-    :raises ConfigurationError: if landed files do not have the rows that their manifest counts; nothing was written.
+    :raises ConfigurationError: if landed files do not have the rows that their manifest counts, or the output has
+        tables of another format; nothing was written.
+    :raises PositionConflictError: if another job has written events of the same streams to a Delta table meanwhile. The
+        tables are as that job and this one left them, each whole; running it again completes them.
     """
     started = time.monotonic()
-    configure(spark, _SETTINGS)
+    configure(spark, {})
     files = HadoopFiles(spark)
     windows = read_windows(files, options.manifests)
     metrics = EventLogMetrics([window.window_id for window in windows])
@@ -148,11 +153,10 @@ class _Job:
             )
             for w in windows
         )
-        self._own = {reference.partition for reference in self._references}
-        self._tables = EventTables(spark, files, files.url(options.output))
+        self._files, self._base = files, files.url(options.output)
+        self._names = find_tables(files, self._base, options.table_format)
         self._schemas = read_schemas(files, windows)
         self._rows = read_rows(spark, windows, verify=options.verify_files)
-        self._write = choose_writer(options.writer, spark.sparkContext.master, self._tables)
 
     def run(self) -> None:
         count = sum(window.event_count for window in self._windows)
@@ -163,11 +167,8 @@ class _Job:
         if any(format_ not in WITH_SCHEMA for format_, _, _ in present):
             found = survey_fields(self._rows, own_tables)
         sources = sources_by_table(present, self._schemas, found, own_tables)
-        dates = self._dates(found)
-        for table in self._tables.names():
-            self._tables.remove_leftovers(table)
-        before = {table: self._tables.partitions(table, dates) for table in self._tables.names()}
-        plans = {table: self._plan(table, source) for table, source in sources.items()}
+        tables = self._open_tables(self._dates(found))
+        plans = {table: self._plan(tables, table, source) for table, source in sources.items()}
         unusable = {id_ for format_, id_, _ in present if format_ in WITH_SCHEMA}.difference(self._schemas.usable())
 
         def of_table(table: str, rows: Any) -> Any:
@@ -177,19 +178,26 @@ class _Job:
             found = [self._undecodable(of_table(table, rows), plan) for table, plan in plans.items()]
             return [*found, *self._refused(rows, unusable)]
 
-        duplicates = self._find_duplicates({table: before.get(table, []) for table in sources}, unreadable)
+        duplicates = self._find_duplicates(tables.keys(sources), unreadable)
         self._metrics.rows_in = sum(window.event_count for window in self._windows)
         self._metrics.duplicates = duplicates.count
         rows = duplicates.remove_from(self._rows)
         written: dict[str, set[Partition]] = {}
         outcasts = self._refused(rows, unusable)
         for table, plan in plans.items():
-            written[table], undecodable = self._write_table(table, plan, of_table(table, rows))
+            written[table], undecodable = self._write_table(tables, table, plan, of_table(table, rows))
             outcasts += undecodable
-        self._write_quarantine(outcasts)
-        for table, partitions in before.items():
-            stale = {p for p in partitions if p[1] in self._own} - written.get(table, set())
-            self._tables.remove(table, sorted(stale))
+        self._metrics.quarantined = tables.write_quarantine(outcasts)
+        if self._metrics.quarantined:
+            log.warning("%d rows could not be decoded; they are in %s.", self._metrics.quarantined, QUARANTINE_TABLE)
+        tables.remove_rest(written)
+
+    def _open_tables(self, dates: Dates) -> EventTables:
+        options = self._options
+        job = options.job or self._spark.sparkContext.applicationId
+        return open_tables(
+            self._spark, self._files, self._base, self._names, options.table_format, self._references, dates, job
+        )
 
     def _survey(self) -> set[tuple[Format, str | None, int]]:
         """Return format, schema id and window of the landed rows, after comparing their number with the manifests."""
@@ -214,20 +222,12 @@ class _Job:
             return None
         return min(first for first, _ in known), max(last for _, last in known)
 
-    def _find_duplicates(
-        self, before: dict[str, list[Partition]], unreadable: Callable[[Any], list[Any]]
-    ) -> Duplicates:
+    def _find_duplicates(self, keys: Any | None, unreadable: Callable[[Any], list[Any]]) -> Duplicates:
         """Find the rows that must not be written, so that of each event one stays that can be read, if any can.
 
+        :param keys: of rows that the tables have already.
         :param unreadable: returns those of some landed rows that cannot be, as rows of the quarantine.
         """
-        # Of one window by itself, its own partitions cannot change the answer; they are about to be replaced.
-        skipped = self._own if len(self._own) == 1 else set()
-        read = {
-            table: [partition for partition in partitions if partition[1] not in skipped]
-            for table, partitions in before.items()
-        }
-        keys = self._tables.keys(read)
         known: Any | None = None
         while True:
             duplicates = find_duplicates(self._rows, keys, self._references, known)
@@ -240,11 +240,8 @@ class _Job:
                 return duplicates
             known = found if known is None else known.unionByName(found)
 
-    def _plan(self, table: str, sources: TableSources) -> TablePlan:
-        registry = self._tables.read_registry(table)
-        columns, schemas, fields = place_columns(table, sources, registry)
-        # First the registry: no data file ever has a column that it lacks.
-        self._tables.write_registry(table, registry)
+    def _plan(self, tables: EventTables, table: str, sources: TableSources) -> TablePlan:
+        columns, schemas, fields = place_columns(table, sources, tables.registry(table))
         return TablePlan(
             columns,
             schemas,
@@ -255,10 +252,12 @@ class _Job:
             _microseconds(self._options.event_time_to),
         )
 
-    def _write_table(self, table: str, plan: TablePlan, rows: Any) -> tuple[set[Partition], list[Any]]:
+    def _write_table(
+        self, tables: EventTables, table: str, plan: TablePlan, rows: Any
+    ) -> tuple[set[Partition], list[Any]]:
         """Write the events of one table; return the partitions that it wrote, and the rows that are no events."""
         counted = self._spark.sparkContext.accumulator(Counter(), CounterParam())
-        written = self._write(self._tables, table, rows, table_rows(plan, counted.add), plan)
+        written = tables.write(table, rows, table_rows(plan, counted.add), plan)
         self._count(table, counted.value, written)
         outcasts = [self._undecodable(rows, plan)] if any(key[0] == "undecodable" for key in counted.value) else []
         keys = [key for key in counted.value if key[0] == "written"]
@@ -290,19 +289,6 @@ class _Job:
         refused = rows.where(rows.format.isin(list(WITH_SCHEMA)) & without)
         refuse = refused_rows(self._schemas.refused, self._references)
         return [refused.mapInArrow(refuse, from_arrow_schema(quarantine_schema()))]
-
-    def _write_quarantine(self, outcasts: list[Any]) -> None:
-        """Write what could not be decoded; windows that had such rows before and have none now lose them there."""
-        self._tables.remove_leftovers(QUARANTINE_TABLE)
-        kept: set[str] = set()
-        if outcasts:
-            rows = union(outcasts).persist()
-            counts = {row["window_id"]: row["count"] for row in rows.groupBy("window_id").count().collect()}
-            self._metrics.quarantined = sum(counts.values())
-            self._tables.replace(QUARANTINE_TABLE, rows.coalesce(1), ("window_id",))
-            kept = set(counts)
-            log.warning("%d rows could not be decoded; they are in %s.", self._metrics.quarantined, QUARANTINE_TABLE)
-        self._tables.remove_quarantine(sorted(self._own - kept))
 
 
 def _microseconds(moment: datetime | None) -> int | None:

@@ -25,6 +25,8 @@ _TRIES = 20
 """Each lost to another job that committed meanwhile."""
 _MADE_BY = "sfstream"
 """Key in a commit's metadata of what this package says about it."""
+_HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+"""Features of a table that its readers must know, and that change nothing about which rows its files have."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,13 @@ class TableVersion:
 
     :param files: the live ones by path, with ``size_bytes``, ``num_records``, ``min.*``, ``max.*`` and ``partition.*``.
     :param progress: the mark of each kind of progress that was asked for, ``None`` if it has none yet.
+    :param schema_json: its schema as Spark writes schemas in JSON; empty if there is no table.
     """
 
     number: int
     files: Mapping[str, Mapping[str, Any]]
     progress: Mapping[str, int | None]
+    schema_json: str = ""
 
 
 class DeltaTableLog:
@@ -71,14 +75,22 @@ class DeltaTableLog:
     def version(self, number: int | None = None, progress: Iterable[str] = ()) -> TableVersion:
         """Return the table at a version, the newest if ``None``.
 
-        :raises ConfigurationError: if that version is not kept any longer.
+        :raises ConfigurationError: if that version cannot be had any longer, or its files alone do not tell its rows.
         """
         table = self._open(number)
         if table is None:
             return TableVersion(-1, {}, dict.fromkeys(progress))
+        protocol = table.protocol()
+        features = set(protocol.reader_features or ()) - _HARMLESS
+        if features or protocol.min_reader_version == 2:
+            raise ConfigurationError(
+                f"{self.location.uri} has features of Delta that this package cannot read: "
+                f"{', '.join(sorted(features)) or 'column mapping'}. Somebody else has switched them on. Nothing was "
+                "written. Switch them off, or give another output folder; Delta's own readers read this one."
+            )
         rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         marks = {name: table.transaction_version(name) for name in progress}
-        return TableVersion(table.version(), {row["path"]: row for row in rows}, marks)
+        return TableVersion(table.version(), {row["path"]: row for row in rows}, marks, table.schema().to_json())
 
     def commit(
         self,
@@ -105,7 +117,7 @@ class DeltaTableLog:
                 log.info("%s: another job has committed meanwhile (%s); trying again.", self.location.uri, lost)
             if (found := self._find(commit, read.number)) is not None:
                 return found
-            self._check(read, removed)
+            self._check(commit, read, removed)
         raise PositionConflictError(f"{self.location.uri}: {_TRIES} other commits came first. {_AGAIN}")
 
     def restore(self, number: int) -> None:
@@ -139,12 +151,15 @@ class DeltaTableLog:
 
         Files that no version names stay: another job may be about to commit them.
         """
-        numbers = set(gone) - set(kept)
-        if not numbers:
+        numbers, old = set(gone) - set(kept), set[str]()
+        for number in numbers:
+            with suppress(ConfigurationError):  # Delta has removed its old log: a vacuum removes the files
+                old.update(self.version(number).files)
+        if not old:
             return
         live = set(self.version().files).union(*(self.version(number).files for number in kept))
         filesystem = self.location.filesystem()
-        for path in set().union(*(self.version(number).files for number in numbers)) - live:
+        for path in old - live:
             with suppress(FileNotFoundError):
                 filesystem.delete_file(path)
 
@@ -171,14 +186,16 @@ class DeltaTableLog:
 
     def _open(self, number: int | None = None) -> Any | None:
         from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
             return DeltaTable(self.location.uri, number, storage_options=dict(self.location.options))
-        except TableNotFoundError:
-            if number is None:
+        except DeltaError as error:
+            if number is not None:
+                raise ConfigurationError(f"{self.location.uri} has no version {number}: {error}") from error
+            if isinstance(error, TableNotFoundError):
                 return None
-            raise ConfigurationError(f"{self.location.uri} has no version {number}.") from None
+            raise
 
     def _try(
         self,
@@ -202,7 +219,8 @@ class DeltaTableLog:
         now = int(time.time() * 1000)
         adds = [AddAction(file.path, file.size, dict(file.partition), now, True, file.stats) for file in added]
         marks = [Transaction(name, (mark or 0) + 1) for name, mark in read.progress.items()]
-        properties = CommitProperties(custom_metadata=self._said(commit), app_transactions=marks)
+        said = self._said(commit, read.progress)
+        properties = CommitProperties(custom_metadata=said, app_transactions=marks)
         table = self._open()
         try:
             if table is None:
@@ -216,7 +234,7 @@ class DeltaTableLog:
                 )
                 return
             known = self.version(table.version(), read.progress)
-            self._compare(known, read, removed)
+            self._compare(commit, known, read, removed)
             self._add_columns(table, schema, commit)
             removes = [
                 RemoveAction(
@@ -252,12 +270,12 @@ class DeltaTableLog:
         """Return the version of a commit, also of one whose answer was lost."""
         return next((entry["version"] for entry in self._entries(since) if _id_of(entry) == commit), None)
 
-    def _check(self, read: TableVersion, removed: Collection[str]) -> None:
+    def _check(self, commit: str, read: TableVersion, removed: Collection[str]) -> None:
         table = self._open()
         if table is not None:
-            self._compare(self.version(table.version(), read.progress), read, removed)
+            self._compare(commit, self.version(table.version(), read.progress), read, removed)
 
-    def _compare(self, known: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
+    def _compare(self, commit: str, known: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
         """Make sure that nothing that a change was made from is other than it was.
 
         :raises PositionConflictError: if something is.
@@ -265,11 +283,12 @@ class DeltaTableLog:
         moved = [name for name, mark in read.progress.items() if known.progress[name] != mark]
         gone = [path for path in removed if path not in known.files]
         if moved or gone:
-            winner = next(iter(self._entries(read.number)), {})
-            said = winner.get(_MADE_BY) or {}
+            others = [each for each in self._entries(read.number) if not str(_id_of(each)).startswith(commit)]
+            movers = [each for each in others if set(moved).intersection(_said_in(each).get("progress", ()))]
+            winner = next(iter(movers or others), {})
             raise PositionConflictError(
                 f"{self.location.uri} was written to by another job meanwhile: version {winner.get('version')}, "
-                f"{said.get('job') or winner.get('operation')}. Nothing of this one counts in it. {_AGAIN}"
+                f"{_said_in(winner).get('job') or winner.get('operation')}. Nothing of this one counts in it. {_AGAIN}"
             )
 
     def _entries(self, since: int) -> list[dict[str, Any]]:
@@ -279,8 +298,8 @@ class DeltaTableLog:
             return []
         return [entry for entry in table.history(table.version() - since) if entry["version"] > since]
 
-    def _said(self, commit: str) -> dict[str, Any]:
-        return {_MADE_BY: {"commit": commit, "job": self._job}}
+    def _said(self, commit: str, progress: Iterable[str] = ()) -> dict[str, Any]:
+        return {_MADE_BY: {"commit": commit, "job": self._job, "progress": list(progress)}}
 
 
 _AGAIN = "Run it again; let one job at a time write a stream's tables (max_active_runs=1, or a pool of one slot)."
@@ -290,6 +309,10 @@ class _LostError(Exception):
     """Another commit came first."""
 
 
-def _id_of(entry: Mapping[str, Any]) -> str | None:
+def _said_in(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     said = entry.get(_MADE_BY)
-    return said.get("commit") if isinstance(said, dict) else None
+    return said if isinstance(said, dict) else {}
+
+
+def _id_of(entry: Mapping[str, Any]) -> str | None:
+    return _said_in(entry).get("commit")

@@ -150,25 +150,6 @@ class HadoopFiles:
         path, filesystem = self._locate(url)
         filesystem.delete(path, True)
 
-    def make_folder(self, url: str) -> None:
-        path, filesystem = self._locate(url)
-        filesystem.mkdirs(path)
-
-    def rename(self, old: str, new: str) -> None:
-        """Rename a file or a folder.
-
-        :raises OSError: if the storage does not do it.
-        """
-        path, filesystem = self._locate(old)
-        if not filesystem.rename(path, self._locate(new)[0]):
-            raise OSError(f"{old} could not be renamed to {new}")
-
-    def local_path(self, url: str) -> str | None:
-        """Return the path of a URL of the local file system, ``None`` for any other."""
-        path, filesystem = self._locate(url)
-        location = filesystem.makeQualified(path).toUri()
-        return str(location.getPath()) if location.getScheme() == "file" else None
-
     def table_location(self, url: str) -> TableLocation:
         """Return a folder as tasks and delta-rs reach it, with the credentials that Hadoop has for it."""
         path, filesystem = self._locate(self.url(url))

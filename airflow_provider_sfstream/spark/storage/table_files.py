@@ -6,6 +6,7 @@ Spark's own writer takes wide rows one value after the other, which costs severa
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow.parquet
 from airflow_provider_sfstream.spark.storage.delta_table import TableFile
 
 ROW_GROUP = 64 << 20
-"""Bytes of Arrow columns in a row group: what a writer holds back, and a reader takes at once."""
+"""Bytes of Arrow columns in a row group: what a task holds back, and a reader takes at once."""
 _WITH_STATS = 32
 """So many of the first columns have statistics, as with Delta's own writers."""
 _LONGEST_TEXT = 64
@@ -67,10 +68,11 @@ class TableFileWriter:
         return TableFile(self.path, size, self.rows, _stats(self._schema, self._described[0]), partition or {})
 
     def abandon(self) -> None:
-        """End a file that nobody will name."""
+        """End a file that nobody will name, whatever its storage says to that."""
         self._batches = []
-        self._writer.close()
-        self._sink.close()
+        for each in (self._writer, self._sink):
+            with suppress(Exception):
+                each.close()
 
 
 def _stats(schema: pa.Schema, metadata: pa.parquet.FileMetaData) -> str:

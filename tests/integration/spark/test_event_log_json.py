@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,12 +32,12 @@ PUSH_TOPIC, CHANNEL = "/topic/InvoiceUpdates", "/u/notifications/Orders"
 
 @pytest.fixture
 def lake(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
-    return Lake(spark, tmp_path, getattr(request, "param", "arrow"))
+    return Lake(spark, tmp_path, getattr(request, "param", "delta"))
 
 
-with_both_writers = pytest.mark.parametrize("lake", ["arrow", "spark"], indirect=True)
-with_either_writer = pytest.mark.parametrize(
-    "lake", ["arrow", pytest.param("spark", marks=pytest.mark.extended)], indirect=True
+in_both_formats = pytest.mark.parametrize("lake", ["delta", "parquet"], indirect=True)
+in_either_format = pytest.mark.parametrize(
+    "lake", ["delta", pytest.param("parquet", marks=pytest.mark.extended)], indirect=True
 )
 
 
@@ -72,7 +71,7 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
     return [int.from_bytes(row["_replay_id"], "big") for row in rows]
 
 
-@with_both_writers
+@in_both_formats
 def test_either_encoding_gives_the_same_rows_in_one_table_and_one_job(lake: Lake) -> None:
     avro = lake.land(
         "20260110T000000Z-avro", [LandedEvent(n, "one", fields(n, avro=True)) for n in range(30)], {"one": ORDER}
@@ -93,7 +92,7 @@ def test_either_encoding_gives_the_same_rows_in_one_table_and_one_job(lake: Lake
     assert (again.rows_written, lake.rows()) == (30, rows)
 
 
-@with_either_writer
+@in_either_format
 def test_rows_of_a_push_topic(lake: Lake) -> None:
     events = [
         push_topic_event(1, {"Id": "a01", "Total__c": 12.5, "Paid__c": False, "Note__c": None}, at(1), "created"),
@@ -154,11 +153,11 @@ def test_a_field_of_several_types_keeps_them_apart_in_whatever_order_windows_com
         ("1180591620717411303425", None, None, None),
         (None, -4.0, None, None),
     ]
-    registry = (lake.output / "InvoiceUpdates/_sfstream/columns.json").read_text()
+    known = lake.columns("InvoiceUpdates")
     for manifests in ((texts, mixed), (mixed,)):
         lake.run(*manifests)
         assert lake.rows("InvoiceUpdates") == rows
-        assert (lake.output / "InvoiceUpdates/_sfstream/columns.json").read_text() == registry
+        assert list(lake.columns("InvoiceUpdates").items()) == list(known.items())
 
 
 def test_generic_events_are_text(lake: Lake) -> None:
@@ -206,7 +205,7 @@ def test_without_a_schema_an_event_describes_itself(lake: Lake) -> None:
         assert lake.rows() == rows, "a window is read by its own manifest, whatever is read beside it"
 
 
-@with_either_writer
+@in_either_format
 def test_what_cannot_be_decoded_goes_to_quarantine_and_its_neighbours_do_not(lake: Lake) -> None:
     good = event(0, fields(0, avro=False)).payload
     broken = {
@@ -249,7 +248,7 @@ def test_what_cannot_be_decoded_goes_to_quarantine_and_its_neighbours_do_not(lak
     assert len(lake.rows("_quarantine")) == 10
 
 
-@with_either_writer
+@in_either_format
 def test_an_interval_takes_its_part_of_every_window(lake: Lake) -> None:
     pushed = lake.land_json(
         "20260110T000000Z-a", PUSH_TOPIC, [push_topic_event(n, {"Id": f"a{n}"}, at(n)) for n in range(9)]
@@ -282,5 +281,4 @@ def test_a_channel_of_many_small_windows_in_one_job(lake: Lake) -> None:
     rows = lake.rows("InvoiceUpdates")
     assert numbers(rows) == list(range(26))
     assert [row[f"F{n % 3}__c"] for n, row in enumerate(rows)] == [float(n) for n in range(26)]
-    registry = json.loads((lake.output / "InvoiceUpdates/_sfstream/columns.json").read_text())
-    assert {column["name"] for column in registry["columns"]} == {"_event_type", "Id", "F0__c", "F1__c", "F2__c"}
+    assert lake.columns("InvoiceUpdates").keys() == {"_event_type", "Id", "F0__c", "F1__c", "F2__c"}

@@ -41,7 +41,7 @@ def org(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOrg]:
 
 @pytest.fixture
 def lake(spark: Any, tmp_path: Path) -> Lake:
-    return Lake(spark, tmp_path, "arrow")
+    return Lake(spark, tmp_path)
 
 
 def land(org: LocalOrg, lake: Lake, topic: str) -> str:
@@ -96,7 +96,7 @@ def test_rows_without_a_schema_are_quarantined_and_taken_back(org: LocalOrg, lak
     metrics = submit(lake, manifest, replay_quarantine=True)
     assert (metrics["rows_written"], metrics["quarantined"], metrics["tables"]) == (6, 0, {"Order__e": 6})
     assert [row["Number__c"] for row in lake.rows()] == [float(n) for n in range(6)]
-    assert not list((lake.output / "_quarantine").glob("window_id=*"))
+    assert not lake.files("_quarantine")
 
 
 def test_of_json_events_too(lake: Lake) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_provider_sfstream.spark.event_log.tables import TableFormat
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
 from tests.integration.spark.test_event_log import ORDER, order
@@ -105,16 +106,18 @@ def test_no_setting_changes_a_row_of_a_replica(session: Callable[[], Any], tmp_p
     ]
 
 
-@pytest.mark.parametrize("writer", ["arrow", pytest.param("spark", marks=pytest.mark.extended)])
-def test_no_setting_changes_a_row_of_an_event_log(session: Callable[[], Any], tmp_path: Path, writer: str) -> None:
-    lake = Lake(session(), tmp_path, writer)
+@pytest.mark.parametrize("table_format", ["delta", pytest.param("parquet", marks=pytest.mark.extended)])
+def test_no_setting_changes_a_row_of_an_event_log(
+    session: Callable[[], Any], tmp_path: Path, table_format: TableFormat
+) -> None:
+    lake = Lake(session(), tmp_path, table_format)
     events = [order(n, CreatedDate=LONG_AGO + n, Due__c=LONG_AGO) if n % 2 else order(n) for n in range(12)]
     first, second = (lake.land(name, events, {"one": ORDER}) for name in ("20260110T000000Z-a", "20260110T000100Z-b"))
     assert lake.run(first).rows_written == 12
     lake.spark = session()
     metrics = lake.run(first, second)
     assert (metrics.rows_written, metrics.duplicates) == (12, 12)
-    rows = rows_of(list((lake.output / "Order__e").rglob("*.parquet")))
+    rows = rows_of([lake.output / "Order__e" / path for path in lake.files()])
     assert [bytes(row["_replay_id"]) for row in sorted(rows, key=lambda row: row["_ordinal"])] == [
         event.replay_id for event in events
     ]

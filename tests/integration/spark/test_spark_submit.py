@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 import structlog.testing
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SparkJobError
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
@@ -45,9 +46,7 @@ def events(count: int, days: int = 3) -> list[LandedEvent]:
 
 
 def numbers(tables: Path) -> list[int]:
-    if not any((tables / "Order__e").glob("event_date=*/*/*.parquet")):
-        return []
-    found = ds.dataset(tables / "Order__e", partitioning="hive").to_table(columns=["N__c"])
+    found = DeltaTable(str(tables / "Order__e")).to_pyarrow_table(columns=["N__c"])
     return sorted(found.column("N__c").to_pylist())
 
 
@@ -75,22 +74,18 @@ HALTING = """
 import pathlib, sys, time
 
 from airflow_provider_sfstream.spark.apps.event_log import main
-from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
-
-rename = HadoopFiles.rename
+from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
 
 
-def rename_and_halt(self, source, target):
-    rename(self, source, target)
-    if "/event_date=" in target:
-        pathlib.Path(sys.argv[1]).touch()
-        time.sleep(3600)
+def halt(self, *arguments):
+    pathlib.Path(sys.argv[1]).touch()
+    time.sleep(3600)
 
 
-HadoopFiles.rename = rename_and_halt
+DeltaTableLog.commit = halt
 main(sys.argv[2:])
 """
-"""The application, which goes no further once the first of its partitions is in its place."""
+"""The application, which goes no further once its files are written."""
 
 
 @pytest.mark.extended
@@ -112,12 +107,13 @@ def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped
         deadline = time.monotonic() + 600
         while not halted.exists():
             assert process.poll() is None, (tmp_path / "first.log").read_text()[-2000:]
-            assert time.monotonic() < deadline, "the job never put a partition in its place"
+            assert time.monotonic() < deadline, "the job never came to its commit"
             time.sleep(0.05)
         kill(process)
     assert process.returncode == -signal.SIGKILL
-    assert 0 < len(numbers(tables)) < EVENTS
-    assert list((tables / "Order__e").glob(".sfstream-staging-*"))
+    assert list((tables / "Order__e").glob("event_date=*/w1/part-*.parquet"))
+    with pytest.raises(TableNotFoundError):
+        numbers(tables)
 
     # Again, and as on a cluster: the driver has the application's one file, and this package only from the zip.
     elsewhere = tmp_path / "elsewhere"
@@ -132,7 +128,6 @@ def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped
     metrics = json.loads(again.stdout.strip().splitlines()[-1].removeprefix("event_log metrics: "))
     assert (metrics["rows_in"], metrics["rows_written"], metrics["duplicates"]) == (EVENTS, EVENTS, 0)
     assert numbers(tables) == list(range(EVENTS))
-    assert not list((tables / "Order__e").glob(".sfstream-staging-*"))
 
 
 def operator(tmp_path: Path, windows: Any, **arguments: Any) -> SparkSubmitEventLogOperator:
@@ -156,6 +151,8 @@ def test_the_operator_submits_windows_and_returns_the_metrics(tmp_path: Path, mo
     assert metrics is not None
     assert (metrics["windows"], metrics["rows_in"], metrics["tables"]) == (["w1"], 30, {"Order__e": 30})
     assert numbers(tmp_path / "tables") == list(range(30))
+    (commit,) = DeltaTable(str(tmp_path / "tables/Order__e")).history()
+    assert commit["sfstream"]["job"] == "orders.event_log run run-1 try 1"
 
 
 def test_an_end_with_an_error_is_told_in_a_line(
@@ -199,6 +196,8 @@ def test_half_an_interval_is_refused(tmp_path: Path) -> None:
 def test_unknown_jobs_and_arguments_of_ours_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="Use one of: event_log"):
         operator(tmp_path, None, job="other")
+    with pytest.raises(ConfigurationError, match="table_format='orc' must be one of delta, parquet"):
+        operator(tmp_path, None, table_format="orc")
     with pytest.raises(ConfigurationError, match="set by this operator"):
         operator(tmp_path, None, application="other.py")
 

@@ -9,7 +9,7 @@ from airflow_provider_sfstream.spark.apps.executor_package import write_executor
 
 EXECUTED = (
     "rows.event_batches",
-    "storage.arrow_files",
+    "storage.partition_files",
     "event_log.field_survey",
     "rows.change_batches",
     "apps.event_log",

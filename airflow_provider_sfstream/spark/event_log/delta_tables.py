@@ -1,0 +1,160 @@
+"""Tables as Delta tables: the executors' Python writes files from Arrow columns, the driver commits them.
+
+``{base}/{event type}/event_date=.../{window partition}/part-*.parquet`` and
+``{base}/_quarantine/{window partition}/part-*.parquet``: a file's folder tells whose it is. A run changes a table from
+the version that it has read, in one commit, and only if no other job has written events of the same streams since.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_provider_sfstream.spark.event_log.tables import QUARANTINE_TABLE, Dates, Partition
+from airflow_provider_sfstream.spark.rows.event_batches import (
+    ENVELOPE,
+    PARTITIONS,
+    Rows,
+    TablePlan,
+    WindowReference,
+    quarantine_schema,
+)
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry, type_of_spark
+from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile, TableVersion
+from airflow_provider_sfstream.spark.storage.frames import union
+from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.storage.partition_files import WRITTEN, files_of, window_of, write_files
+
+log = logging.getLogger(__name__)
+
+PARTITION_BY = ("event_date",)
+
+
+class DeltaTables:
+    """Reads versions of tables, and commits what replaces the rows of a run's windows.
+
+    :param spark: a ``SparkSession``.
+    :param base: the folder, as Hadoop names it.
+    :param names: of the tables that are there.
+    :param windows: those of the run.
+    :param dates: the event dates that its rows can have.
+    :param job: who commits, as another job's error names it.
+    """
+
+    def __init__(
+        self,
+        spark: Any,
+        files: HadoopFiles,
+        base: str,
+        names: Iterable[str],
+        windows: Iterable[WindowReference],
+        dates: Dates,
+        job: str,
+    ) -> None:
+        self._spark, self._base, self._dates, self._job = spark, base, dates, job
+        self._location = files.table_location(base)
+        self._own = {window.partition for window in windows}
+        self._progress = sorted({f"sfstream:{window.org_id}|{window.topic}" for window in windows})
+        self._read = {table: self._version(table) for table in (*names, QUARANTINE_TABLE)}
+
+    def keys(self, tables: Collection[str]) -> Any | None:
+        replaced: list[str] = []
+        others: list[str] = []
+        for table in tables:
+            for path, file in self._before(table).files.items():
+                day = file.get("partition.event_date")
+                if self._dates is None or day is None or self._dates[0] <= day <= self._dates[1]:
+                    (replaced if window_of(path) in self._own else others).append(f"{self._base}/{table}/{path}")
+        if len(self._own) == 1:
+            replaced = []
+        # The windows of rows that stay where they are do not matter, the run's own least of all: a compaction has
+        # merged them with others.
+        parts = [self._keys(paths, window) for paths, window in ((replaced, "window_id"), (others, "''")) if paths]
+        return union(parts) if parts else None
+
+    def registry(self, table: str) -> ColumnRegistry:
+        """Return the columns of the table's schema: what a commit adds to a table it never loses again."""
+        schema = self._before(table).schema_json
+        fields = json.loads(schema)["fields"] if schema else []
+        columns = {field["name"]: type_of_spark(field["type"]) for field in fields}
+        return ColumnRegistry({name: t for name, t in columns.items() if name not in ENVELOPE | PARTITIONS})
+
+    def write(self, table: str, rows: Any, decode: Rows, plan: TablePlan) -> int:
+        added = self._write_files(table, rows, decode, PARTITION_BY)
+        self._commit(table, plan.arrow_schema(), added, self._own_files(table), PARTITION_BY)
+        return sum(file.rows for file in added)
+
+    def write_quarantine(self, outcasts: Sequence[Any]) -> int:
+        """Write rows that could not be decoded in place of the quarantine's own rows; return how many it is.
+
+        Own rows that a compaction has merged with others are taken out of its files, which are written again.
+        """
+        merged = self._merged_files()
+        rows, replaced = list(outcasts), self._own_files(QUARANTINE_TABLE)
+        if merged:
+            from pyspark.sql.pandas.types import from_arrow_schema
+
+            urls = [f"{self._base}/{QUARANTINE_TABLE}/{path}" for path in merged]
+            found = self._spark.read.schema(from_arrow_schema(quarantine_schema())).parquet(*urls)
+            is_own = found.window_id.isin(sorted(self._own))
+            if not found.where(is_own).isEmpty():
+                rows.append(found.where(~is_own))
+                replaced += merged
+        added = self._write_files(QUARANTINE_TABLE, union(rows).coalesce(1), _as_they_are, ()) if rows else []
+        self._commit(QUARANTINE_TABLE, quarantine_schema(), added, replaced, ())
+        return sum(file.rows for file in added if window_of(file.path) in self._own)
+
+    def remove_rest(self, written: Mapping[str, Collection[Partition]]) -> None:
+        for table in sorted(self._read.keys() - written.keys() - {QUARANTINE_TABLE}):
+            self._commit(table, pa.schema([]), [], self._own_files(table), PARTITION_BY)
+
+    def _log(self, table: str) -> DeltaTableLog:
+        return DeltaTableLog(self._location.below(table), self._job)
+
+    def _version(self, table: str) -> TableVersion:
+        return self._log(table).version(progress=self._progress)
+
+    def _before(self, table: str) -> TableVersion:
+        """Return the table's version that this run has read first; what it does is decided by that one alone."""
+        if table not in self._read:
+            self._read[table] = self._version(table)
+        return self._read[table]
+
+    def _own_files(self, table: str) -> list[str]:
+        return [path for path in self._before(table).files if window_of(path) in self._own]
+
+    def _merged_files(self) -> list[str]:
+        return [path for path in self._before(QUARANTINE_TABLE).files if window_of(path) is None]
+
+    def _keys(self, urls: Sequence[str], window: str) -> Any:
+        rows = self._spark.read.schema("_org_id string, _topic string, _replay_id binary, window_id string")
+        return rows.parquet(*urls).selectExpr(
+            "_org_id org_id", "_topic topic", "_replay_id replay_id", f"{window} window_id"
+        )
+
+    def _write_files(self, table: str, rows: Any, decode: Rows, partition_by: Sequence[str]) -> list[TableFile]:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        write = write_files(decode, self._location.below(table), partition_by)
+        return files_of(rows.mapInArrow(write, from_arrow_schema(WRITTEN)).collect())
+
+    def _commit(
+        self,
+        table: str,
+        schema: pa.Schema,
+        added: Collection[TableFile],
+        removed: Collection[str],
+        partition_by: Collection[str],
+    ) -> None:
+        if not added and not removed:
+            return
+        version = self._log(table).commit(self._before(table), schema, added, removed, partition_by)
+        log.info("%s: version %d has %d new files in place of %d.", table, version, len(added), len(removed))
+
+
+def _as_they_are(batches: Any) -> Any:
+    yield from batches
