@@ -1,6 +1,6 @@
 """An org of one object, the stream of its changes, and a replica, all in memory: what is tried are the rules.
 
-The replica follows the model of ``replica_model.py``, which Spark's expressions are compared with elsewhere, and the
+The replica follows the model of ``replica_model.py``, which the job's merges are compared with elsewhere, and the
 package's own code for all that is pure: flags, columns, plans of refreshes. Commit times are those of several servers,
 whose clocks differ; a record's changes are all of one.
 """
@@ -178,7 +178,7 @@ class ModelReplica:
     position: int = 0
     applied: int = 0
     rows: dict[str, Row] = field(default_factory=dict)
-    table: TableState = field(default_factory=lambda: TableState("stream", "parquet", 1))
+    table: TableState = field(default_factory=lambda: TableState("stream"))
 
     def apply(self, count: int) -> None:
         """Apply the next events, as one window."""

@@ -92,9 +92,9 @@ class DeltaSink:
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
         """Remove the files that only snapshots ``gone`` have."""
-        before, now = _versions(gone), _versions(kept)
-        for name, numbers in before.items():
-            self._log(name).forget(numbers, now.get(name, set()))
+        now = _versions(kept)
+        for name, numbers in _versions(gone).items():
+            self._log(name).forget(min(numbers), now.get(name, set()))
 
     def _log(self, name: str) -> DeltaTableLog:
         return DeltaTableLog(self._location.below(name), self._options.job or self._spark.sparkContext.applicationId)

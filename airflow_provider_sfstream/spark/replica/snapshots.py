@@ -151,15 +151,14 @@ class Snapshot:
 
     number: int = 0
     published_at: str | None = None
-    job: str = ""
     streams: dict[str, StreamState] = field(default_factory=dict)
     tables: dict[str, TableState] = field(default_factory=dict)
+    job: str = ""
 
     def next(self, streams: dict[str, StreamState], tables: dict[str, TableState], now: datetime) -> Snapshot:
         """Return the snapshot that follows, with these streams and tables in place of those of the same names."""
         stamp = now.astimezone(UTC).isoformat()
-        tables = {**self.tables, **tables}
-        return Snapshot(self.number + 1, stamp, streams={**self.streams, **streams}, tables=tables)
+        return Snapshot(self.number + 1, stamp, {**self.streams, **streams}, {**self.tables, **tables})
 
     def to_json(self) -> str:
         document = {
@@ -186,9 +185,9 @@ class Snapshot:
             return cls(
                 document["number"],
                 document["published_at"],
-                document["job"],
                 {key: _stream_of_document(each) for key, each in document["streams"].items()},
                 {name: _table_of_document(each) for name, each in document["tables"].items()},
+                document["job"],
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigurationError(

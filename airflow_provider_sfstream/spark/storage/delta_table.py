@@ -146,13 +146,15 @@ class DeltaTableLog:
         else:
             self.commit(newest, pa.schema(self._table().schema().to_arrow()), [], list(newest.files))
 
-    def forget(self, gone: Iterable[int], kept: Collection[int]) -> None:
-        """Remove the files of the versions ``gone`` that neither the newest version nor one of ``kept`` has.
+    def forget(self, oldest: int, kept: Collection[int]) -> None:
+        """Remove the files of versions that neither the newest version nor one of ``kept`` has.
 
-        Files that no version names stay: another job may be about to commit them.
+        Files that no version names stay, and so do those of versions after ``kept``: another job may be at work.
+
+        :param oldest: the first of the versions to forget.
         """
-        numbers, old = set(gone) - set(kept), set[str]()
-        for number in numbers:
+        old: set[str] = set()
+        for number in set(range(oldest, max(kept, default=oldest))) - set(kept):
             with suppress(ConfigurationError):  # Delta has removed its old log: a vacuum removes the files
                 old.update(self.version(number).files)
         if not old:

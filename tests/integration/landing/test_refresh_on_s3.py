@@ -54,7 +54,7 @@ class Replica:
             self.org.org_id, "pubsub", "/data/ChangeEvents", "", AppliedWindow("window-1", "", 1, 50), None, 49
         )
         registry = ColumnRegistry({"Name": "string"})
-        table = TableState("stream", "parquet", 2, columns=registry, dirty=3, dirty_list=DIRTY)
+        table = TableState("stream", columns=registry, dirty=3, dirty_list=DIRTY)
         snapshot = Snapshot(number, None, {"stream": state}, {"Account": table})
         self.put(f"_sfstream/replica/snapshots/{number:012d}.json", snapshot.to_json())
 

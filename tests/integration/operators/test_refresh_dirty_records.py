@@ -78,8 +78,6 @@ class Fetching:
         registry = ColumnRegistry(dict(COLUMNS))
         return TableState(
             "stream",
-            "parquet",
-            2,
             columns=registry,
             dirty=len(dirty or {}),
             dirty_list=place if dirty else None,
@@ -151,7 +149,7 @@ def api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_dirty_rows(fetching: Fetching, accounts: dict[str, str], api: str, caplog: pytest.LogCaptureFixture) -> None:
     listed = {record_id: number for number, record_id in enumerate([*accounts.values(), NEVER], 5)}
-    fetching.tables = {"Account": fetching.table(listed), "Contact": TableState("stream", "parquet", 2)}
+    fetching.tables = {"Account": fetching.table(listed), "Contact": TableState("stream")}
     before = len(fetching.org.requests("http"))
     result = fetching.run(deletes="hard", keep_snapshots=7)
     assert result["tables"]["Account"] | {"seconds": 0} == {

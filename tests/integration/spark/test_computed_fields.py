@@ -124,10 +124,10 @@ def test_they_come_with_what_is_fetched_and_are_compared_on_their_own(replica: R
     }
     assert replica.is_equal()
     after = replica.state("Account")
-    assert len(before.files.items() - after.files.items()) == 1, "one bucket of two has the row"
+    assert after.version > before.version
     assert str(after.computed.compared_at) > str(before.computed.compared_at)
     assert {table["differed"] for table in replica.compare().values()} == {0}
-    assert replica.state("Account").files == after.files
+    assert replica.state("Account").version == after.version, "nothing differed, so nothing was written"
 
 
 @pytest.mark.extended

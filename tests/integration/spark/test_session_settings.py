@@ -70,10 +70,8 @@ def test_no_setting_changes_a_row_of_a_replica(session: Callable[[], Any], tmp_p
     ]
     lake.spark = session()
     lake.run(lake.land(*later), history=True)
-    table = lake.snapshot().tables["Widget__c"]
     rows = {
-        row["Id"]: row
-        for row in rows_of([Path(lake.output, "Widget__c", name) for names in table.files.values() for name in names])
+        row["Id"]: row for row in rows_of([Path(lake.output, "Widget__c", name) for name in lake.log().version().files])
     }
     moment = datetime(1700, 1, 1, tzinfo=UTC)
     usual = {"Opens__c": 36_000_125, "Born__c": moment.date(), "Count__c": 8, "Active__c": False, "name__c": "other"}
@@ -92,7 +90,8 @@ def test_no_setting_changes_a_row_of_a_replica(session: Callable[[], Any], tmp_p
         THREE: (False, True),
     }
     assert [bytes(rows[id_]["_replay_id"])[7] for id_ in (ONE, TWO, THREE)] == [5, 4, 1]
-    history = rows_of([Path(lake.output, "Widget__c", name) for name in table.history or ()])
+    past = "Widget__c__history"
+    history = rows_of([Path(lake.output, past, name) for name in lake.log(past).version().files])
     assert sorted((row["Id"], row["_operation"], row["Seen__c"].microsecond) for row in history) == [
         (ONE, "refresh", 2_000),
         (ONE, "upsert", 1_000),
@@ -100,7 +99,7 @@ def test_no_setting_changes_a_row_of_a_replica(session: Callable[[], Any], tmp_p
         (TWO, "upsert", 1_000),
         (THREE, "upsert", 1_000),
     ]
-    listed = Path(lake.output, table.dirty_list or "nothing is dirty")
+    listed = Path(lake.output, lake.snapshot().tables["Widget__c"].dirty_list or "nothing is dirty")
     assert [line for path in listed.glob("*.json") for line in path.read_text().splitlines()] == [
         f'{{"Id":"{ONE}","sequence":4}}'
     ]

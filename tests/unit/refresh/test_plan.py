@@ -28,7 +28,7 @@ from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegist
 
 ORG, SINCE = "00D000000000001AAA", "2026-01-01T00:00:00+00:00"
 STREAM = StreamState(ORG, "pubsub", "/data/ChangeEvents", "", AppliedWindow("window-1", "", 1, 5), None, 5)
-CLEAN = TableState("stream", "parquet", 4)
+CLEAN = TableState("stream")
 DIRTY = replace(CLEAN, dirty=3, dirty_list="_sfstream/replica/dirty/Contact/one")
 FLAGGED = replace(CLEAN, flag=Flag("overflow", "2026-01-01T00:00:00+00:00", 5))
 SNAPSHOT = Snapshot(7, None, {"stream": STREAM}, {"Account": CLEAN, "Contact": DIRTY, "Lead": FLAGGED})
@@ -120,7 +120,7 @@ def test_only_columns_that_the_newest_schema_lacks_may_become_null() -> None:
     """A field that events carry and the user may not see keeps its values."""
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c"))
     columns = ColumnRegistry(dict.fromkeys(("Came__c", "Gone__c", "Older__c"), "string"))
-    table = TableState("stream", "parquet", 4, columns=columns, flag=flag, fields={"Came__c": "Data:Text"})
+    table = TableState("stream", columns=columns, flag=flag, fields={"Came__c": "Data:Text"})
     assert RefreshPlan("Account", "columns", table, STREAM).may_be_gone == ("Gone__c",)
     assert RefreshPlan("Account", "full", table, STREAM).may_be_gone == ("Gone__c", "Older__c")
     assert RefreshPlan("Account", "records", table, STREAM).may_be_gone == ("Gone__c", "Older__c")
@@ -130,7 +130,7 @@ def test_only_columns_that_the_newest_schema_lacks_may_become_null() -> None:
 def test_columns_that_the_user_does_not_see() -> None:
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c", "Secret__c", "Typed__c__string"))
     fields = {name: "Data:Text" for name in flag.columns if name != "Gone__c"}
-    table = TableState("stream", "parquet", 4, flag=flag, fields=fields)
+    table = TableState("stream", flag=flag, fields=fields)
     described = {"came__C": "string", "Typed__c": "string"}
     for mode, hidden in (("columns", ("Secret__c",)), ("full", ("Secret__c",)), ("records", ())):
         assert RefreshPlan("Account", mode, table, STREAM).hidden(["Came__c", "Typed__c__string"], described) == hidden

@@ -27,7 +27,7 @@ def test_a_table_of_another_org_is_not_touched() -> None:
         last_event_time=None,
     )
     nothing: Any = None
-    snapshot = Snapshot(number=1, tables={"Account": TableState(old, "parquet", 16)})
+    snapshot = Snapshot(number=1, tables={"Account": TableState(old)})
     new = [UnappliedWindow(window)]
     run = StreamRun(nothing, nothing, nothing, nothing, snapshot, new, nothing, ReplicaOptions("file:///replica"))
     with pytest.raises(ConfigurationError, match="give each an output_url of its own") as caught:
