@@ -1,11 +1,12 @@
-"""Benchmark ``replica_merge``: changes folded and merged into a Parquet replica, beside the straightforward Spark job
-that folds with aggregates, joins all rows and writes the whole table anew.
+"""Benchmark ``replica_merge``: changes folded and merged into a replica's Delta table, beside the straightforward Spark
+job that folds with aggregates, joins all rows and writes the whole table anew.
 
-The table has 90 columns, 16 buckets and ten rows for each change; a change sets six columns. Changes are spread evenly
+The table has 90 columns and ten rows for each change; a change sets six columns. Changes are spread evenly
 over the records (``spread``), or over one record in two hundred, as they were in the merge before (``hot``), or are all
 of one record (``one``). Both sides start from change rows in Parquet, run in turn in one Spark session, and must give
 the same table. Prints one JSON line for each kind of changes; ``ratio`` is the other's seconds divided by ours,
-``growth`` our seconds divided by those for a tenth of changes and rows.
+``growth`` our seconds divided by those for a tenth of changes and rows, ``worker_mib`` the highest resident size of a
+Python worker of Spark while ours ran, in all rounds.
 """
 
 from __future__ import annotations
@@ -16,24 +17,34 @@ import shutil
 import statistics
 import sys
 import tempfile
+import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+import pyarrow as pa
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.spark.replica.files import ReplicaFiles, rewrite_buckets
-
+from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.rows.replica_merge import SETTINGS, folded_changes, merged_columns, with_bucket
-from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.replica.delta_sink import DeltaSink
+from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
+from airflow_provider_sfstream.spark.replica.sinks import Came
+from airflow_provider_sfstream.spark.replica.snapshots import TableState
+from airflow_provider_sfstream.spark.rows.merging import ChangesMerge, table_schema
+from airflow_provider_sfstream.spark.rows.replica_merge import SETTINGS
+from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.rows.routing import shaped
+from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 from tests.support.spark import start_session
 
-TABLE, BUCKETS, SET_BY_A_CHANGE = "Account", 16, 6
+TABLE, SET_BY_A_CHANGE = "Account", 6
 _KINDS: tuple[ColumnType, ...] = ("string",) * 5 + ("double", "timestamp", "boolean", "date", "long")
 COLUMNS: dict[str, ColumnType] = {f"Field{number}__c": _KINDS[number % 10] for number in range(80)}
 KINDS = ("spread", "hot", "one")
@@ -48,23 +59,22 @@ class Workload:
     rows: int
 
     def __post_init__(self) -> None:
-        self.files = ReplicaFiles(self.spark, HadoopFiles(self.spark), (self.folder / "ours").as_uri())
-        rows = self._table().repartition(BUCKETS, BUCKET)
-        self.live: dict[int, list[str]] = self.files.write(TABLE, rows, "first")
-        self.files.read(TABLE, self.live, COLUMNS).drop(BUCKET).write.option("compression", "zstd").parquet(
-            str(self.folder / "whole")
-        )
+        output = (self.folder / "ours").as_uri()
+        self.sink = DeltaSink(self.spark, HadoopFiles(self.spark), output, ReplicaOptions(output))
+        self._table().write.option("compression", "zstd").parquet(str(self.folder / "whole"))
         for kind in KINDS:
             self._changes(kind).write.parquet(str(self.folder / kind))
+        rows, schema = self.spark.read.parquet(str(self.folder / "whole")), table_schema(COLUMNS)
+        came, state = Came(rows, shaped(schema), schema, False, self.rows), TableState("stream")
+        self.state, _ = self.sink.merge(TABLE, state, came, _Given(COLUMNS), everything=False)
 
-    def ours(self, kind: str) -> dict[int, list[str]]:
-        """Merge, and return the files of the table after that."""
+    def ours(self, kind: str) -> TableState:
+        """Merge, and return the table after that."""
+        self.sink.check(TABLE, self.state)  # takes back the round before
         changes = self.spark.read.parquet(str(self.folder / kind))
-        folded = folded_changes(changes, COLUMNS, 4, BUCKETS).persist()
-        merge = merged_columns(COLUMNS, deletes="soft")
-        live = rewrite_buckets(self.files, TABLE, self.live, COLUMNS, folded, merge, uuid.uuid4().hex).files
-        folded.unpersist()
-        return live
+        schema = pa.schema([(name, arrow_type(type_)) for name, type_ in (CHANGE_ENVELOPE | COLUMNS).items()])
+        came = Came(changes, shaped(schema), schema, True, self.rows // 10)
+        return self.sink.merge(TABLE, self.state, came, ChangesMerge(COLUMNS, "soft"), everything=False)[0]
 
     def whole(self, kind: str) -> None:
         """Do the same as one would without this package; only what these changes need."""
@@ -91,12 +101,12 @@ class Workload:
         writer = merged.select(*own, *values).write.mode("overwrite").option("compression", "zstd")
         writer.parquet(str(self.folder / "rewritten"))
 
-    def check(self, kind: str, live: dict[int, list[str]]) -> None:
+    def check(self, kind: str, after: TableState) -> None:
         """Compare the two tables.
 
         :raises RuntimeError: if they differ.
         """
-        ours = self.files.read(TABLE, live, COLUMNS).drop(BUCKET)
+        ours = self.sink.read(TABLE, replace(after, columns=ColumnRegistry(COLUMNS)))
         other = self.spark.read.parquet(str(self.folder / "rewritten")).select(*ours.columns)
         if _digest(ours) != _digest(other):
             raise RuntimeError(f"The tables differ after the changes of kind {kind!r}: neither figure means anything.")
@@ -118,7 +128,7 @@ class Workload:
         }
         values = [_value(n, type_, f.col("id")).alias(name) for n, (name, type_) in enumerate(COLUMNS.items())]
         rows = self.spark.range(self.rows, numPartitions=4)
-        return with_bucket(rows.select(*(envelope[name].alias(name) for name in TABLE_ENVELOPE), *values), BUCKETS)
+        return rows.select(*(envelope[name].alias(name) for name in TABLE_ENVELOPE), *values)
 
     def _changes(self, kind: str) -> Any:
         from pyspark.sql import functions as f
@@ -158,6 +168,38 @@ class Workload:
         ]
         rows = self.spark.range(count, numPartitions=4)
         return rows.select(*(column.alias(name) for name, column in envelope.items()), *values)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Takes the rows that come."""
+
+    columns: dict[str, ColumnType]
+
+    def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch, /) -> tuple[pa.RecordBatch, pa.BooleanArray]:
+        return change, pa.array([False] * len(change), pa.bool_())
+
+
+@contextmanager
+def largest_worker(found: list[float]) -> Iterator[None]:
+    """Add the highest resident size of a Python worker of Spark's, in MiB, to ``found``."""
+    ended, highest = threading.Event(), 0.0
+
+    def look() -> None:
+        nonlocal highest
+        while not ended.wait(0.05):
+            for process in psutil.process_iter(["cmdline", "memory_info"]):
+                if "pyspark.daemon" in (process.info["cmdline"] or ()):
+                    highest = max(highest, process.info["memory_info"].rss / (1 << 20))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        found.append(round(highest, 1))
 
 
 def _words() -> Iterator[list[tuple[int, str]]]:
@@ -200,20 +242,22 @@ def _digest(rows: Any) -> Any:
 
 def measure(work: Workload, rounds: int, *, check: bool) -> dict[str, dict[str, list[float]]]:
     """Return the seconds of each round, by kind and side."""
-    measured: dict[str, dict[str, list[float]]] = {kind: {"ours": [], "whole": []} for kind in KINDS}
+    measured: dict[str, dict[str, list[float]]] = {kind: {"ours": [], "whole": [], "mib": []} for kind in KINDS}
     for kind in KINDS:
-        before = work.live
+        before = work.state
         if kind == "hot":
             # Records that change much have changed before.
-            work.live = work.ours(kind)
+            work.state = work.ours(kind)
         for _ in range(rounds):
-            live, seconds = timed(lambda kind=kind: work.ours(kind))
+            with largest_worker(measured[kind]["mib"]):
+                after, seconds = timed(lambda kind=kind: work.ours(kind))
             measured[kind]["ours"].append(seconds)
-            _, seconds = timed(lambda kind=kind: work.whole(kind))
-            measured[kind]["whole"].append(seconds)
+            if check:
+                _, seconds = timed(lambda kind=kind: work.whole(kind))
+                measured[kind]["whole"].append(seconds)
         if check:
-            work.check(kind, live)
-        work.live = before
+            work.check(kind, after)
+        work.state = before
     return measured
 
 
@@ -225,7 +269,7 @@ def timed(act: Callable[[], Any]) -> tuple[Any, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=1)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         spark = start_session(Path(name))
@@ -239,20 +283,21 @@ def main() -> None:
             work = Workload(spark, folder, rows)
             if not measured:
                 measure(work, 1, check=True)  # warms up
-            measured[rows] = measure(work, given.rounds, check=True)
+            # The rewrite of the small table is compared, but no ratio needs its time.
+            measured[rows] = measure(work, given.rounds, check=rows == given.rows)
             shutil.rmtree(folder)
         spark.stop()
     for kind in KINDS:
-        small, large = (
-            {side: statistics.median(times) for side, times in measured[rows][kind].items()} for rows in measured
-        )
+        large = {side: statistics.median(times) for side, times in measured[given.rows][kind].items()}
+        small = statistics.median(measured[given.rows // 10][kind]["ours"])
         figures = {
             "benchmark": "replica_merge",
             "changes": kind,
             "ratio": round(large["whole"] / large["ours"], 2),
             "rows": given.rows,
-            "seconds": {side: [round(t, 2) for t in times] for side, times in measured[given.rows][kind].items()},
-            "growth": {side: round(large[side] / small[side], 2) for side in large},
+            "seconds": {side: [round(t, 2) for t in measured[given.rows][kind][side]] for side in ("ours", "whole")},
+            "growth": round(large["ours"] / small, 2),
+            "worker_mib": max(measured[given.rows][kind]["mib"]),
         }
         print(json.dumps(figures), flush=True)
 

@@ -27,8 +27,9 @@ HISTORY = "{}__history"
 """Name of the table of a table's ended versions."""
 _PROGRESS = "sfstream-replica"
 """The mark that every commit of a replica moves on, so that Delta itself refuses that of a job beside it."""
-_MANY = 50_000
-"""So many rows are divided before they are sent, for several tasks to write a table that has few."""
+_MANY, _FIRST_FILES = 50_000, 16
+"""Where so many rows come and few are there, they are divided into so many files, or one for each task if these are
+more: what changes few records rewrites a part of the table. Files grow from there."""
 _SAMPLED = 10_000
 _SMALL_FILES, _SMALL = 64, 32 << 20
 """So many files of so many bytes of a history are merged."""
@@ -109,7 +110,7 @@ class DeltaSink:
             .sample(min(1.0, _SAMPLED / came.count))
             .collect()
         )
-        count = min(self._spark.sparkContext.defaultParallelism, came.count // _MANY)
+        count = min(max(_FIRST_FILES, self._spark.sparkContext.defaultParallelism), came.count // _MANY)
         return pieces_of_table(read.files, quantiles(sorted({row["Id"] for row in ids}), count))
 
     def _rewritten(self, came: Came, plan: Rewriting) -> list[Any]:
