@@ -59,7 +59,7 @@ def in_layout(versions: list[Row], columns: dict[str, ColumnType]) -> list[Row]:
 
 @pytest.mark.parametrize("target", [1 << 27, 8_000])
 @pytest.mark.parametrize("deletes", ["soft", "hard"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(1, 12))])
 def test_random_windows_give_what_the_model_gives(tmp_path: Path, seed: int, deletes: Deletes, target: int) -> None:
     shape = random.Random(seed)
     replica, model, sequence = Replica(tmp_path, deletes, target=target), {}, 1
