@@ -108,14 +108,21 @@ class DeltaTableLog:
         :raises PositionConflictError: if another job has moved on one of the marks, or removed one of the files; the
             error names it, and nothing of this change counts.
         """
+        from deltalake.exceptions import DeltaError
+
         commit = uuid.uuid4().hex
         for _ in range(_TRIES):
+            failed: Exception | None = None
             try:
                 self._try(commit, read, schema, added, removed, tuple(partition_by))
             except _LostError as lost:
                 log.info("%s: another job has committed meanwhile (%s); trying again.", self.location.uri, lost)
+            except (OSError, DeltaError) as error:
+                failed = error  # of the storage: it may have the commit all the same, and its answer was lost
             if (found := self._find(commit, read.number)) is not None:
                 return found
+            if failed is not None:
+                raise failed
             self._check(commit, read, removed)
         raise PositionConflictError(f"{self.location.uri}: {_TRIES} other commits came first. {_AGAIN}")
 
@@ -129,8 +136,8 @@ class DeltaTableLog:
         table = self._open()
         if table is None or table.version() == number:
             return
-        for entry in table.history(table.version() - number):
-            if entry["version"] > number and _MADE_BY not in entry:
+        for entry in self._entries(number):
+            if _MADE_BY not in entry:
                 raise ConfigurationError(
                     f"{self.location.uri} was changed by others: version {entry['version']} is "
                     f"{entry['operation']!r}, and not of this package, which had left it at version {number}. Restore "
@@ -259,10 +266,14 @@ class DeltaTableLog:
 
     def _entries(self, since: int) -> list[dict[str, Any]]:
         """Return what the log says of the versions after ``since``, the newest first."""
-        table = self._open()
-        if table is None or table.version() <= since:
-            return []
-        return [entry for entry in table.history(table.version() - since) if entry["version"] > since]
+        while True:
+            table = self._open()
+            if table is None or table.version() <= since:
+                return []
+            entries: list[dict[str, Any]] = table.history(table.version() - since)
+            # It counts versions from the table's down, whatever was committed between: then they are one too low.
+            if (again := self._open()) is not None and again.version() == table.version():
+                return [entry for entry in entries if entry["version"] > since]
 
     def _said(self, commit: str, progress: Iterable[str] = ()) -> dict[str, Any]:
         return {_MADE_BY: {"commit": commit, "job": self._job, "progress": list(progress)}}
