@@ -204,6 +204,30 @@ def test_vacuum_removes_what_was_taken_out_and_nothing_that_may_still_be_committ
     assert rows(location) == [2, 9]
 
 
+@pytest.mark.parametrize("name", ["more", "More"])
+def test_a_column_that_another_stream_has_added_with_another_type_is_a_conflict(
+    location: TableLocation, name: str
+) -> None:
+    """Where it goes is decided anew, from the columns that are there."""
+    one, two = (DeltaTableLog(location, f"job {number}") for number in (1, 2))
+    one.commit(one.version(), SCHEMA, written(location, 0), [])
+    read = two.version(progress=["sfstream:00D|2"])
+    as_text = SCHEMA.append(pa.field(name, pa.string()))
+    one.commit(one.version(progress=["sfstream:00D|1"]), as_text, written(location, 1), [])
+    as_struct = SCHEMA.append(pa.field("more", pa.struct([("x", pa.int64())])))
+    with pytest.raises(PositionConflictError, match="version 2, job 1"):
+        two.commit(read, as_struct, written(location, 2, schema=as_struct), [])
+    assert rows(location) == [0, 1]
+
+
+def test_without_bounds_a_version_has_what_a_commit_needs(location: TableLocation) -> None:
+    log = DeltaTableLog(location)
+    log.commit(log.version(), SCHEMA, written(location, 1), [])
+    ((file,), (narrow,)) = (log.version(bounds=bounds).files.values() for bounds in (True, False))
+    assert file["min.n"] == file["max.n"] == 1
+    assert narrow == {name: file[name] for name in ("path", "size_bytes", "modification_time", "num_records")}
+
+
 def test_a_compaction_that_came_between_is_named(location: TableLocation) -> None:
     log = DeltaTableLog(location)
     log.commit(log.version(), SCHEMA, [*written(location, 1), *written(location, 2)], [])
