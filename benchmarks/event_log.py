@@ -29,6 +29,7 @@ import fastavro
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from airflow_provider_sfstream.spark.event_log.job import EventLogOptions, run
+from airflow_provider_sfstream.spark.event_log.reader import read_event_log
 from tests.support.json_windows import JsonEvent, land_json_window
 from tests.support.landing_files import LandedEvent, land_window
 from tests.support.spark import start_session
@@ -185,7 +186,7 @@ def measure(spark: Any, manifests: dict[str, str], folder: Path, rounds: int) ->
         return lambda: run(spark, EventLogOptions((manifests[side],), (folder / output).as_uri(), **options))
 
     def rewrite() -> None:
-        rows = spark.read.option("basePath", str(table)).parquet(str(table))
+        rows = read_event_log(spark, table.parent.as_uri(), TABLE)
         writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
         writer.partitionBy("event_date", "window_id").parquet(str(copy))
 

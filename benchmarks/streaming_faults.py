@@ -25,6 +25,7 @@ def replay_ids_after_spark(folder: Path, manifests: list[str]) -> tuple[Counter[
     """Return how often each replay ID is in the tables that the ``event_log`` job wrote, and its metrics."""
     from airflow_provider_sfstream.spark.event_log.job import EventLogOptions
     from airflow_provider_sfstream.spark.event_log.job import run as run_event_log
+    from airflow_provider_sfstream.spark.event_log.reader import read_event_log
     from tests.support.spark import start_session
 
     spark = start_session(folder)
@@ -33,7 +34,7 @@ def replay_ids_after_spark(folder: Path, manifests: list[str]) -> tuple[Counter[
         metrics = run_event_log(spark, EventLogOptions(tuple(manifests), output.as_uri()))
         found: Counter[bytes] = Counter()
         for table in metrics.tables:
-            rows = spark.read.parquet(str(output / table)).select("_replay_id").collect()
+            rows = read_event_log(spark, output.as_uri(), table).select("_replay_id").collect()
             found.update(bytes(row["_replay_id"]) for row in rows)
         return found, vars(metrics)
     finally:

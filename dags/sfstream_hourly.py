@@ -57,5 +57,5 @@ with DAG(
         task_id="event_log",
         windows=drain.output,
         output_url=f"{LAKE}/hourly",
-        max_active_tis_per_dag=1,  # a table has one job at a time; ten runs of a backfill drain beside a live one
+        max_active_tis_per_dag=1,  # of two jobs of one stream one fails; ten runs of a backfill drain beside a live one
     )

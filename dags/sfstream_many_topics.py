@@ -61,7 +61,7 @@ with DAG(
             task_id="event_log",
             windows=drain.output,
             output_url=f"{LAKE}/many_topics",
-            max_active_tis_per_dag=1,  # a folder of tables has one job at a time
+            max_active_tis_per_dag=1,  # one Spark job at a time on this worker
             map_index_template="{{ task.windows.stream.topic }}",
         )
 

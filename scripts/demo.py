@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 from airflow_stack import AirflowStack, running_airflow, wait_for
+from deltalake import DeltaTable
 
 from sfstream_localorg.process import LocalOrg
 
@@ -69,7 +69,7 @@ def finish_run(stack: AirflowStack, run_id: str) -> dict[str, Any]:
 def sums(org: LocalOrg, lake: Path) -> dict[str, int]:
     """Count what was published, landed, and is in the table, each from its own record."""
     manifests = [json.loads(path.read_text()) for path in (lake / "landing").rglob("manifest.json")]
-    table = ds.dataset(lake / "tables" / "Order__e", partitioning="hive").to_table(columns=["_replay_id"])
+    table = DeltaTable(str(lake / "tables" / "Order__e")).to_pyarrow_table(columns=["_replay_id"])
     rows = table.num_rows
     return {
         "published": len(org.record(TOPIC)),

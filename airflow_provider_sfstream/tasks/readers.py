@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from airflow_provider_sfstream.tasks.delta_logs import LOG, newest_version, values_of
 from airflow_provider_sfstream.tasks.replica import WorkerFiles, read_snapshot
+from airflow_provider_sfstream.tasks.storage import storage_path
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.protocol.streams import Stream
@@ -64,7 +66,7 @@ class Readers:
 
     def _without_rows(self, url: str, windows: Sequence[OldWindow]) -> set[str]:
         days = {
-            f"event_date={window.first_event_time.date() + timedelta(days=number)}"
+            window.first_event_time.date() + timedelta(days=number)
             for window in windows
             if window.event_count and window.first_event_time and window.last_event_time
             for number in range((window.last_event_time.date() - window.first_event_time.date()).days + 1)
@@ -72,13 +74,35 @@ class Readers:
         with_events = {window.window_id for window in windows if window.event_count}
         return with_events - self._with_rows(url.rstrip("/"), days) if with_events else set()
 
-    def _with_rows(self, url: str, days: set[str]) -> set[str]:
+    def _with_rows(self, url: str, days: set[date]) -> set[str]:
         """Return the ids of the windows that have rows in a table, on one of ``days``, or in the quarantine."""
         files = WorkerFiles(self.conn_id)
-        folders = [f"{url}/_quarantine"]
+        partitions: set[str] = set()
         for table in files.file_names(url):
-            if not table.startswith(("_", ".")):
-                folders += [f"{url}/{table}/{day}" for day in files.file_names(f"{url}/{table}") if day in days]
-        names = [name for folder in folders for name in files.file_names(folder)]
+            if table == "_quarantine" or not table.startswith(("_", ".")):
+                names = files.file_names(f"{url}/{table}")
+                found = self._in_delta if LOG in names else self._in_folders
+                partitions |= found(f"{url}/{table}", names, days)
         # A part of a window is in a partition of its own: the window's id, a dot, and the bounds of its times.
-        return {unquote(name.removeprefix("window_id=")).partition(".")[0] for name in names}
+        return {partition.partition(".")[0] for partition in partitions}
+
+    def _in_delta(self, table: str, names: list[str], days: set[date]) -> set[str]:
+        """Return the window partitions of a Delta table's live files: what a killed job has left is no row."""
+        from airflow_provider_sfstream.spark.storage.partition_files import window_of
+
+        folder = storage_path(table, self.conn_id)
+        found: set[str] = set()
+        for path, file in newest_version(folder).files.items():
+            window = window_of(path)
+            if window is not None:
+                found.add(window)
+            elif file.get("partition.event_date") in (None, *days):  # a compaction has merged it from several
+                found |= values_of(folder / path, "window_id")
+        return found
+
+    def _in_folders(self, table: str, names: list[str], days: set[date]) -> set[str]:
+        files = WorkerFiles(self.conn_id)
+        dated = {f"event_date={day}" for day in days}.intersection(names)
+        inner = [name for day in dated for name in files.file_names(f"{table}/{day}")]
+        windows = [name for name in (*names, *inner) if name.startswith("window_id=")]
+        return {unquote(name.removeprefix("window_id=")) for name in windows}

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pyarrow.dataset as ds
+from deltalake import DeltaTable
 from pyarrow import fs
 
 SPARK_ON_A_MOUNT = """
@@ -21,6 +22,13 @@ class DeployedLake:
     """``s3://lake/salesforce`` of a storage on a loopback port, read with the identity ``spark``."""
 
     def __init__(self, port: int, secret_key: str) -> None:
+        self._options = {
+            "AWS_ACCESS_KEY_ID": "spark",
+            "AWS_SECRET_ACCESS_KEY": secret_key,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+        }
         self._files = fs.S3FileSystem(
             access_key="spark",
             secret_key=secret_key,
@@ -32,8 +40,8 @@ class DeployedLake:
     def orders(self) -> list[tuple[bytes, str, float]]:
         """Return replay ID, number and amount of each row of the event log, in stream order."""
         columns = ["_replay_id", "Order_Number__c", "Amount__c"]
-        folder = "lake/salesforce/tables/Order__e"
-        table = ds.dataset(folder, filesystem=self._files, partitioning="hive").to_table(columns=columns)
+        table = DeltaTable("s3://lake/salesforce/tables/Order__e", storage_options=self._options)
+        table = table.to_pyarrow_table(columns=columns)
         return sorted(tuple(row[name] for name in columns) for row in table.to_pylist())
 
     def accounts(self, fields: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:

@@ -44,6 +44,10 @@ SLOW: dict[str, str] = {
     "tests/integration/spark/test_event_log.py::test_of_copies_of_an_event_one_that_can_be_read_is_written": (
         "many Spark jobs, for each order of the copies"
     ),
+    "tests/integration/spark/test_event_log_delta.py::"
+    "test_rows_leave_the_quarantine_though_a_compaction_has_merged_them": "three Spark jobs, and a compaction",
+    "tests/integration/spark/test_event_log_delta.py::"
+    "test_rows_of_a_window_that_a_compaction_has_merged_stay_as_they_are": "four Spark jobs, and a compaction",
     "tests/integration/spark/test_refresh_dirty_records.py::test_a_checkbox_that_is_added_is_fetched_in_all_rows": (
         "five Spark jobs over a table of 90 columns, and an org of its own"
     ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 from playwright.sync_api import Page, expect
 
 from scripts.airflow_stack import AirflowStack, wait_for
@@ -53,7 +53,7 @@ def press_backfill(page: Page, first: datetime, last: datetime, reprocess: str, 
 
 
 def table_rows(lake: Path) -> list[bytes]:
-    table = ds.dataset(lake / "backfill" / "tables" / "Table__e", partitioning="hive").to_table(columns=["_replay_id"])
+    table = DeltaTable(str(lake / "backfill" / "tables" / "Table__e")).to_pyarrow_table(columns=["_replay_id"])
     return sorted(table["_replay_id"].to_pylist())
 
 

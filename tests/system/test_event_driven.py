@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
 
-import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.triggers.topic_watch import STATE_KEY
@@ -100,7 +100,7 @@ def test_a_published_event_starts_the_example_dag(airflow: AirflowStack, system_
     assert payload["stream"]["topic"] == topic
     assert bytes.fromhex(payload["first_replay_id"]) in record(system_org, topic)
     window = airflow.xcom(EXAMPLE, run_id, "drain")
-    rows = ds.dataset(lake / "on_event" / "tables" / "Order__e", partitioning="hive").to_table(columns=["_replay_id"])
+    rows = DeltaTable(str(lake / "on_event" / "tables" / "Order__e")).to_pyarrow_table(columns=["_replay_id"])
     assert sorted(rows["_replay_id"].to_pylist()) == record(system_org, topic)
     assert window["stream"]["subscription"] == "on_event"
 

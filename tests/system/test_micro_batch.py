@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
+from deltalake import DeltaTable
 
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.localorg import LocalOrg
@@ -18,7 +18,7 @@ TOPIC = "/event/Order__e"
 
 def table_rows(lake: Path) -> list[tuple[bytes, Any]]:
     """Return replay id and number of each row of the event log, in stream order."""
-    table = ds.dataset(lake / "tables" / "Order__e", partitioning="hive").to_table(columns=["_replay_id", "Number__c"])
+    table = DeltaTable(str(lake / "tables" / "Order__e")).to_pyarrow_table(columns=["_replay_id", "Number__c"])
     return sorted((row["_replay_id"], row["Number__c"]) for row in table.to_pylist())
 
 

@@ -116,7 +116,7 @@ class DeltaTables:
         return DeltaTableLog(self._location.below(table), self._job)
 
     def _version(self, table: str) -> TableVersion:
-        return self._log(table).version(progress=self._progress)
+        return self._log(table).version(progress=self._progress, bounds=False)
 
     def _before(self, table: str) -> TableVersion:
         """Return the table's version that this run has read first; what it does is decided by that one alone."""

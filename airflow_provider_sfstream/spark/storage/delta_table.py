@@ -6,6 +6,7 @@ meanwhile is found by Delta's own check: the commit is tried again where the oth
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import uuid
@@ -25,6 +26,7 @@ _TRIES = 20
 """Each lost to another job that committed meanwhile."""
 _MADE_BY = "sfstream"
 """Key in a commit's metadata of what this package says about it."""
+_BOUNDS = ("min.", "max.", "null_count.")
 _HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 """Features of a table that its readers must know, and that change nothing about which rows its files have."""
 
@@ -72,9 +74,10 @@ class DeltaTableLog:
     def __init__(self, location: TableLocation, job: str = "") -> None:
         self.location, self._job = location, job
 
-    def version(self, number: int | None = None, progress: Iterable[str] = ()) -> TableVersion:
+    def version(self, number: int | None = None, progress: Iterable[str] = (), *, bounds: bool = True) -> TableVersion:
         """Return the table at a version, the newest if ``None``.
 
+        :param bounds: ``False`` leaves out ``min.*`` and ``max.*`` of the files, of which wide tables have very many.
         :raises ConfigurationError: if that version cannot be had any longer, or its files alone do not tell its rows.
         """
         table = self._open(number)
@@ -88,7 +91,10 @@ class DeltaTableLog:
                 f"{', '.join(sorted(features)) or 'column mapping'}. Somebody else has switched them on. Nothing was "
                 "written. Switch them off, or give another output folder; Delta's own readers read this one."
             )
-        rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        files = pa.table(table.get_add_actions(flatten=True))
+        if not bounds:
+            files = files.select([name for name in files.column_names if not name.startswith(_BOUNDS)])
+        rows = files.to_pylist()
         marks = {name: table.transaction_version(name) for name in progress}
         return TableVersion(table.version(), {row["path"]: row for row in rows}, marks, table.schema().to_json())
 
@@ -109,14 +115,21 @@ class DeltaTableLog:
         :raises PositionConflictError: if another job has moved on one of the marks, or removed one of the files; the
             error names it, and nothing of this change counts.
         """
+        from deltalake.exceptions import DeltaError
+
         commit = uuid.uuid4().hex
         for _ in range(_TRIES):
+            failed: Exception | None = None
             try:
                 self._try(commit, read, schema, added, removed, tuple(partition_by))
             except _LostError as lost:
                 log.info("%s: another job has committed meanwhile (%s); trying again.", self.location.uri, lost)
+            except (OSError, DeltaError) as error:
+                failed = error  # of the storage: it may have the commit all the same, and its answer was lost
             if (found := self._find(commit, read.number)) is not None:
                 return found
+            if failed is not None:
+                raise failed
             self._check(commit, read, removed)
         raise PositionConflictError(f"{self.location.uri}: {_TRIES} other commits came first. {_AGAIN}")
 
@@ -235,9 +248,9 @@ class DeltaTableLog:
                     commit_properties=properties,
                 )
                 return
-            known = self.version(table.version(), read.progress)
+            known = self.version(table.version(), read.progress, bounds=False)
             self._compare(commit, known, read, removed)
-            self._add_columns(table, schema, commit)
+            self._add_columns(table, schema, read, commit)
             removes = [
                 RemoveAction(
                     path,
@@ -256,13 +269,20 @@ class DeltaTableLog:
                 raise _LostError(str(error)) from error
             raise
 
-    def _add_columns(self, table: Any, schema: pa.Schema, commit: str) -> None:
-        """Add the columns, and the members of structs, that the table lacks: a commit of files does not."""
+    def _add_columns(self, table: Any, schema: pa.Schema, read: TableVersion, commit: str) -> None:
+        """Add the columns, and the members of structs, that the table lacks: a commit of files does not.
+
+        :raises PositionConflictError: if another job has added one of them meanwhile, with another type.
+        """
         from deltalake import Schema
         from deltalake.transaction import CommitProperties
 
         known = {field.name: field for field in table.schema().fields}
         missing = [field for field in Schema.from_arrow(schema).fields if known.get(field.name) != field]
+        before = {field["name"] for field in json.loads(read.schema_json)["fields"]} if read.schema_json else set()
+        came = {name.lower() for name in known if name not in before}
+        if came.intersection(field.name.lower() for field in missing):
+            raise self._conflict(commit, read)
         if missing:
             said = CommitProperties(custom_metadata=self._said(f"{commit} columns"))
             table.alter.add_columns(missing, commit_properties=said)
@@ -275,7 +295,7 @@ class DeltaTableLog:
     def _check(self, commit: str, read: TableVersion, removed: Collection[str]) -> None:
         table = self._open()
         if table is not None:
-            self._compare(commit, self.version(table.version(), read.progress), read, removed)
+            self._compare(commit, self.version(table.version(), read.progress, bounds=False), read, removed)
 
     def _compare(self, commit: str, known: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
         """Make sure that nothing that a change was made from is other than it was.
@@ -285,20 +305,28 @@ class DeltaTableLog:
         moved = [name for name, mark in read.progress.items() if known.progress[name] != mark]
         gone = [path for path in removed if path not in known.files]
         if moved or gone:
-            others = [each for each in self._entries(read.number) if not str(_id_of(each)).startswith(commit)]
-            movers = [each for each in others if set(moved).intersection(_said_in(each).get("progress", ()))]
-            winner = next(iter(movers or others), {})
-            raise PositionConflictError(
-                f"{self.location.uri} was written to by another job meanwhile: version {winner.get('version')}, "
-                f"{_said_in(winner).get('job') or winner.get('operation')}. Nothing of this one counts in it. {_AGAIN}"
-            )
+            raise self._conflict(commit, read, moved)
+
+    def _conflict(self, commit: str, read: TableVersion, moved: Collection[str] = ()) -> PositionConflictError:
+        """Return the error that names who has changed the table since ``read``: who has ``moved`` a mark, if any."""
+        others = [each for each in self._entries(read.number) if not str(_id_of(each)).startswith(commit)]
+        movers = [each for each in others if set(moved).intersection(_said_in(each).get("progress", ()))]
+        winner = next(iter(movers or others), {})
+        return PositionConflictError(
+            f"{self.location.uri} was written to by another job meanwhile: version {winner.get('version')}, "
+            f"{_said_in(winner).get('job') or winner.get('operation')}. Nothing of this one counts in it. {_AGAIN}"
+        )
 
     def _entries(self, since: int) -> list[dict[str, Any]]:
         """Return what the log says of the versions after ``since``, the newest first."""
-        table = self._open()
-        if table is None or table.version() <= since:
-            return []
-        return [entry for entry in table.history(table.version() - since) if entry["version"] > since]
+        while True:
+            table = self._open()
+            if table is None or table.version() <= since:
+                return []
+            entries: list[dict[str, Any]] = table.history(table.version() - since)
+            # It counts versions from the table's down, whatever was committed between: then they are one too low.
+            if (again := self._open()) is not None and again.version() == table.version():
+                return [entry for entry in entries if entry["version"] > since]
 
     def _said(self, commit: str, progress: Iterable[str] = ()) -> dict[str, Any]:
         return {_MADE_BY: {"commit": commit, "job": self._job, "progress": list(progress)}}

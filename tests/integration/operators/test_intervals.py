@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 from airflow.sdk import DAG, CronPartitionTimetable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from deltalake import DeltaTable
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import CommitReplayPositionOperator
@@ -224,7 +224,7 @@ def test_two_intervals_in_one_window_give_each_event_once_to_the_table(
         metrics = job.execute(context_for("event_log"))
         assert metrics is not None
         assert (metrics["rows_in"], metrics["rows_written"]) == (20, len(MINUTES))
-        table = ds.dataset(tmp_path / "tables" / "Order__e", partitioning="hive").to_table(columns=["Number__c"])
+        table = DeltaTable(str(tmp_path / "tables" / "Order__e")).to_pyarrow_table(columns=["Number__c"])
         assert sorted(table.column("Number__c").to_pylist()) == [float(number) for number in numbers]
 
 

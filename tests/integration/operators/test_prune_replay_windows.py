@@ -7,8 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
+from deltalake import DeltaTable
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
@@ -16,6 +18,9 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.operators.prune_replay_windows import PruneReplayWindowsOperator
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Snapshot, StreamState
+from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile
+from airflow_provider_sfstream.spark.storage.partition_files import write_files
+from airflow_provider_sfstream.spark.storage.table_location import TableLocation
 from airflow_provider_sfstream.stores.table import TableReplayStore
 from tests.support.pruning import DailyWindows, day
 from tests.support.replay_stores import StoreUnderTest
@@ -146,6 +151,41 @@ def test_what_an_event_log_has_no_row_of_stays(windows: DailyWindows, prune: Pru
 
     assert windows.recorded() == windows.live[3:]
     assert result["kept_because"] == f"the event log at {log} has no row of window {windows.live[3].window_id}"
+
+
+def test_in_delta_tables_only_committed_rows_count(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:
+    """What a killed job has left is in a folder of its window too; what a compaction has merged is in none."""
+    log = tmp_path / "log"
+    schema = pa.schema([("window_id", pa.string()), ("event_date", pa.date32())])
+
+    def write(window: ReplayWindow, table: str = "AccountChangeEvent", part: str = "", commit: bool = True) -> None:
+        assert window.first_event_time is not None
+        location = TableLocation(str(log / table))
+        partition_by = [] if table == "_quarantine" else ["event_date"]
+        row = {"window_id": window.window_id + part, "event_date": window.first_event_time.date()}
+        rows = pa.RecordBatch.from_pylist([row], schema=schema)
+        (told,) = write_files(iter, location, partition_by)(iter([rows]))
+        files = [TableFile(**{**file, "partition": dict(file["partition"])}) for file in told.to_pylist()]
+        if commit:
+            deltas = DeltaTableLog(location)
+            deltas.commit(deltas.version(), schema, files, [], partition_by)
+
+    write(windows.live[4])
+    write(windows.live[0])
+    DeltaTable(str(log / "AccountChangeEvent")).create_checkpoint()
+    write(windows.live[1], part=".20261120T000000.000000Z-20261120T010000.000000Z")
+    write(windows.live[2], "_quarantine")
+    write(windows.live[3], commit=False)
+
+    assert prune(event_log_urls=[str(log)])["windows"] == 3
+    assert windows.recorded() == windows.live[3:]
+
+    write(windows.live[3])
+    write(windows.live[3])
+    DeltaTable(str(log / "AccountChangeEvent")).optimize.compact()
+    result = prune(event_log_urls=[str(log)])
+    assert windows.recorded() == windows.live[5:]
+    assert result["kept_because"] == f"the event log at {log} has no row of window {windows.live[5].window_id}"
 
 
 def test_windows_without_events_need_no_row(windows: DailyWindows, prune: Prune, tmp_path: Path) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
 
 from airflow_provider_sfstream.spark.storage import hadoop_files
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.storage.table_location import TableLocation
 
 
 @pytest.fixture(params=["file", "s3a"])
@@ -47,6 +49,37 @@ def test_a_file_is_created_once_and_replaced_as_a_whole(spark: Any, base: str, t
         "here.json",
         "there.json",
     ]
+
+
+def test_tasks_reach_a_folder_as_hadoop_does(spark: Any, base: str, tmp_path: Path) -> None:
+    """With secrets that only a credential provider has, and what was set for the bucket."""
+    configuration, bucket = spark._jsc.hadoopConfiguration(), urlsplit(base).netloc
+    settings = {
+        "hadoop.security.credential.provider.path": f"localjceks://file{tmp_path}/secrets.jceks",
+        "fs.s3a.access.key": "mine",
+        f"fs.s3a.bucket.{bucket}.endpoint": "http://storage:8333",
+    }
+    for name, value in settings.items():
+        configuration.set(name, value)
+    try:
+        provider = spark._jvm.org.apache.hadoop.security.alias.CredentialProviderFactory.getProviders(configuration)[0]
+        secret = spark.sparkContext._gateway.new_array(spark._jvm.char, 7)
+        for place, character in enumerate("hunter2"):
+            secret[place] = character
+        provider.createCredentialEntry("fs.s3a.secret.key", secret)
+        provider.flush()
+        location = HadoopFiles(spark).table_location(f"{base}/")
+    finally:
+        for name in settings:
+            configuration.unset(name)
+    if base.startswith("file:"):
+        assert location == TableLocation(f"{tmp_path}/lake")
+        return
+    assert location.uri == f"s3://{bucket}/lake"
+    given = {
+        name: location.options[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL")
+    }
+    assert list(given.values()) == ["mine", "hunter2", "http://storage:8333"]
 
 
 @pytest.mark.parametrize("known", [True, False])
