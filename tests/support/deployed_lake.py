@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
-from pyarrow import fs
 
 SPARK_ON_A_MOUNT = """
 # s3a:// without Hadoop's connector: the same server's files, through a mount of it.
@@ -29,13 +26,6 @@ class DeployedLake:
             "AWS_ALLOW_HTTP": "true",
             "AWS_REGION": "us-east-1",
         }
-        self._files = fs.S3FileSystem(
-            access_key="spark",
-            secret_key=secret_key,
-            endpoint_override=f"127.0.0.1:{port}",
-            scheme="http",
-            region="us-east-1",
-        )
 
     def orders(self) -> list[tuple[bytes, str, float]]:
         """Return replay ID, number and amount of each row of the event log, in stream order."""
@@ -46,16 +36,6 @@ class DeployedLake:
 
     def accounts(self, fields: tuple[str, ...]) -> dict[str, tuple[Any, ...]]:
         """Return each row of the replica: its fields, whether it is deleted and whether it is dirty."""
-        replica = "lake/salesforce/replica"
-        names = [f"{replica}/{name}" for name in self._snapshot(replica)["tables"]["Account"]["files_flat"]]
-        rows = ds.dataset(names, filesystem=self._files).to_table().to_pylist()
-        return {row["Id"]: (*(row[field] for field in fields), row["_deleted"], row["_dirty"]) for row in rows}
-
-    def _snapshot(self, replica: str) -> dict[str, Any]:
-        found = self._files.get_file_info(fs.FileSelector(f"{replica}/_sfstream/replica/snapshots"))
-        newest = max(one.path for one in found if one.path.endswith(".json"))
-        with self._files.open_input_stream(newest) as file:
-            snapshot: dict[str, Any] = json.loads(file.read())
-        for table in snapshot["tables"].values():
-            table["files_flat"] = [name for names in table["files"].values() for name in names]
-        return snapshot
+        rows = DeltaTable("s3://lake/salesforce/replica/Account", storage_options=self._options)
+        listed = rows.to_pyarrow_table().to_pylist()
+        return {row["Id"]: (*(row[field] for field in fields), row["_deleted"], row["_dirty"]) for row in listed}
