@@ -11,7 +11,6 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed import Landed
 from airflow_provider_sfstream.tasks.missing_schemas import fetch_missing_schemas
-from airflow_provider_sfstream.tasks.parts import run_identity
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ class SparkSubmitEventLogOperator(SparkJobOperator):
                     landed.manifests, salesforce_conn_id=self.salesforce_conn_id, landing_conn_id=self.landing_conn_id
                 )
             self.log.info("Schemas fetched into the landing: %s", ", ".join(fetched) or "none")
-        return self.submit(context, [*self._arguments(landed), f"--job={run_identity(context)}"])
+        return self.submit(context, self._arguments(landed))
 
     def _arguments(self, landed: Landed) -> list[str]:
         arguments = [part for url in landed.manifests for part in ("--manifest", url)]

@@ -19,6 +19,7 @@ from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
 from airflow_provider_sfstream.redaction import has_credentials, quoted
 from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.parts import run_identity
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -60,14 +61,15 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     def submit(self, context: Context, arguments: Sequence[str]) -> dict[str, Any] | None:
         """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
 
-        :param arguments: its own, besides those that say where to write tables and metrics.
+        :param arguments: its own, besides those that say where to write tables and metrics, and who writes.
         :raises AirflowFailException: the driver ended with an error that a retry cannot mend.
         :raises SalesforceStreamError: it ended with another one; :class:`SparkJobError` if that is not ours.
         """
         from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package
 
         metrics_url = f"{self.output_url.rstrip('/')}/_sfstream/metrics/{_file_name(context)}.json"
-        self.application_args = [*arguments, "--output", self.output_url, "--metrics-file", metrics_url]
+        where = ["--output", self.output_url, "--metrics-file", metrics_url]
+        self.application_args = [*arguments, *where, f"--job={run_identity(context)}"]
         own_py_files = self.py_files
         with tempfile.TemporaryDirectory() as folder:
             # A driver elsewhere gets the application's one file only, and this.

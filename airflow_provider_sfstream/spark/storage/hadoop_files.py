@@ -134,17 +134,6 @@ class HadoopFiles:
             return []
         return sorted(status.getPath().getName() for status in filesystem.listStatus(path) if status.isFile())
 
-    def files_below(self, url: str) -> list[str]:
-        """Return the paths, relative to a folder, of all files below it, none if it does not exist."""
-        path, filesystem = self._locate(url)
-        if not filesystem.exists(path):
-            return []
-        root, found = filesystem.makeQualified(path).toUri().getPath(), []
-        statuses = filesystem.listFiles(path, True)
-        while statuses.hasNext():
-            found.append(statuses.next().getPath().toUri().getPath()[len(root) + 1 :])
-        return sorted(found)
-
     def delete(self, url: str) -> None:
         """Delete a file, or a folder and all that is in it."""
         path, filesystem = self._locate(url)
