@@ -25,6 +25,9 @@ _TRIES = 20
 """Each lost to another job that committed meanwhile."""
 _MADE_BY = "sfstream"
 """Key in a commit's metadata of what this package says about it."""
+_KEEPS_ROWS = "keeps_rows"
+"""And in that, of a commit that changes nothing about the rows."""
+_CUTS_LOG = "delta.enableExpiredLogCleanup"
 _HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 """Features of a table that its readers must know, and that change nothing about which rows its files have."""
 
@@ -67,10 +70,12 @@ class DeltaTableLog:
 
     :param location: the table's folder.
     :param job: who commits, as another job's error names it.
+    :param cuts_log: of a table that is yet to be made, whether a commit may remove what its log does not need for the
+        versions of the last 30 days, as Delta does by itself. Not where older versions are to stay readable.
     """
 
-    def __init__(self, location: TableLocation, job: str = "") -> None:
-        self.location, self._job = location, job
+    def __init__(self, location: TableLocation, job: str = "", *, cuts_log: bool = True) -> None:
+        self.location, self._job, self._cuts_log = location, job, cuts_log
 
     def version(self, number: int | None = None, progress: Iterable[str] = ()) -> TableVersion:
         """Return the table at a version, the newest if ``None``.
@@ -142,9 +147,9 @@ class DeltaTableLog:
             from deltalake.transaction import CommitProperties
 
             properties = CommitProperties(custom_metadata=self._said(uuid.uuid4().hex))
-            self._table().restore(number, commit_properties=properties)
+            self.table().restore(number, commit_properties=properties)
         else:
-            self.commit(newest, pa.schema(self._table().schema().to_arrow()), [], list(newest.files))
+            self.commit(newest, pa.schema(self.table().schema().to_arrow()), [], list(newest.files))
 
     def forget(self, oldest: int, kept: Collection[int]) -> None:
         """Remove the files of versions that neither the newest version nor one of ``kept`` has.
@@ -173,18 +178,37 @@ class DeltaTableLog:
         version = self.version()
         if sum(each["size_bytes"] < size for each in version.files.values()) <= files:
             return version.number
-        from deltalake.transaction import CommitProperties
-
-        properties = CommitProperties(custom_metadata=self._said(uuid.uuid4().hex))
-        table = self._table()
-        table.optimize.compact(target_size=size, max_concurrent_tasks=1, commit_properties=properties)
+        table = self.table()
+        table.optimize.compact(target_size=size, max_concurrent_tasks=1, commit_properties=self.keeping_rows())
         return int(table.version())
 
-    def _table(self) -> Any:
-        table = self._open()
+    def table(self, number: int | None = None) -> Any:
+        """Return the table as deltalake has it, for what only that does.
+
+        :param number: of a version; ``None`` for the newest.
+        :raises ConfigurationError: if there is none.
+        """
+        table = self._open(number)
         if table is None:
             raise ConfigurationError(f"There is no Delta table at {self.location.uri}.")
         return table
+
+    def keeping_rows(self) -> Any:
+        """Return the ``CommitProperties`` of a commit that changes nothing about the table's rows."""
+        from deltalake.transaction import CommitProperties
+
+        said = self._said(uuid.uuid4().hex)
+        said[_MADE_BY][_KEEPS_ROWS] = True
+        return CommitProperties(custom_metadata=said)
+
+    def same_rows_through(self, number: int) -> int:
+        """Return the last version that certainly has the rows of another: the commits after that one, up to this, were
+        all made with :meth:`keeping_rows`."""
+        for entry in reversed(self._entries(number)):
+            if entry["version"] != number + 1 or not _said_in(entry).get(_KEEPS_ROWS):
+                break
+            number += 1
+        return number
 
     def _open(self, number: int | None = None) -> Any | None:
         from deltalake import DeltaTable
@@ -231,6 +255,7 @@ class DeltaTableLog:
                     Schema.from_arrow(schema),
                     adds,
                     partition_by=list(partition_by),
+                    configuration=None if self._cuts_log else {_CUTS_LOG: "false"},
                     storage_options=dict(self.location.options),
                     commit_properties=properties,
                 )
