@@ -22,6 +22,7 @@ from airflow_provider_sfstream.spark.rows.merging import Merge, table_schema
 from airflow_provider_sfstream.spark.rows.routing import PARCEL, columns_of, parcels
 from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile, TableVersion
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.storage.table_versions import TableVersions
 
 HISTORY = "{}__history"
 """Name of the table of a table's ended versions."""
@@ -93,12 +94,13 @@ class DeltaSink:
 
     def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
         """Remove the files that only snapshots ``gone`` have."""
-        now = _versions(kept)
-        for name, numbers in _versions(gone).items():
+        now = versions_named(kept)
+        for name, numbers in versions_named(gone).items():
             self._log(name).forget(min(numbers), now.get(name, set()))
 
-    def _log(self, name: str) -> DeltaTableLog:
-        return DeltaTableLog(self._location.below(name), self._options.job or self._spark.sparkContext.applicationId)
+    def _log(self, name: str) -> TableVersions:
+        job = self._options.job or self._spark.sparkContext.applicationId
+        return TableVersions(self._location.below(name), job, cuts_log=False)
 
     def _pieces(self, read: TableVersion, came: Came) -> tuple[Piece, ...]:
         """Return the table's pieces, more of them where most of its rows are about to come."""
@@ -155,7 +157,7 @@ def read_version(spark: Any, files: HadoopFiles, base: str, name: str, number: i
     return spark.read.schema(from_arrow_schema(schema)).parquet(*(f"{base}/{name}/{path}" for path in version.files))
 
 
-def _versions(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:
+def versions_named(snapshots: Iterable[Snapshot]) -> dict[str, set[int]]:
     """Return the versions of each Delta table that snapshots name."""
     found: dict[str, set[int]] = {}
     for name, table in ((name, table) for snapshot in snapshots for name, table in snapshot.tables.items()):

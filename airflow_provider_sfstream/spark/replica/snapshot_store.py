@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -62,6 +63,14 @@ class SnapshotReader:
         """
         url = self._url(number)
         return Snapshot.from_json(self._reads.read_text(url), url)
+
+    def kept(self) -> list[Snapshot]:
+        """Return all snapshots that are there, oldest first; those that a job removes meanwhile may be missing."""
+        found = []
+        for number in self._numbers():
+            with suppress(FileNotFoundError):
+                found.append(self.read(number))
+        return found
 
     def older_windows(self, stream: str, pages: int) -> Iterator[list[str]]:
         """Yield the ids of the windows of each page of a stream, the newest page first.

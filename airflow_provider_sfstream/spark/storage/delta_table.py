@@ -11,7 +11,6 @@ import logging
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,9 +23,10 @@ log = logging.getLogger(__name__)
 
 _TRIES = 20
 """Each lost to another job that committed meanwhile."""
-_MADE_BY = "sfstream"
+MADE_BY = "sfstream"
 """Key in a commit's metadata of what this package says about it."""
 _BOUNDS = ("min.", "max.", "null_count.")
+_CUTS_LOG = "delta.enableExpiredLogCleanup"
 _HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 """Features of a table that its readers must know, and that change nothing about which rows its files have."""
 
@@ -69,10 +69,12 @@ class DeltaTableLog:
 
     :param location: the table's folder.
     :param job: who commits, as another job's error names it.
+    :param cuts_log: of a table that is yet to be made, whether a commit may remove what its log does not need for the
+        versions of the last 30 days, as Delta does by itself. Not where older versions are to stay readable.
     """
 
-    def __init__(self, location: TableLocation, job: str = "") -> None:
-        self.location, self._job = location, job
+    def __init__(self, location: TableLocation, job: str = "", *, cuts_log: bool = True) -> None:
+        self.location, self._job, self._cuts_log = location, job, cuts_log
 
     def version(self, number: int | None = None, progress: Iterable[str] = (), *, bounds: bool = True) -> TableVersion:
         """Return the table at a version, the newest if ``None``.
@@ -133,68 +135,13 @@ class DeltaTableLog:
             self._check(commit, read, removed)
         raise PositionConflictError(f"{self.location.uri}: {_TRIES} other commits came first. {_AGAIN}")
 
-    def restore(self, number: int) -> None:
-        """Make the table have again the files that it had at a version, by a commit of its own if it has others.
+    def table(self, number: int | None = None) -> Any:
+        """Return the table as deltalake has it, for what only that does.
 
-        :param number: -1 for none.
-        :raises ConfigurationError: if somebody else has changed it since; nothing was changed.
+        :param number: of a version; ``None`` for the newest.
+        :raises ConfigurationError: if there is none.
         """
-        newest, wanted = self.version(), self.version(number) if number >= 0 else TableVersion(-1, {}, {})
-        if newest.files.keys() == wanted.files.keys():
-            return
-        for entry in self._entries(number):
-            if _MADE_BY not in entry:
-                raise ConfigurationError(
-                    f"{self.location.uri} was changed by others: version {entry['version']} is "
-                    f"{entry['operation']!r}, and not of this package, which had left it at version {number}. Restore "
-                    f"that version (deltalake: DeltaTable.restore({number})), or give another output folder. Nothing "
-                    "was written."
-                )
-        log.warning("%s: taking back what a job that ended too early has left.", self.location.uri)
-        if number >= 0:
-            from deltalake.transaction import CommitProperties
-
-            properties = CommitProperties(custom_metadata=self._said(uuid.uuid4().hex))
-            self._table().restore(number, commit_properties=properties)
-        else:
-            self.commit(newest, pa.schema(self._table().schema().to_arrow()), [], list(newest.files))
-
-    def forget(self, oldest: int, kept: Collection[int]) -> None:
-        """Remove the files of versions that neither the newest version nor one of ``kept`` has.
-
-        Files that no version names stay, and so do those of versions after ``kept``: another job may be at work.
-
-        :param oldest: the first of the versions to forget.
-        """
-        old: set[str] = set()
-        for number in set(range(oldest, max(kept, default=oldest))) - set(kept):
-            with suppress(ConfigurationError):  # Delta has removed its old log: a vacuum removes the files
-                old.update(self.version(number).files)
-        if not old:
-            return
-        live = set(self.version().files).union(*(self.version(number).files for number in kept))
-        filesystem = self.location.filesystem()
-        for path in old - live:
-            with suppress(FileNotFoundError):
-                filesystem.delete_file(path)
-
-    def compact(self, files: int, size: int) -> int:
-        """Merge small files, if there are more than so many; return the newest version.
-
-        :param size: bytes of a file that is small no longer.
-        """
-        version = self.version()
-        if sum(each["size_bytes"] < size for each in version.files.values()) <= files:
-            return version.number
-        from deltalake.transaction import CommitProperties
-
-        properties = CommitProperties(custom_metadata=self._said(uuid.uuid4().hex))
-        table = self._table()
-        table.optimize.compact(target_size=size, max_concurrent_tasks=1, commit_properties=properties)
-        return int(table.version())
-
-    def _table(self) -> Any:
-        table = self._open()
+        table = self._open(number)
         if table is None:
             raise ConfigurationError(f"There is no Delta table at {self.location.uri}.")
         return table
@@ -234,7 +181,7 @@ class DeltaTableLog:
         now = int(time.time() * 1000)
         adds = [AddAction(file.path, file.size, dict(file.partition), now, True, file.stats) for file in added]
         marks = [Transaction(name, (mark or 0) + 1) for name, mark in read.progress.items()]
-        said = self._said(commit, read.progress)
+        said = self.said(commit, read.progress)
         properties = CommitProperties(custom_metadata=said, app_transactions=marks)
         table = self._open()
         try:
@@ -244,6 +191,7 @@ class DeltaTableLog:
                     Schema.from_arrow(schema),
                     adds,
                     partition_by=list(partition_by),
+                    configuration=None if self._cuts_log else {_CUTS_LOG: "false"},
                     storage_options=dict(self.location.options),
                     commit_properties=properties,
                 )
@@ -284,13 +232,13 @@ class DeltaTableLog:
         if came.intersection(field.name.lower() for field in missing):
             raise self._conflict(commit, read)
         if missing:
-            said = CommitProperties(custom_metadata=self._said(f"{commit} columns"))
+            said = CommitProperties(custom_metadata=self.said(f"{commit} columns"))
             table.alter.add_columns(missing, commit_properties=said)
             table.update_incremental()
 
     def _find(self, commit: str, since: int) -> int | None:
         """Return the version of a commit, also of one whose answer was lost."""
-        return next((entry["version"] for entry in self._entries(since) if _id_of(entry) == commit), None)
+        return next((entry["version"] for entry in self.entries(since) if _id_of(entry) == commit), None)
 
     def _check(self, commit: str, read: TableVersion, removed: Collection[str]) -> None:
         table = self._open()
@@ -309,15 +257,15 @@ class DeltaTableLog:
 
     def _conflict(self, commit: str, read: TableVersion, moved: Collection[str] = ()) -> PositionConflictError:
         """Return the error that names who has changed the table since ``read``: who has ``moved`` a mark, if any."""
-        others = [each for each in self._entries(read.number) if not str(_id_of(each)).startswith(commit)]
-        movers = [each for each in others if set(moved).intersection(_said_in(each).get("progress", ()))]
+        others = [each for each in self.entries(read.number) if not str(_id_of(each)).startswith(commit)]
+        movers = [each for each in others if set(moved).intersection(said_in(each).get("progress", ()))]
         winner = next(iter(movers or others), {})
         return PositionConflictError(
             f"{self.location.uri} was written to by another job meanwhile: version {winner.get('version')}, "
-            f"{_said_in(winner).get('job') or winner.get('operation')}. Nothing of this one counts in it. {_AGAIN}"
+            f"{said_in(winner).get('job') or winner.get('operation')}. Nothing of this one counts in it. {_AGAIN}"
         )
 
-    def _entries(self, since: int) -> list[dict[str, Any]]:
+    def entries(self, since: int) -> list[dict[str, Any]]:
         """Return what the log says of the versions after ``since``, the newest first."""
         while True:
             table = self._open()
@@ -328,8 +276,8 @@ class DeltaTableLog:
             if (again := self._open()) is not None and again.version() == table.version():
                 return [entry for entry in entries if entry["version"] > since]
 
-    def _said(self, commit: str, progress: Iterable[str] = ()) -> dict[str, Any]:
-        return {_MADE_BY: {"commit": commit, "job": self._job, "progress": list(progress)}}
+    def said(self, commit: str, progress: Iterable[str] = ()) -> dict[str, Any]:
+        return {MADE_BY: {"commit": commit, "job": self._job, "progress": list(progress)}}
 
 
 _AGAIN = "Run it again; let one job at a time write a stream's tables (max_active_runs=1, or a pool of one slot)."
@@ -339,10 +287,10 @@ class _LostError(Exception):
     """Another commit came first."""
 
 
-def _said_in(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    said = entry.get(_MADE_BY)
+def said_in(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    said = entry.get(MADE_BY)
     return said if isinstance(said, dict) else {}
 
 
 def _id_of(entry: Mapping[str, Any]) -> str | None:
-    return _said_in(entry).get("commit")
+    return said_in(entry).get("commit")

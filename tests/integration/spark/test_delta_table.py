@@ -177,7 +177,7 @@ def test_so_is_one_to_a_table_that_is_there(location: TableLocation, monkeypatch
 
 
 def test_restoring_takes_back_what_a_job_of_this_package_did_and_nobody_elses(location: TableLocation) -> None:
-    log = DeltaTableLog(location, "the job")
+    log = TableVersions(location, "the job")
     log.commit(log.version(progress=PROGRESS), SCHEMA, written(location, 1), [])
     log.commit(log.version(progress=PROGRESS), SCHEMA, written(location, 2), [])
     log.restore(0)
@@ -187,14 +187,14 @@ def test_restoring_takes_back_what_a_job_of_this_package_did_and_nobody_elses(lo
         log.restore(0)
 
 
-def test_vacuum_removes_what_was_taken_out_and_nothing_that_may_still_be_committed(location: TableLocation) -> None:
-    log = DeltaTableLog(location)
+def test_forgetting_removes_what_was_taken_out_and_nothing_that_may_still_be_committed(location: TableLocation) -> None:
+    log = TableVersions(location)
     first, second, third = (written(location, n) for n in range(3))
     pending = written(location, 9)
     log.commit(log.version(), SCHEMA, first, [])
     log.commit(log.version(), SCHEMA, second, [file.path for file in first])
     log.commit(log.version(), SCHEMA, third, [file.path for file in second])
-    log.vacuum([1])
+    log.forget(0, [1])
     found = {
         file.path: location.filesystem().get_file_info(file.path).is_file
         for file in (*first, *second, *third, *pending)
