@@ -17,6 +17,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, PositionCon
 from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.spark.storage.partition_files import files_of, write_files
 from airflow_provider_sfstream.spark.storage.table_location import TableLocation, storage_options
+from airflow_provider_sfstream.spark.storage.table_versions import TableVersions
 from tests.support.object_storage import BUCKET, ObjectStorage, object_storage
 from tests.support.object_storage_proxy import ObjectStorageProxy
 

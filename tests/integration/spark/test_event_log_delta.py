@@ -241,7 +241,6 @@ def test_what_a_killed_first_run_has_left_is_of_no_format(lake: Lake) -> None:
     assert list(lake.output.rglob("*.parquet"))
     lake.run(manifest)
     assert numbers(lake) == [1]
-    lake.log().vacuum([])
     assert len(list((lake.output / "Order__e").rglob("*.parquet"))) == 2, "it may be another job's that commits soon"
     delta_table(lake).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
     assert len(list((lake.output / "Order__e").rglob("*.parquet"))) == 1

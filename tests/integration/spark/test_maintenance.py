@@ -23,9 +23,10 @@ from airflow_provider_sfstream.spark.maintenance.job import maintain
 from airflow_provider_sfstream.spark.maintenance.options import MaintenanceMetrics, MaintenanceOptions
 from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.spark.replica.snapshots import TableState
+from airflow_provider_sfstream.spark.storage.delta_table import TableFile
 from airflow_provider_sfstream.spark.storage.table_files import TableFileWriter
 from airflow_provider_sfstream.spark.storage.table_location import TableLocation
-from airflow_provider_sfstream.spark.storage.table_versions import TableFile, TableVersions
+from airflow_provider_sfstream.spark.storage.table_versions import TableVersions
 from tests.support.killed import Killed, killed_at
 from tests.support.old_files import make_older
 
