@@ -98,7 +98,7 @@ class ReplayLosses:
         """
         if not isinstance(after, bytes):  # no replay ID was sent, so no policy can help
             raise error
-        known = f" (last event time {since.isoformat()})" if since else ""
+        known = f" (of {since.isoformat()} or later)" if since else ""
         lost = f"{self.topic}: replay ID {after.hex()}{known} cannot be read: it aged out, or the stream was reset"
         if self.policy == "fail":
             raise ReplayIdLostError(

@@ -32,5 +32,7 @@ def airflow_commands(org: Mapping[str, Any]) -> list[str]:
 
 
 def _command(connection_id: str, extra: Mapping[str, str], others: list[str] | None = None) -> str:
-    words = ["airflow", "connections", "add", connection_id, "--conn-type", "salesforce", *(others or [])]
+    # Nothing reads the port, but the Test button of Airflow 3.3 refuses a connection without one.
+    kind = ["--conn-type", "salesforce", "--conn-port", "0"]
+    words = ["airflow", "connections", "add", connection_id, *kind, *(others or [])]
     return shlex.join([*words, "--conn-extra", json.dumps(extra)])

@@ -20,6 +20,7 @@ def test_each_reaches_the_org(org: SharedOrg, connection_id: str, monkeypatch: p
     words = next(words for command in airflow_commands(org.info) if connection_id in (words := shlex.split(command)))
     assert words[:4] == ["airflow", "connections", "add", connection_id]
     given = dict(zip(words[4::2], words[5::2], strict=True))
+    assert given["--conn-port"] == "0", "Airflow's Test button refuses a connection without a port"
     fields = {name.removeprefix("--conn-").replace("type", "conn_type"): value for name, value in given.items()}
     set_connection(monkeypatch, connection_id, **{**fields, "extra": json.loads(fields["extra"])})
     answer = SalesforcePubSubHook(connection_id).test_connection(org.topic)
