@@ -6,6 +6,7 @@ Spark's own writer takes wide rows one value after the other, which costs severa
 from __future__ import annotations
 
 import json
+import math
 from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Any
@@ -20,7 +21,9 @@ ROW_GROUP = 64 << 20
 _WITH_STATS = 32
 """So many of the first columns have statistics, as with Delta's own writers."""
 _LONGEST_TEXT = 64
-"""Longer texts have no statistics: they would fill the log."""
+"""Of longer texts the statistics have the beginning: whole ones would fill the log."""
+_LAST = "\U0010ffff"
+"""The last of all characters."""
 
 
 class TableFileWriter:
@@ -91,9 +94,11 @@ def _stats(schema: pa.Schema, metadata: pa.parquet.FileMetaData) -> str:
         nulls[field.name] = sum(each.null_count for each in found)
         bounded = [each for each in found if each.has_min_max]
         if bounded and len(bounded) == len([each for each in found if each.num_values]):
-            _add(lowest, field.name, min(each.min for each in bounded))
-            _add(highest, field.name, max(each.max for each in bounded))
-    both = lowest.keys() & highest.keys()
+            lowest[field.name] = _bound(min(each.min for each in bounded))
+            highest[field.name] = _bound(max(each.max for each in bounded), is_upper=True)
+        elif pa.types.is_string(field.type) and any(each.num_values for each in found):
+            lowest[field.name], highest[field.name] = "", _LAST  # Parquet has none for texts of several thousand bytes
+    both = {name for name in lowest if lowest[name] is not None and highest[name] is not None}
     return json.dumps(
         {
             "numRecords": metadata.num_rows,
@@ -104,12 +109,17 @@ def _stats(schema: pa.Schema, metadata: pa.parquet.FileMetaData) -> str:
     )
 
 
-def _add(bounds: dict[str, Any], name: str, value: Any) -> None:
-    if isinstance(value, bool):
-        return
+def _bound(value: Any, *, is_upper: bool = False) -> Any | None:
+    """Return a least or greatest value as JSON has it, ``None`` if that has none.
+
+    Each column needs bounds: of one without, deltalake's Arrow datasets find no value where a reader filters.
+    """
     if isinstance(value, datetime):
-        bounds[name] = value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    elif isinstance(value, date):
-        bounds[name] = value.isoformat()
-    elif isinstance(value, int) or (isinstance(value, str) and len(value) <= _LONGEST_TEXT):
-        bounds[name] = value
+        return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        return value[:_LONGEST_TEXT] + (_LAST if is_upper else "")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int | str) else None
