@@ -110,7 +110,9 @@ def look(page: Page, airflow: AirflowStack, fault: Fault, run: str, folder: Path
         assert word in block, (fault.name, word, block)
 
 
-def test_each_says_what_happened_and_what_to_do(airflow: AirflowStack, system_org: LocalOrg, tmp_path: Path) -> None:
+def test_each_says_what_happened_and_what_to_do(
+    airflow: AirflowStack, system_org: LocalOrg, lake: Path, tmp_path: Path
+) -> None:
     need(BROWSER)
     system_org.define("Faulty__e", Number__c="double")
     connections(airflow, system_org)
@@ -128,3 +130,17 @@ def test_each_says_what_happened_and_what_to_do(airflow: AirflowStack, system_or
         page.set_viewport_size({"width": WIDTH, "height": 900})
         for fault, run in runs.items():
             look(page, airflow, fault, run, folder)
+    accept_the_loss(airflow, lake)
+
+
+def accept_the_loss(airflow: AirflowStack, lake: Path) -> None:
+    """Trigger the ready DAG as the block says; the drain that failed goes on then."""
+    given = {"topic": TOPIC, "subscription": "faults", "reason": "the stream was reset for a test"}
+    airflow.wait_for_dag("sfstream_accept_loss")
+    airflow.unpause("sfstream_accept_loss")
+    accepted = airflow.trigger("sfstream_accept_loss", conf={**given, "landing_url": f"{lake.as_uri()}/landing"})
+    assert airflow.wait_for_run("sfstream_accept_loss", accepted) == "success"
+    run = failed(airflow, "good", "event_log")  # Spark is gone still
+    assert airflow.task_states("faults.good", run)["drain"] == "success"
+    assert airflow.xcom("faults.good", run, "drain")["gap"] is not None
+    airflow.pause("sfstream_accept_loss")

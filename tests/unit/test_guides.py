@@ -1,4 +1,4 @@
-"""The snippets of the guides are Python, import what there is, and their DAGs can be made."""
+"""The guides are short; their snippets are Python, import what there is, and their DAGs can be made."""
 
 from __future__ import annotations
 
@@ -36,3 +36,12 @@ def test_what_is_imported_of_this_package_is_there(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, code in SNIPPETS.items() if "with DAG(" in code])
 def test_a_dag_is_whole(name: str) -> None:
     exec(compile(SNIPPETS[name], name, "exec"), {})
+
+
+def test_the_guides_are_no_longer_than_somebody_reads() -> None:
+    """Words outside the reference, without code, targets of links and bars of tables."""
+    words = 0
+    for page in DOCS.glob("*.md"):
+        prose = re.sub(r"```.*?```", " ", page.read_text(), flags=re.DOTALL)
+        words += len(re.findall(r"\S*\w\S*", re.sub(r"\]\([^)]*\)|\|", " ", prose)))
+    assert words <= 20_000

@@ -1,4 +1,4 @@
-"""What pip makes of the README's install command, with nothing installed before and no constraints."""
+"""What pip makes of the README's install command, with nothing installed before."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+SHARED = """
+from importlib.metadata import files
+one, other = ({str(each): each.hash and each.hash.value for each in files(name)} for name in ("pyspark", "pyspark-client"))
+shared = [path for path in one.keys() & other.keys() if ".dist-info" not in path]
+print(len(shared), sum(one[path] != other[path] for path in shared))
+import airflow_provider_sfstream.operators.spark_submit_event_log, pyspark.sql
+"""
+"""Prints how many files of the two packages are at one path, and how many of these differ."""
 
 
 def command() -> str:
@@ -20,18 +29,36 @@ def command() -> str:
     return found[1]
 
 
+def built(folder: Path) -> str:
+    """Build the wheel, and return it with the extras that the README installs."""
+    subprocess.run([*PIP, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True, timeout=300)
+    (wheel,) = folder.glob("*.whl")
+    return f"{wheel}{command().removeprefix('airflow-provider-sfstream')}"
+
+
 @pytest.mark.extended
 def test_the_two_packages_of_spark_are_of_one_version(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", tmp_path, ROOT], check=True, timeout=300)
-    (wheel,) = tmp_path.glob("*.whl")
-    report = tmp_path / "report.json"
-    what = f"{wheel}{command().removeprefix('airflow-provider-sfstream')}"
+    report, what = tmp_path / "report.json", built(tmp_path)
     options = ["--dry-run", "--ignore-installed", "--report", str(report)]
-    subprocess.run([*pip, "install", *options, what], check=True, timeout=600)
+    subprocess.run([*PIP, "install", *options, what], check=True, timeout=600)
     found = [each["metadata"] for each in json.loads(report.read_text())["install"]]
     versions = {each["name"].lower(): each["version"] for each in found}
     constraints = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))
     assert versions["pyspark"] == versions["pyspark-client"] == constraints["pyspark"] == constraints["pyspark-client"]
     assert versions["pandas"].startswith("2.")
     assert "sfstream-localorg" not in versions
+
+
+@pytest.mark.extended
+def test_the_two_packages_of_spark_are_installed_without_one_writing_over_the_other(tmp_path: Path) -> None:
+    what = built(tmp_path)
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, timeout=120)
+    python = tmp_path / "venv/bin/python"
+    constraints = ["--constraint", ROOT / "constraints.txt"]
+    subprocess.run([python, *PIP[1:], "install", *constraints, what], check=True, timeout=1200)
+    shown = subprocess.run(
+        [python, "-c", SHARED], check=True, timeout=120, capture_output=True, text=True, cwd=tmp_path
+    )
+    shared, different = map(int, shown.stdout.split()[:2])
+    assert shared > 100
+    assert different == 0
