@@ -99,6 +99,8 @@ def _stats(schema: pa.Schema, metadata: pa.parquet.FileMetaData) -> str:
         elif pa.types.is_string(field.type) and any(each.num_values for each in found):
             lowest[field.name], highest[field.name] = "", _LAST  # Parquet has none for texts of several thousand bytes
     both = {name for name in lowest if lowest[name] is not None and highest[name] is not None}
+    # Of a column with a count of nulls and no bounds, deltalake's Arrow datasets take all values for nulls.
+    nulls = {name: count for name, count in nulls.items() if name in both or count == metadata.num_rows}
     return json.dumps(
         {
             "numRecords": metadata.num_rows,
@@ -110,10 +112,7 @@ def _stats(schema: pa.Schema, metadata: pa.parquet.FileMetaData) -> str:
 
 
 def _bound(value: Any, *, is_upper: bool = False) -> Any | None:
-    """Return a least or greatest value as JSON has it, ``None`` if that has none.
-
-    Each column needs bounds: of one without, deltalake's Arrow datasets find no value where a reader filters.
-    """
+    """Return a least or greatest value as JSON has it, ``None`` if that has none."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     if isinstance(value, date):

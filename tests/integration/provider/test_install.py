@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 SHARED = """
 from importlib.metadata import files
-one, other = ({str(each): each.hash and each.hash.value for each in files(name)} for name in ("pyspark", "pyspark-client"))
+sums = lambda name: {str(each): each.hash and each.hash.value for each in files(name)}
+one, other = sums("pyspark"), sums("pyspark-client")
 shared = [path for path in one.keys() & other.keys() if ".dist-info" not in path]
 print(len(shared), sum(one[path] != other[path] for path in shared))
 import airflow_provider_sfstream.operators.spark_submit_event_log, pyspark.sql

@@ -21,7 +21,7 @@ TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "text": (pa.string(), st.text(st.characters(exclude_categories=["Cs"]), max_size=80)),
     "moment": (pa.timestamp("us", tz="UTC"), st.datetimes(timezones=st.just(UTC))),
     "day": (pa.date32(), st.dates()),
-    "number": (pa.float64(), st.floats()),
+    "number": (pa.float64(), st.floats(allow_nan=False)),
     "truth": (pa.bool_(), st.booleans()),
     "bytes": (pa.binary(), st.binary(max_size=8)),
     "struct": (pa.struct([("x", pa.int64())]), st.fixed_dictionaries({"x": st.integers(0, 9)})),
@@ -78,13 +78,22 @@ def test_they_are_there_where_they_help(tmp_path: Path) -> None:
     assert "day" not in stats["minValues"], "nothing but nulls has no bounds"
 
 
-def test_long_texts_and_columns_far_behind_have_none(tmp_path: Path) -> None:
+def test_bounds_of_long_texts_are_short_and_columns_far_behind_have_none(tmp_path: Path) -> None:
     schema = pa.schema([(f"c{number}", pa.string()) for number in range(40)])
     stats = written(tmp_path, [[{f"c{number}": "x" * (65 if number == 1 else 64) for number in range(40)}]], schema)
-    assert list(stats["minValues"]) == ["c0", *(f"c{number}" for number in range(2, 32))]
+    assert list(stats["minValues"]) == list(stats["nullCount"]) == [f"c{number}" for number in range(32)]
+    assert stats["minValues"]["c1"] == "x" * 64
+    assert stats["minValues"]["c1"] < "x" * 65 < stats["maxValues"]["c1"]
     (tmp_path / "long").mkdir()
     long = written(tmp_path / "long", [[{"c0": "x" * 10_000}]], schema)
-    assert "c0" not in long["minValues"]
+    assert long["minValues"]["c0"] < "x" * 10_000 < long["maxValues"]["c0"]
+
+
+def test_what_has_no_bounds_has_no_count_of_nulls_either(tmp_path: Path) -> None:
+    """Readers take a column that has only the count for one that has nothing but nulls."""
+    stats = written(tmp_path, [[{"number": float("inf"), "bytes": b"x"}, {}]])
+    assert {"number", "bytes"}.isdisjoint(stats["nullCount"].keys() | stats["minValues"].keys())
+    assert stats["nullCount"]["day"] == 2
 
 
 def test_what_is_held_back_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
