@@ -130,6 +130,7 @@ def test_each_says_what_happened_and_what_to_do(
         page.set_viewport_size({"width": WIDTH, "height": 900})
         for fault, run in runs.items():
             look(page, airflow, fault, run, folder)
+    system_org.publish(TOPIC, [{"Number__c": 2.0}])
     accept_the_loss(airflow, lake)
 
 

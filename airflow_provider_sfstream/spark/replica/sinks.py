@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.spark.replica.iceberg import IcebergTable, check_session
 from airflow_provider_sfstream.spark.replica.snapshots import TableState
+from airflow_provider_sfstream.spark.rows.change_fold import folded_schema
 from airflow_provider_sfstream.spark.rows.event_batches import Rows
 from airflow_provider_sfstream.spark.rows.merging import DROPPED, Merge
 from airflow_provider_sfstream.spark.rows.replica_merge import (
@@ -108,7 +109,10 @@ class MergeSink:
             pairs = joined(target.read(parts), rows)
             if not everything:
                 pairs = pairs.where(f.col("change.Id").isNotNull())
-            new = pairs.mapInArrow(merged_pairs(merge), from_arrow_schema(merged_schema(merge.columns))).persist()
+            change = folded_schema(merge.columns) if came.are_changes else came.schema
+            new = pairs.mapInArrow(
+                merged_pairs(merge, change), from_arrow_schema(merged_schema(merge.columns))
+            ).persist()
             try:
                 # By a job of its own: how a merge runs its source is its own business, and no observation need see it.
                 counts = new.where(~f.col(DROPPED)).agg(*_counted()).first().asDict()

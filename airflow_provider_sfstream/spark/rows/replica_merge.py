@@ -80,21 +80,23 @@ def joined(base: Any, change: Any, partitions: int | None = None) -> Any:
     return side(base, "base").join(side(change, "change").hint("shuffle_hash"), [BUCKET, "Id"], "full_outer")
 
 
-def merged_pairs(merge: Merge) -> Rows:
-    """Return a function for ``mapInArrow`` from the rows of :func:`joined` to :func:`merged_schema`."""
+def merged_pairs(merge: Merge, change: pa.Schema) -> Rows:
+    """Return a function for ``mapInArrow`` from the rows of :func:`joined` to :func:`merged_schema`.
+
+    :param change: schema of that side. Spark gives times in the session's own time zone.
+    """
 
     def rows(batches: Batches) -> Batches:
         table, schema = table_schema(merge.columns), merged_schema(merge.columns)
         for batch in batches:
-            sides = (
-                pa.RecordBatch.from_arrays(side.flatten(), names=side.type.names)
-                for side in map(batch.column, ("base", "change"))
-            )
-            base, change = sides
-            new, dropped = merge(as_table(base, table), change)
+            new, dropped = merge(_side(batch.column("base"), table), _side(batch.column("change"), change))
             yield pa.RecordBatch.from_arrays([batch.column(BUCKET), *new.columns, dropped], schema=schema)
 
     return rows
+
+
+def _side(rows: pa.StructArray, schema: pa.Schema) -> pa.RecordBatch:
+    return as_table(pa.RecordBatch.from_arrays(rows.flatten(), names=rows.type.names), schema)
 
 
 def merged_schema(columns: dict[str, ColumnType]) -> pa.Schema:

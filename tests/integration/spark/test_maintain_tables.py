@@ -39,17 +39,23 @@ def test_windows_that_run_again_after_a_compaction_change_nothing(
         events = [*(order(n) for n in range(number * 5, number * 5 + 7)), LandedEvent(90 + number, "one", b"\xff")]
         manifests.append(lake.land(f"w{number}", events, {"one": ORDER}))
         lake.run(manifests[-1])
-    rows = [lake.rows(table) for table in TABLES]
+
+    def seen() -> list[list[Any]]:
+        """Return all rows, without the words of the decoder on bytes that end too early: these are not always the same."""
+        rows = ([{**row, "reason": None} for row in lake.rows(table)] for table in TABLES)
+        return [sorted(each, key=repr) for each in rows]
+
+    rows = seen()
     file = str(tmp_path / "metrics.json")
     metrics = maintain(lake.output, metrics_file=file, job="the upkeep")
     assert json.loads(Path(file).read_text())["tables"]["Order__e"] == vars(metrics.tables["Order__e"])
     for table in TABLES:
         assert metrics.tables[table].files < metrics.tables[table].files_before, table
-    assert [lake.rows(table) for table in TABLES] == rows
+    assert seen() == rows
     again = lake.run(*manifests)
     assert again.rows_written + again.duplicates + again.quarantined == again.rows_in
     assert again.duplicates > 0, "rows that were merged with those of others stay where they are"
-    assert [lake.rows(table) for table in TABLES] == rows
+    assert seen() == rows
     assert lake.run(lake.land("w9", [order(n) for n in range(10, 15)], {"one": ORDER})).rows_written == 3
     maintain(lake.output)
     assert [row["_replay_id"] for row in lake.rows()] == sorted({row["_replay_id"] for row in lake.rows()})
