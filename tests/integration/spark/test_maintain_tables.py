@@ -41,7 +41,7 @@ def test_windows_that_run_again_after_a_compaction_change_nothing(
         lake.run(manifests[-1])
 
     def seen() -> list[list[Any]]:
-        """Return all rows, without the words of the decoder on bytes that end too early: these are not always the same."""
+        """Return all rows, without the decoder's words on bytes that end too early, which are not always the same."""
         rows = ([{**row, "reason": None} for row in lake.rows(table)] for table in TABLES)
         return [sorted(each, key=repr) for each in rows]
 
