@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from deltalake import DeltaTable
 
 from airflow_provider_sfstream.clients.rest.records import RecordClient
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
@@ -309,8 +309,8 @@ def test_by_spark_submit(fetching: Fetching, accounts: dict[str, str], monkeypat
     }
     table = read_snapshot(fetching.output.as_uri(), None).tables["Account"]
     assert table.flag is None
-    files = [str(fetching.output / name) for names in table.files.values() for name in names]
-    rows = {row["Id"]: row for row in ds.dataset(files).to_table().to_pylist()}
+    stored = DeltaTable(fetching.output / "Account", table.version).to_pyarrow_table()
+    rows = {row["Id"]: row for row in stored.to_pylist()}
     assert rows.keys() == set(accounts.values())
     assert {row["_sequence"] for row in rows.values()} == {49}
     ada, one, binned = (rows[accounts[name]] for name in ("Ada", "one", "binned"))
