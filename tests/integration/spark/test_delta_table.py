@@ -205,6 +205,17 @@ def test_forgetting_removes_what_was_taken_out_and_nothing_that_may_still_be_com
     assert rows(location) == [2, 9]
 
 
+def test_forgetting_keeps_what_a_kept_version_has_of_a_forgotten_one(location: TableLocation) -> None:
+    log = TableVersions(location)
+    gone, shared, newest = (written(location, n) for n in range(3))
+    log.commit(log.version(), SCHEMA, [*gone, *shared], [])
+    log.commit(log.version(), SCHEMA, [], [file.path for file in gone])
+    log.commit(log.version(), SCHEMA, newest, [file.path for file in shared])
+    log.forget(0, [1])
+    files = location.filesystem()
+    assert [files.get_file_info(file.path).is_file for file in (*gone, *shared, *newest)] == [False, True, True]
+
+
 @pytest.mark.parametrize("name", ["more", "More"])
 def test_a_column_that_another_stream_has_added_with_another_type_is_a_conflict(
     location: TableLocation, name: str
