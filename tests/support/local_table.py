@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.replica.pieces import TARGET_BYTES, Piece, ends_of, pieces_of_table
 from airflow_provider_sfstream.spark.replica.rewriting import HistoryPlan, Rewriting, rewritten
 from airflow_provider_sfstream.spark.rows.history_batches import version_schema
@@ -76,9 +77,10 @@ class LocalTable:
         assert all(one[1] < other[0] for one, other in pairwise(ranges)), ranges
         return found
 
-    def versions(self) -> list[Row]:
-        """Return the versions that have ended, in order."""
-        rows = [row for table in _stored(self.past).values() for row in table.to_pylist()]
+    def versions(self, columns: dict[str, ColumnType]) -> list[Row]:
+        """Return the versions that have ended, in order, with these columns of the record."""
+        stored, schema = _stored(self.past).values(), version_schema(columns)
+        rows = [row for table in stored for batch in table.to_batches() for row in as_table(batch, schema).to_pylist()]
         return sorted(rows, key=lambda row: (row["Id"], row["_sequence"], row["_valid_from"]))
 
     @staticmethod

@@ -234,7 +234,8 @@ def test_a_refresh_ends_the_version_of_what_it_changes(refresh: Refresher) -> No
     gone_at = datetime(2026, 4, 1, tzinfo=UTC)
     table.merge([typed(lines, FULL)], merge, everything=True, gone_at=int(gone_at.timestamp()) * 1_000_000)
     spans = [
-        (row["Id"], row["_operation"], row["Name"], row["_valid_from"], row["_valid_to"]) for row in table.versions()
+        (row["Id"], row["_operation"], row["Name"], row["_valid_from"], row["_valid_to"])
+        for row in table.versions(COLUMNS)
     ]
     assert spans == [
         ("gap", "unknown", "old", COMMIT, REFRESHED),
