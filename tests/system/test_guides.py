@@ -1,0 +1,70 @@
+"""Each DAG of the guides, as it stands there, run by a scheduler: what a reader copies works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.airflow_stack import AirflowStack, wait_for
+from tests.support.guides import SNIPPETS
+from tests.support.localorg import LocalOrg
+
+pytestmark = pytest.mark.extended
+TOPICS = ("/event/Guide__e", "/data/ContactChangeEvent")
+DAGS = [name for name, code in SNIPPETS.items() if "with DAG(" in code]
+TOLD = "cookbook-2"
+"""Its DAGs wait for what the one before it lands."""
+ELSEWHERE = {"tutorial-1"}
+"""The tutorial's test runs it, command by command."""
+AFTER = ("replica-1", "cookbook-4", "replica-refresh-2", "replica-refresh-3", "operations-3", "pruning-1")
+"""They take up what others have left: a landing, a replica, a table of positions."""
+
+
+def made(airflow: AirflowStack, lake: Path, name: str) -> list[str]:
+    """Write a guide's DAGs among Airflow's, with names, folders and topics of this test; return their ids."""
+    code = SNIPPETS[name].replace("Order__e", "Guide__e").replace("AccountChange", "ContactChange")
+    code = re.sub(r"s3a?://lake", str(lake / "guides"), code).replace("Airflow_Orders", "Airflow_Guide")
+    code = re.sub(r'yaml.safe_load\(.*\)', str(list(TOPICS)), code)
+    minutes = airflow.environment["SFSTREAM_TEST_MINUTE"]
+    code = re.sub(r'(DAG\(\s*f?")', rf"\1guide.{name}.", code).replace('"0 * * * *"', f'"{minutes} * * * *"')
+    (airflow.dags_folder / f"guide_{name}.py").write_text(code)
+    prefix = f"guide.{name}."
+
+    def known() -> list[str]:
+        errors = airflow.api("GET", "/importErrors")["import_errors"]
+        assert errors == []
+        dags = airflow.api("GET", "/dags", params={"limit": 1000})["dags"]
+        return [dag["dag_id"] for dag in dags if dag["dag_id"].startswith(prefix)]
+
+    wait_for(known, 300, f"the DAGs of {name}")
+    return known()
+
+
+def ended(airflow: AirflowStack, dag_id: str) -> bool:
+    """Return whether the DAG has run; all of its runs have to succeed."""
+    states = airflow.run_states(dag_id)
+    assert "failed" not in states.values(), (dag_id, [airflow.task_states(dag_id, run) for run in states])
+    return bool(states) and set(states.values()) == {"success"}
+
+
+def test_each_dag_of_the_guides_runs(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
+    system_org.define("Guide__e", Number__c="double")
+    for name in ("salesforce_emea", "salesforce_apac"):
+        airflow.add_connection(name, **system_org.airflow_connection())
+    airflow.api("POST", "/pools", json={"name": "replica", "slots": 1})
+    known = {name: made(airflow, lake, name) for name in DAGS if name not in ELSEWHERE}
+    told = known.pop(TOLD)
+    for dag_id in told:
+        airflow.unpause(dag_id)
+    for name in sorted(known, key=lambda name: (name in AFTER and 1 + AFTER.index(name), name)):
+        system_org.publish(TOPICS[0], [{"Number__c": 1.0}])
+        system_org.rest("POST", "/sobjects/Contact", {"LastName": "Guide"})
+        for dag_id in known[name]:
+            airflow.unpause(dag_id)
+            if not name.startswith("when-to-run"):  # its topic starts it
+                airflow.trigger(dag_id)
+            wait_for(lambda dag_id=dag_id: ended(airflow, dag_id), 300, f"the runs of {dag_id}")
+            airflow.pause(dag_id)
+    wait_for(lambda: any(ended(airflow, dag_id) for dag_id in told), 60, "the DAG that a landed window starts")
