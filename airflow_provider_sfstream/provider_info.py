@@ -73,6 +73,23 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "queues": [f"{_PACKAGE}.queues.sfstream.SfstreamMessageQueueProvider"],
         "connection-types": [_salesforce_connection_type()],
+        "config": {
+            "sfstream": {
+                "description": "Of airflow-provider-sfstream.",
+                "options": {
+                    "status_conn_id": {
+                        "description": (
+                            "Airflow connection of the database in which tasks leave the status of streams for the "
+                            "page of streams: SQLite, PostgreSQL or MySQL. Empty: in Airflow's Variables."
+                        ),
+                        "type": "string",
+                        "version_added": None,
+                        "example": "sfstream_replay_store",
+                        "default": "",
+                    }
+                },
+            }
+        },
     }
 
 

@@ -10,6 +10,8 @@ from airflow.sdk import BaseHook
 from airflow_provider_sfstream.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
+    from sqlalchemy import URL
+
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.stores.base import ReplayStore
     from airflow_provider_sfstream.stores.table.store import TableReplayStore
@@ -45,11 +47,19 @@ class ReplayStoreHook(BaseHook):
         :raises ReplayStoreError: if the database cannot be reached.
         """
         from airflow_provider_sfstream.stores.table.store import TableReplayStore
+
+        return TableReplayStore(self.url())
+
+    def url(self) -> URL:
+        """Return the database's SQLAlchemy URL, which may hold a password.
+
+        :raises ConfigurationError: if the connection is not one of a supported database.
+        """
         from airflow_provider_sfstream.stores.table.urls import sqlalchemy_url
 
         connection = self.get_connection(self.replay_store_conn_id)
         try:
-            url = sqlalchemy_url(
+            return sqlalchemy_url(
                 connection.conn_type or "",
                 connection.host,
                 connection.port,
@@ -60,7 +70,6 @@ class ReplayStoreHook(BaseHook):
             )
         except ConfigurationError as error:
             raise ConfigurationError(f"Airflow connection {self.replay_store_conn_id!r}: {error}") from None
-        return TableReplayStore(url)
 
 
 def open_replay_store(kind: ReplayStoreKind, conn_id: str, catalog: LandingCatalog | None = None) -> ReplayStore:

@@ -34,6 +34,7 @@ from airflow_provider_sfstream.tasks.parts import (
     warn_of_other_writers,
 )
 from airflow_provider_sfstream.tasks.preparation import Prepared, prepare
+from airflow_provider_sfstream.tasks.status import stream_uri, tell, tell_of_drain
 from airflow_provider_sfstream.tasks.waiting import (
     defer_until_confirmed,
     end_seen,
@@ -231,6 +232,7 @@ class DrainReplayWindowOperator(BaseOperator):
             drain = self._prepare()
             conditions = drain.arguments.conditions
             if conditions is not None:
+                tell(stream_uri(self), "wait", context, {"reason": "waiting"})
                 wait_for_events(self, drain, conditions, run_identity(context))
             return self._drain(drain, context)
 
@@ -238,6 +240,7 @@ class DrainReplayWindowOperator(BaseOperator):
         """Go on when the triggerer's wait has ended: drain, whatever woke the task, or raise what ended the wait."""
         with airflow_errors(self):
             log_wake_up(event)
+            tell(stream_uri(self), "wait", context, event)
             return self._drain(self._prepare(), context)
 
     def execute_interval(self, context: Context, event: dict[str, Any], after: str, give_up_at: str) -> dict[str, Any]:
@@ -312,6 +315,9 @@ class DrainReplayWindowOperator(BaseOperator):
         if defers and outcome.confirmed_at is None:
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
         result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url)
+        result["stream_uri"] = stream_uri(self)
+        drained = [window.manifest for window in outcome.windows if outcome.drained and window.origin == "bus"]
+        tell_of_drain(self, context, drain.landed.stream, drained, result["missing"])
         self._assets.tell(self._arguments(), result, context)
         self._fail_after(result["drained"] and result["missing"])
         if self.skip_if_empty and not result["event_count"] and not result["missing"]:
@@ -322,8 +328,10 @@ class DrainReplayWindowOperator(BaseOperator):
         return interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
 
     def _report(self, outcome: WindowOutcome, landing_url: str, context: Context) -> dict[str, Any]:
-        result = summary(outcome, landing_url)
+        result = {**summary(outcome, landing_url), "stream_uri": stream_uri(self)}
         log_window(result)
+        manifest = outcome.manifest
+        tell_of_drain(self, context, manifest.stream, [manifest] if outcome.drained else [])
         self._assets.tell(self._arguments(), result, context)
         self._fail_after(result["drained"] and result["gap"])
         if self.skip_if_empty and not result["event_count"] and not result["gap"]:

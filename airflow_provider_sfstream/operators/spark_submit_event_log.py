@@ -12,6 +12,7 @@ from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed import Landed
 from airflow_provider_sfstream.tasks.missing_schemas import fetch_missing_schemas
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
+from airflow_provider_sfstream.tasks.status import tables_section, tell
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -113,7 +114,15 @@ class SparkSubmitEventLogOperator(SparkJobOperator):
                     landed.manifests, salesforce_conn_id=self.salesforce_conn_id, landing_conn_id=self.landing_conn_id
                 )
             self.log.info("Schemas fetched into the landing: %s", ", ".join(fetched) or "none")
-        return self.submit(context, self._arguments(landed))
+        metrics = self.submit(context, self._arguments(landed))
+        for stream in landed.streams:
+            tell(
+                stream,
+                tables_section("event_log", self.output_url),
+                context,
+                {"output_url": self.output_url, **(metrics or {})},
+            )
+        return metrics
 
     def _arguments(self, landed: Landed) -> list[str]:
         arguments = [part for url in landed.manifests for part in ("--manifest", url)]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.landed import all_manifests
+from airflow_provider_sfstream.tasks.landed import all_manifests, stream_uris
 from airflow_provider_sfstream.tasks.parts import check_choice, check_positive
 from airflow_provider_sfstream.tasks.replica import read_snapshot
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
+from airflow_provider_sfstream.tasks.status import tell_of_tables
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -101,7 +102,9 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
             arguments.append("--trust-files")
         if self.history:
             arguments.append("--history")
-        return self.submit(context, arguments)
+        metrics = self.submit(context, arguments)
+        tell_of_tables(self.output_url, "replica", context, metrics or {}, stream_uris(self.windows))
+        return metrics
 
     def _holds_events(self) -> bool:
         """Tell whether an empty window may complete a transaction of which events are held back."""

@@ -24,6 +24,7 @@ from airflow_provider_sfstream.tasks.parts import (
     consumer_name,
     wake_up_conditions,
 )
+from airflow_provider_sfstream.tasks.status import stream_uri, tell
 from airflow_provider_sfstream.tasks.waiting import awaited, defer_until, log_wake_up
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class SalesforceEventSensor(BaseSensorOperator):
             with self._soft_failing(), airflow_errors(self):
                 start = self._start(self._checked_topic())
                 self.log.info("%s: waiting on the triggerer for %s.", self.topic, awaited(self._conditions, start))
+                tell(stream_uri(self), "wait", context, {"reason": "waiting"})
                 defer_until(self, self._conditions, start, timedelta(seconds=self.timeout))
         return super().execute(context)
 
@@ -143,6 +145,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         """Return what woke the task, or raise what ended its wait."""
         with airflow_errors(self):
             log_wake_up(event)
+        tell(stream_uri(self), "wait", context, event)
         return event
 
     def poke(self, context: Context) -> PokeReturnValue:
@@ -163,6 +166,7 @@ class SalesforceEventSensor(BaseSensorOperator):
             return PokeReturnValue(False)
         told = payload(stream, wake_up)
         log_wake_up(told)
+        tell(stream_uri(self), "wait", context, told)
         return PokeReturnValue(True, told)
 
     def _look(self, topic: Topic, start: bytes | StartFrom) -> WakeUp | None:

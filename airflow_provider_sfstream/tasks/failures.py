@@ -22,6 +22,7 @@ from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamE
 from airflow_provider_sfstream.protocol.topics import Topic, retention
 from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.tasks.parts import open_landing
+from airflow_provider_sfstream.tasks.status import tell_of_failure
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -121,6 +122,7 @@ class airflow_errors:  # noqa: N801  # read as a verb of the with statement
         report = FailureReport.of(error, self._operator, datetime.now(UTC))
         for line in report.lines():
             log.error("%s", line)
+        tell_of_failure(self._operator, report.parts())
         if error.retriable:
             error.args = (report.what.partition(": ")[2],)
             raise _noted(error, report).with_traceback(None) from None

@@ -17,13 +17,14 @@ class Landed:
     """Manifest URLs of windows with events; only events of ``[event_time_from, event_time_to)`` count, if given.
 
     Both times are ISO 8601 text, as they were given. ``whole_windows`` are the ids of windows that the run of
-    the interval landed itself: all their events count.
+    the interval landed itself: all their events count. ``streams`` are the URIs of the streams, where results say them.
     """
 
     manifests: tuple[str, ...]
     event_time_from: str | None
     event_time_to: str | None
     whole_windows: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, windows: Any, event_time_from: str | None, event_time_to: str | None) -> Landed:
@@ -41,9 +42,9 @@ class Landed:
                 "windows has results of several intervals, or of an interval and of something without one. One job "
                 "filters by one interval: give each its own task (for example with expand); nothing was started."
             )
-        interval = next(iter(bounds), None)
+        interval, streams = next(iter(bounds), None), stream_uris(windows)
         if interval is None:
-            return cls(manifests, event_time_from or None, event_time_to or None)
+            return cls(manifests, event_time_from or None, event_time_to or None, streams=streams)
         explicit = (_time("event_time_from", event_time_from), _time("event_time_to", event_time_to))
         if explicit not in ((None, None), tuple(map(datetime.fromisoformat, interval))):
             raise ConfigurationError(
@@ -51,7 +52,7 @@ class Landed:
                 f"windows, [{interval[0]}, {interval[1]}). Leave them out; nothing was started."
             )
         whole = tuple(window["window_id"] for each in given if isinstance(each, dict) for window in _own(each))
-        return cls(manifests, *interval, whole)
+        return cls(manifests, *interval, whole, streams)
 
 
 def _flat(windows: Any) -> Iterator[str | dict[str, Any]]:
@@ -98,6 +99,12 @@ def all_manifests(windows: Any) -> tuple[tuple[str, ...], bool]:
     given = list(_flat(windows))
     manifests = [url for each in given for url in _manifests(each, with_empty=True)]
     return tuple(dict.fromkeys(manifests)), not any(url for each in given for url in _manifests(each))
+
+
+def stream_uris(windows: Any) -> tuple[str, ...]:
+    """Return the URIs of the landed streams that results of drains are of, each once."""
+    given = (each.get("stream_uri") for each in _flat(windows) if isinstance(each, dict))
+    return tuple(dict.fromkeys(uri for uri in given if isinstance(uri, str)))
 
 
 def _bounds(given: str | dict[str, Any]) -> tuple[str, str] | None:

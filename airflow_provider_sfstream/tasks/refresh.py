@@ -18,6 +18,7 @@ from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.parts import check_positive
 from airflow_provider_sfstream.tasks.replica import read_snapshot
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
+from airflow_provider_sfstream.tasks.status import tell_of_tables
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -91,6 +92,7 @@ class RefreshOperator(SparkJobOperator):
         finally:
             with suppress(LandingError):  # what is left is removed by the next refresh
                 files.clean()
+        tell_of_tables(self.output_url, "refresh", context, metrics)
         merged = metrics.get("tables", {})
         return {
             "snapshot": metrics.get("snapshot"),

@@ -17,5 +17,9 @@ def snippets() -> Iterator[tuple[str, str]]:
 
 
 SNIPPETS = dict(snippets())
-LIVE = [name for name, code in SNIPPETS.items() if re.search(r"^[^@]*(Hook\(|\(spark|LocalOrg|DeltaTable|manifest_urls\()", code)]
+LIVE = [
+    name
+    for name, code in SNIPPETS.items()
+    if re.search(r"^[^@]*(Hook\(|\(spark|LocalOrg|DeltaTable|manifest_urls\()", code)
+]
 """Those that call Salesforce, Spark or a storage when they are run."""

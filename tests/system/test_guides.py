@@ -26,7 +26,7 @@ def made(airflow: AirflowStack, lake: Path, name: str) -> list[str]:
     """Write a guide's DAGs among Airflow's, with names, folders and topics of this test; return their ids."""
     code = SNIPPETS[name].replace("Order__e", "Guide__e").replace("AccountChange", "ContactChange")
     code = re.sub(r"s3a?://lake", str(lake / "guides"), code).replace("Airflow_Orders", "Airflow_Guide")
-    code = re.sub(r'yaml.safe_load\(.*\)', str(list(TOPICS)), code)
+    code = re.sub(r"yaml.safe_load\(.*\)", str(list(TOPICS)), code)
     minutes = airflow.environment["SFSTREAM_TEST_MINUTE"]
     code = re.sub(r'(DAG\(\s*f?")', rf"\1guide.{name}.", code).replace('"0 * * * *"', f'"{minutes} * * * *"')
     (airflow.dags_folder / f"guide_{name}.py").write_text(code)
@@ -63,7 +63,7 @@ def test_each_dag_of_the_guides_runs(airflow: AirflowStack, system_org: LocalOrg
         system_org.rest("POST", "/sobjects/Contact", {"LastName": "Guide"})
         for dag_id in known[name]:
             airflow.unpause(dag_id)
-            if not name.startswith("when-to-run"):  # its topic starts it
+            if name != "when-to-run-1":  # its topic starts it
                 airflow.trigger(dag_id)
             wait_for(lambda dag_id=dag_id: ended(airflow, dag_id), 300, f"the runs of {dag_id}")
             airflow.pause(dag_id)

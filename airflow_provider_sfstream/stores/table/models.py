@@ -140,3 +140,15 @@ class ResetRow(StreamColumns, Base):
     reason: Mapped[str] = mapped_column(Text)
     reset_at: Mapped[datetime] = mapped_column(UtcDateTime)
     reset_by: Mapped[str] = mapped_column(Text)
+
+
+class StatusRow(Base):
+    """What one kind of task last left of a stream or a folder of tables, for people to see."""
+
+    __tablename__ = "sfstream_status"
+
+    subject_key: Mapped[str] = mapped_column(Key, primary_key=True)
+    section: Mapped[str] = mapped_column(Key, primary_key=True)
+    subject: Mapped[str] = mapped_column(Text)
+    document: Mapped[str] = mapped_column(Text().with_variant(mysql.LONGTEXT(), *MYSQL))
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,0 +1,39 @@
+"""Where the status of streams is kept, as Airflow's configuration says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk.configuration import conf
+
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.stores.status import StatusStore
+    from airflow_provider_sfstream.stores.table.status import TableStatusStore
+
+
+def status_conn_id() -> str | None:
+    """Return the connection of the database that status is kept in; ``None`` for Airflow's Variables."""
+    return conf.get("sfstream", "status_conn_id", fallback="").strip() or None
+
+
+def open_status_store() -> StatusStore:
+    """Return where tasks leave status. Blocks: it may look up a connection.
+
+    :raises ConfigurationError: if the connection is not one of a supported database.
+    """
+    from airflow_provider_sfstream.stores.status import VariableStatusStore
+
+    conn_id = status_conn_id()
+    return VariableStatusStore() if conn_id is None else table_status_store(conn_id)
+
+
+def table_status_store(conn_id: str) -> TableStatusStore:
+    """Return the store in the database of an Airflow connection.
+
+    :raises ConfigurationError: if the connection is not one of a supported database.
+    """
+    from airflow_provider_sfstream.stores.table.status import TableStatusStore
+
+    return TableStatusStore(ReplayStoreHook(conn_id).url())

@@ -1,0 +1,151 @@
+"""What tasks leave behind of a stream or a table, for people to see: small documents, bounded in size.
+
+Nothing is decided by them: positions, windows and gaps are recorded elsewhere, and what is here may be behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from airflow_provider_sfstream.protocol.manifest import Manifest
+from airflow_provider_sfstream.protocol.streams import Gap, RunIdentity, Stream
+from airflow_provider_sfstream.protocol.topics import retention
+
+Document: TypeAlias = dict[str, Any]
+"""What JSON has. Times are ISO 8601 text with their zone, sizes bytes, durations seconds."""
+WINDOWS = 200
+"""The last windows of a stream that are listed."""
+GAPS = 20
+HOURS = 72
+"""For so many hours the events of each are counted."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What one kind of task last left of its subject.
+
+    :param subject: the URI of a landed stream (:class:`~airflow_provider_sfstream.protocol.stream_uris.StreamUri`),
+        or the URL of the folder of a replica's tables.
+    :param section: which kind of task: ``drain``, ``windows``, ``wait``, ``event_log``, ``replica``, ``refresh``, or
+        ``failed.`` and one of these.
+    """
+
+    subject: str
+    section: str
+    document: Document
+
+    @property
+    def key(self) -> str:
+        """Identifies the subject where a key must be short (32 hex digits)."""
+        return subject_key(self.subject)
+
+
+def subject_key(subject: str) -> str:
+    """Return what identifies a subject where a key must be short (32 hex digits)."""
+    return hashlib.sha256(subject.encode()).hexdigest()[:32]
+
+
+def task_document(run: RunIdentity) -> Document:
+    """Return which task run it was, in the words of Airflow's API."""
+    return {
+        "dag_id": run.dag_id,
+        "run_id": run.run_id,
+        "task_id": run.task_id,
+        "map_index": run.map_index,
+        "try_number": run.try_number,
+    }
+
+
+def drain_document(
+    before: Mapping[str, Any] | None,
+    stream: Stream,
+    drained: Iterable[Manifest],
+    *,
+    run: RunIdentity,
+    at: datetime,
+    missing: Iterable[Mapping[str, str]] = (),
+) -> Document:
+    """Return the section ``drain`` after a drain.
+
+    :param before: the section as it was; ``None`` where there is none.
+    :param drained: the windows that this task run drained; none if it gave what was landed before.
+    :param missing: what is lost of its interval.
+    """
+    document = {"hours": {}, "gaps": [], **(before or {})}
+    known = {gap["detected_at"] for gap in document["gaps"]}
+    for manifest in drained:
+        window = manifest.window
+        hour = f"{manifest.finished_at:%Y-%m-%dT%H}"
+        document["hours"][hour] = document["hours"].get(hour, 0) + window.event_count
+        if window.gap is not None and window.gap.detected_at.isoformat() not in known:
+            document["gaps"].append({**_gap(window.gap), "task": task_document(window.run)})
+        if window.kind == "live":
+            document |= _live(manifest)
+    oldest = f"{at - timedelta(hours=HOURS):%Y-%m-%dT%H}"
+    return document | {
+        "stream": dict(vars(stream)),
+        "retention": retention(stream.topic).total_seconds(),
+        "hours": {hour: count for hour, count in document["hours"].items() if hour > oldest},
+        "gaps": document["gaps"][-GAPS:],
+        "missing": list(missing),
+        "at": at.isoformat(),
+        "task": task_document(run),
+    }
+
+
+def windows_document(before: Mapping[str, Any] | None, drained: Iterable[Manifest]) -> Document:
+    """Return the section ``windows`` after a drain, the newest last."""
+    lines = {line["window_id"]: line for line in (before or {}).get("windows", ())}
+    for manifest in drained:
+        lines[manifest.window.window_id] = window_line(manifest)
+    return {"windows": sorted(lines.values(), key=lambda line: str(line["finished_at"]))[-WINDOWS:]}
+
+
+def window_line(manifest: Manifest) -> Document:
+    """Return what is listed of a window."""
+    window = manifest.window
+    return {
+        "window_id": window.window_id,
+        "kind": window.kind,
+        "started_at": _text(manifest.started_at),
+        "finished_at": _text(manifest.finished_at),
+        "covered_from": _text(window.covered_from),
+        "covered_until": _text(window.covered_until),
+        "contact_at": _text(window.contact_at),
+        "first_event_time": _text(window.first_event_time),
+        "last_event_time": _text(window.last_event_time),
+        "event_count": window.event_count,
+        "payload_bytes": manifest.payload_bytes,
+        "stop_reason": manifest.stop_reason,
+        "gap": window.gap is not None,
+        "manifest_url": window.manifest_url,
+        "task": task_document(window.run),
+    }
+
+
+def _live(manifest: Manifest) -> Document:
+    """Return where a live window leaves its stream."""
+    window = manifest.window
+    confirmed = {} if window.covered_until is None else {"confirmed_at": _text(window.covered_until)}
+    contact = {} if window.contact_at is None else {"contact_at": _text(window.contact_at)}
+    stored = {} if window.last_event_time is None else {"last_event_time": _text(window.last_event_time)}
+    position = {} if window.through is None else {"position": window.through.hex()}
+    return {**position, **confirmed, **contact, **stored, "window": window_line(manifest)}
+
+
+def _gap(gap: Gap) -> Document:
+    return {
+        "after": gap.after and gap.after.hex(),
+        "resumed_at": gap.resumed_at and gap.resumed_at.hex(),
+        "since": _text(gap.since),
+        "detected_at": _text(gap.detected_at),
+        "reason": gap.reason,
+    }
+
+
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()

@@ -1,0 +1,74 @@
+"""Where status documents are kept: the contract, their text, and Airflow Variables as one such place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from airflow_provider_sfstream.exceptions import ReplayStoreError
+from airflow_provider_sfstream.protocol.status import Document, Status, subject_key
+from airflow_provider_sfstream.stores.document.airflow_variables import AirflowVariables, Variables
+
+FORMAT, VERSION = "sfstream-status", 1
+PREFIX = "sfstream_status."
+Step: TypeAlias = Callable[[Document | None], Document]
+
+
+class StatusStore(Protocol):
+    """Keeps the last document of each section of each subject."""
+
+    def change(self, subject: str, section: str, step: Step) -> None:
+        """Replace a section's document by what ``step`` makes of it; of ``None`` where there is none.
+
+        Of two that change one section at once, the change of one may be lost where the store has no transactions.
+
+        :raises ReplayStoreError: if the store cannot be used.
+        """
+        ...
+
+
+class VariableStatusStore:
+    """One Variable for each section of each subject. Usable inside a task only.
+
+    :param variables: where they are; the Variables of the running Airflow by default.
+    """
+
+    def __init__(self, variables: Variables | None = None) -> None:
+        self._variables = AirflowVariables() if variables is None else variables
+
+    def change(self, subject: str, section: str, step: Step) -> None:
+        """Replace a section's document by what ``step`` makes of it."""
+        key = variable_key(subject, section)
+        text = self._variables.get(key)
+        before = None if text is None else status_from_text(text, self._variables.name(key)).document
+        status = Status(subject, section, step(before))
+        self._variables.set(key, status_to_text(status), f"Status of {subject}, for people: may be deleted at any time")
+
+
+def variable_key(subject: str, section: str) -> str:
+    """Return the key of the Variable of a section."""
+    return f"{PREFIX}{subject_key(subject)}.{section}"
+
+
+def status_to_text(status: Status) -> str:
+    """Return a status as it is kept."""
+    return json.dumps({"format": FORMAT, "version": VERSION, **vars(status)}, separators=(",", ":"))
+
+
+def status_from_text(text: str, name: str) -> Status:
+    """Return the status that a text holds.
+
+    :param name: of what holds it, for the message.
+    :raises ReplayStoreError: if it is none, or of a version that this package does not know.
+    """
+    try:
+        held = json.loads(text)
+        if (held["format"], held["version"]) == (FORMAT, VERSION):
+            return Status(held["subject"], held["section"], held["document"])
+        found = f"{held['format']} {held['version']}"
+    except (ValueError, KeyError, TypeError):
+        found = "something else"
+    raise ReplayStoreError(
+        f"{name} holds {found}, not a status of version {VERSION}. Delete it; nothing depends on it."
+    )

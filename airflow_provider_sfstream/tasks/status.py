@@ -1,0 +1,120 @@
+"""What tasks leave for people to see, as status and as metrics. Never a reason for a task to fail."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.hooks.status import open_status_store
+from airflow_provider_sfstream.protocol.status import (
+    Document,
+    drain_document,
+    subject_key,
+    task_document,
+    windows_document,
+)
+from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+from airflow_provider_sfstream.tasks.metrics import tell_metrics
+from airflow_provider_sfstream.tasks.parts import run_identity
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator, Context
+
+    from airflow_provider_sfstream.protocol.manifest import Manifest
+    from airflow_provider_sfstream.protocol.streams import Stream
+
+log = logging.getLogger(__name__)
+
+
+def stream_uri(operator: Any) -> str:
+    """Return the URI of the landed stream that an operator is about, by its rendered arguments."""
+    return str(
+        StreamUri(operator.salesforce_conn_id, operator.topic, subscription=operator.subscription, api=operator.api)
+    )
+
+
+def tell_of_drain(
+    operator: BaseOperator,
+    context: Context,
+    stream: Stream,
+    drained: Sequence[Manifest],
+    missing: Iterable[Mapping[str, str]] = (),
+) -> None:
+    """Leave the sections ``drain`` and ``windows``.
+
+    :param drained: the windows that this task run drained.
+    :param missing: what is lost of its interval.
+    """
+
+    def drain(before: Document | None) -> Document:
+        return drain_document(before, stream, drained, run=run_identity(context), at=datetime.now(UTC), missing=missing)
+
+    _tell(lambda: stream_uri(operator), "drain", drain)
+    _tell(lambda: stream_uri(operator), "windows", lambda before: windows_document(before, drained))
+
+
+def tell(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
+    """Leave a section with these facts, the time and the task run."""
+    at = {"at": datetime.now(UTC).isoformat(), "task": task_document(run_identity(context))}
+    _tell(lambda: subject, section, lambda _: {**facts, **at})
+
+
+def tell_of_tables(
+    output_url: str, section: str, context: Context, metrics: Mapping[str, Any], streams: Sequence[str] = ()
+) -> None:
+    """Leave a section of a replica's folder, and its section ``tables``: what is known of each of its tables.
+
+    :param metrics: of the job.
+    :param streams: the URIs of the streams that were applied.
+    """
+
+    def tables(before: Document | None) -> Document:
+        known = before or {}
+        return {
+            "tables": {**known.get("tables", {}), **metrics.get("tables", {})},
+            "streams": list(dict.fromkeys([*known.get("streams", ()), *streams])),
+            "snapshot": metrics.get("snapshot", known.get("snapshot")),
+            "at": datetime.now(UTC).isoformat(),
+        }
+
+    tell(output_url, section, context, {name: value for name, value in metrics.items() if name != "tables"})
+    _tell(lambda: output_url, "tables", tables)
+
+
+def tables_section(section: str, output_url: str) -> str:
+    """Return the section of what became of a stream in one of the folders that it is written to."""
+    return f"{section}.{subject_key(output_url)[:16]}"
+
+
+def tell_of_failure(operator: BaseOperator, report: Mapping[str, str]) -> None:
+    """Leave the section ``failed``, of the stream or the tables that the operator is about.
+
+    :param report: what the task logs of it, by the word that stands before it.
+    """
+    from airflow.sdk import get_current_context
+
+    def facts(_: Document | None) -> Document:
+        task = task_document(run_identity(get_current_context()))
+        return {"at": datetime.now(UTC).isoformat(), "task": task, "report": dict(report)}
+
+    has_stream = hasattr(operator, "topic") and hasattr(operator, "subscription")
+    subject = (lambda: stream_uri(operator)) if has_stream else (lambda: str(operator.output_url))  # type: ignore[attr-defined]
+    if has_stream or hasattr(operator, "output_url"):
+        _tell(subject, "failed", facts)
+
+
+def _tell(subject: Callable[[], str], section: str, step: Callable[[Document | None], Document]) -> None:
+    told: list[Document] = []
+
+    def remembered(before: Document | None) -> Document:
+        told.append(step(before))
+        return told[-1]
+
+    try:
+        store = open_status_store()
+        store.change(subject(), section, remembered)
+        tell_metrics(subject(), section, told[-1])
+    except Exception as error:  # whatever it is, the task has done what it is for
+        log.warning("The status of this task could not be left for others to see: %s", error)

@@ -1,0 +1,83 @@
+"""What tasks leave for people to see is what the org's record says, and never why a task fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.stores.table.status import TableStatusStore
+from tests.support.localorg import LocalOrg, org
+from tests.support.tasks import context_for, set_connection
+
+__all__ = ["org"]
+TOPIC = "/event/Order__e"
+URI = "sfstream://salesforce_default/event/Order__e?subscription=airflow"
+
+
+@pytest.fixture
+def statuses(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableStatusStore]:
+    database = tmp_path / "replay.db"
+    org.define("Order__e", Number__c="double")
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(database))
+    monkeypatch.setenv("AIRFLOW__SFSTREAM__STATUS_CONN_ID", "sfstream_replay_store")
+    store = TableStatusStore(f"sqlite:///{database}")
+    yield store
+    store.close()
+
+
+def drain(tmp_path: Path, **arguments: Any) -> DrainReplayWindowOperator:
+    given = {"topic": TOPIC, "landing_url": str(tmp_path / "landing"), "idle_timeout": 2.0, **arguments}
+    return DrainReplayWindowOperator(task_id="drain", replay_store="table", **given)
+
+
+def sections(statuses: TableStatusStore) -> dict[str, Any]:
+    return {each.section: each.document for each in statuses.statuses(subject=URI)}
+
+
+def test_a_drain_leaves_what_the_org_says(org: LocalOrg, statuses: TableStatusStore, tmp_path: Path) -> None:
+    for number in (1, 2):
+        org.publish(TOPIC, [{"Number__c": float(number)}] * 3)
+        result = drain(tmp_path).execute(context_for("drain", run_id=f"run-{number}"))
+    left = sections(statuses)
+    record = org.record(TOPIC)
+    assert left["drain"]["position"] == record[-1]["replay_id"].hex() == result["through"]
+    assert sum(left["drain"]["hours"].values()) == len(record) == 6
+    assert left["drain"].get("confirmed_at") == result["confirmed_at"]
+    assert [line["event_count"] for line in left["windows"]["windows"]] == [3, 3]
+    assert left["windows"]["windows"][-1]["manifest_url"] == result["manifest_url"]
+    assert left["drain"]["task"]["run_id"] == "run-2"
+    assert result["stream_uri"] == URI
+    assert "failed" not in left
+
+
+def test_a_failure_is_left_too(
+    org: LocalOrg, statuses: TableStatusStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow.sdk.get_current_context", lambda: context_for("drain", run_id="run-9"))
+    org.publish(TOPIC, [{"Number__c": 1.0}])
+    drain(tmp_path).execute(context_for("drain"))
+    connection = org.airflow_connection()
+    connection["extra"] = {**connection["extra"], "consumer_secret": "wrong"}
+    set_connection(monkeypatch, "salesforce_default", **connection)
+    with pytest.raises(AirflowFailException):
+        drain(tmp_path).execute(context_for("drain", run_id="run-9"))
+    left = sections(statuses)
+    assert "refused the login" in left["failed"]["report"]["What"]
+    assert left["failed"]["task"]["run_id"] == "run-9"
+    assert left["drain"]["task"]["run_id"] == "run-1"
+
+
+def test_a_task_does_its_work_without_a_place_for_status(
+    org: LocalOrg, statuses: TableStatusStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setenv("AIRFLOW__SFSTREAM__STATUS_CONN_ID", "nowhere")
+    org.publish(TOPIC, [{"Number__c": 1.0}])
+    result = drain(tmp_path).execute(context_for("drain"))
+    assert (result["event_count"], result["committed"]) == (1, True)
+    assert "could not be left for others to see" in caplog.text

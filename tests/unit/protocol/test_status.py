@@ -1,0 +1,107 @@
+"""Status documents: what is left of drains, bounded in size, and the headroom that follows from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.protocol.headroom import Headroom
+from airflow_provider_sfstream.protocol.manifest import Manifest
+from airflow_provider_sfstream.protocol.status import GAPS, HOURS, WINDOWS, drain_document, windows_document
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
+
+NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e")
+HOUR = timedelta(hours=1)
+
+
+def manifest(number: int, **window: Any) -> Manifest:
+    """Return the manifest of the window that a run drained ``number`` hours before now."""
+    at = NOW - number * HOUR
+    run = RunIdentity("orders", "drain", f"run-{number}", at)
+    facts: dict[str, Any] = {"event_count": 0, "covered_until": at, "contact_at": at, **window}
+    given = ReplayWindow(
+        window_id=f"w{number:05d}",
+        kind=facts.pop("kind", "live"),
+        after=b"\x01",
+        through=b"\x02",
+        first_event_time=None,
+        last_event_time=facts.pop("last_event_time", None),
+        manifest_url=f"s3://lake/{number}/manifest.json",
+        run=run,
+        **{**facts, "event_count": 0},
+    )
+    return Manifest(STREAM, given, 0, (), {}, 10, "caught_up", at, at, "test")
+
+
+def after(*manifests: Manifest, before: dict[str, Any] | None = None, at: datetime = NOW) -> dict[str, Any]:
+    """Return the section ``drain`` after one drain for each manifest."""
+    for each in manifests:
+        before = drain_document(before, STREAM, [each], run=each.window.run, at=at)
+    assert before is not None
+    return before
+
+
+def test_the_last_live_window_says_where_the_stream_stands() -> None:
+    document = after(manifest(2, last_event_time=NOW - 2 * HOUR), manifest(1), manifest(9, kind="backfill"))
+    assert document["position"] == "02"
+    assert document["confirmed_at"] == document["contact_at"] == (NOW - HOUR).isoformat()
+    assert document["last_event_time"] == (NOW - 2 * HOUR).isoformat(), "an empty window stored none"
+    assert document["window"]["window_id"] == "w00001"
+    assert document["task"]["run_id"] == "run-9"
+
+
+def test_a_drain_that_confirms_nothing_leaves_what_was_confirmed() -> None:
+    document = after(manifest(5), manifest(1, covered_until=None, contact_at=None))
+    assert document["confirmed_at"] == document["contact_at"] == (NOW - 5 * HOUR).isoformat()
+
+
+def test_a_gap_is_listed_once_with_the_task_that_recorded_it() -> None:
+    gap = Gap(b"\x01", None, None, NOW - HOUR, "accepted by somebody")
+    lost = replace(manifest(1), window=replace(manifest(1).window, gap=gap))
+    gaps = after(lost, lost)["gaps"]
+    assert [(each["reason"], each["task"]["run_id"]) for each in gaps] == [("accepted by somebody", "run-1")]
+
+
+def test_it_is_bounded() -> None:
+    """However often a stream is drained, and whatever is lost."""
+    document, windows = None, None
+    for number in range(1000, 0, -1):
+        gap = Gap(b"\x01", None, None, NOW - number * HOUR, "x")
+        each = replace(manifest(number), window=replace(manifest(number).window, gap=gap))
+        document = after(each, before=document, at=NOW - number * HOUR)
+        windows = windows_document(windows, [each])
+    assert document is not None
+    assert windows is not None
+    assert (len(document["gaps"]), len(document["hours"])) == (GAPS, HOURS)
+    assert [line["window_id"] for line in windows["windows"]] == [f"w{n:05d}" for n in range(WINDOWS, 0, -1)]
+    assert json.loads(json.dumps([document, windows])) == [document, windows]
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "stored", "known", "assumed"),
+    [
+        (2, None, 70, None),
+        (2, 5, 70, None),
+        (5, 2, 67, 70),
+        (None, 2, None, 70),
+        (None, None, None, None),
+        (80, None, -8, None),
+        (5, -3, 67, None),  # an event from the future tells nothing
+    ],
+)
+def test_headroom_tells_what_is_known_from_what_is_assumed(
+    confirmed: float | None, stored: float | None, known: float | None, assumed: float | None
+) -> None:
+    def ago(hours: float | None) -> str | None:
+        return None if hours is None else (NOW - timedelta(hours=hours)).isoformat()
+
+    drain = {"retention": 72 * 3600.0, "confirmed_at": ago(confirmed), "last_event_time": ago(stored)}
+    headroom = Headroom.of(drain, NOW)
+    assert (headroom.known, headroom.assumed) == tuple(
+        None if hours is None else timedelta(hours=hours) for hours in (known, assumed)
+    )
