@@ -55,6 +55,9 @@ class SparkSubmitEventLogOperator(SparkJobOperator):
     :param landing_conn_id: Airflow connection of the landing, as given to the drain, for ``replay_quarantine``.
         (templated)
     :param conn_id: Airflow connection that names the Spark master.
+    :param small_window_options: for jobs on some 10,000 events at most: settings with which Spark starts and plans
+        sooner, and would take longer for many. Where the driver runs on the worker, Java's archive of Spark's classes
+        is kept below ``AIRFLOW_HOME``. Settings in ``conf`` go before.
     :param durable: ``False`` here: with ``True``, Airflow remembers a finished driver, and a cleared or backfilled
         task returns without submitting anything.
     """

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +21,14 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceS
 from airflow_provider_sfstream.redaction import has_credentials, quoted
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.parts import run_identity
+from airflow_provider_sfstream.tasks.small_windows import JavaArchive, java_archive, small_window_settings
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
+_LAST_LINES = 500
+"""So many lines of the driver's log are kept to tell why it failed: the cause stands before long traces."""
 _APPLICATIONS = Path(__file__).resolve().parent.parent / "spark" / "apps"
 
 
@@ -37,6 +41,9 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     :param output_url: folder of the tables, as a URL that Spark can write to. (templated)
     :param output_conn_id: Airflow connection with which the worker reads files below it, where it needs one. The job
         itself uses Spark's credentials. (templated)
+    :param small_window_options: for jobs on some 10,000 events at most: settings with which Spark starts and plans
+        sooner, and would take longer for many. Where the driver runs on the worker, Java's archive of Spark's classes
+        is kept below ``AIRFLOW_HOME``. Settings in ``conf`` go before.
     """
 
     py_files: str | None
@@ -50,6 +57,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         output_conn_id: str | None = None,
         conn_id: str = "spark_default",
         durable: bool = False,
+        small_window_options: bool = False,
         **kwargs: Any,
     ) -> None:
         if {"application", "application_args"} & kwargs.keys():
@@ -57,6 +65,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         super().__init__(application=str(_APPLICATIONS / script), conn_id=conn_id, durable=durable, **kwargs)
         self.output_url = output_url
         self.output_conn_id = output_conn_id
+        self.small_window_options = small_window_options
+        self._java_archive: JavaArchive | None = None
 
     def submit(self, context: Context, arguments: Sequence[str]) -> dict[str, Any] | None:
         """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
@@ -83,6 +93,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             super().execute(context)
         except AirflowException as error:
             raise driver_error(str(error), self._hook._connection["master"]) from error
+        if self._java_archive is not None:
+            self._java_archive.publish()
 
     def check_output(self) -> None:
         """Check ``output_url``.
@@ -120,10 +132,16 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             self.log.warning("There is no connection %r; running Spark here, with master local[*].", self._conn_id)
             with _local_connection(self._conn_id):  # the hook would fall back to YARN, which nobody asked for
                 hook = super()._get_hook()
+        hook._last_submit_log_lines = deque(maxlen=_LAST_LINES)
+        hook._exception_anchor_seen = True  # or the first exception drops what stands before it
         if hook._connection["master"].startswith("local"):
             hook._env_vars = {**_local_environment(hook), **(self.env_vars or {})}
             # The driver's log is the task's log here: without Spark's hundreds of lines, the job's own can be found.
             hook._conf = {"spark.log.level": "WARN", **hook._conf}
+        if self.small_window_options:
+            if hook._connection["deploy_mode"] != "cluster":
+                self._java_archive = java_archive()
+            hook._conf = small_window_settings(hook._conf, self._java_archive)
         return hook
 
     def _has_connection(self) -> bool:
@@ -149,7 +167,10 @@ def driver_error(text: str, master: str) -> SalesforceStreamError:
         if name.startswith(exceptions.__name__) and kind is not None:
             error: SalesforceStreamError = kind(said)
             return error
+    # Why Spark ended an application stands in its log: what its driver then fails with says only that it has ended.
+    killed = re.findall(r"Application has been killed\. Reason: (.*)$", text, re.MULTILINE)
     cause = f": {raised[-1][0]} ({quoted(raised[-1][1])})" if raised else ""
+    cause = f": {quoted(killed[-1])}" if killed else cause
     ended = f"exit code {code[1]}" if code else "an error"
     return SparkJobError(f"spark-submit to {master} ended with {ended}{cause}.")
 

@@ -57,8 +57,11 @@ def tell_of_drain(
 
 def tell(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
     """Leave a section with these facts, the time and the task run."""
-    at = {"at": datetime.now(UTC).isoformat(), "task": task_document(run_identity(context))}
-    _tell(lambda: subject, section, lambda _: {**facts, **at})
+
+    def document(_: Document | None) -> Document:
+        return {**facts, "at": datetime.now(UTC).isoformat(), "task": task_document(run_identity(context))}
+
+    _tell(lambda: subject, section, document)
 
 
 def tell_of_tables(

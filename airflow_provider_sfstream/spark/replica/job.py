@@ -44,7 +44,7 @@ def run(spark: Any, options: ReplicaOptions) -> ReplicaMetrics:
     :raises PositionConflictError: if another job wrote meanwhile; nothing of this one counts.
     """
     started = time.monotonic()
-    configure(spark, SETTINGS)
+    configure(spark, SETTINGS if options.table_format == "iceberg" else {})
     files = HadoopFiles(spark)
     base = files.url(options.output)
     store = SnapshotStore(files, base)

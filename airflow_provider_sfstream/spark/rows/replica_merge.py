@@ -62,19 +62,16 @@ def folded_changes(changes: Any, columns: dict[str, ColumnType], partitions: int
     return with_bucket(ordered.mapInArrow(folded_rows(columns), from_arrow_schema(folded_schema(columns))), buckets)
 
 
-def joined(base: Any, change: Any, partitions: int | None = None) -> Any:
+def joined(base: Any, change: Any) -> Any:
     """Return ``base`` and ``change``, structs of the two sides' columns, by ``_bucket`` and ``Id``.
 
     Every row of either side comes once, so ``Id`` must be unique in each. Rows of a bucket are in one task.
-
-    :param partitions: how many tasks join; without, as many as the size of the rows makes Spark take.
     """
     from pyspark.sql import functions as f
 
     def side(rows: Any, name: str) -> Any:
         members = [column for column in rows.columns if column != BUCKET]
-        by_bucket = rows.repartition(BUCKET) if partitions is None else rows.repartition(partitions, BUCKET)
-        return by_bucket.select(BUCKET, "Id", f.struct(*members).alias(name))
+        return rows.repartition(BUCKET).select(BUCKET, "Id", f.struct(*members).alias(name))
 
     # The base is streamed past a hash table of the changes: no sort of the wide rows.
     return side(base, "base").join(side(change, "change").hint("shuffle_hash"), [BUCKET, "Id"], "full_outer")

@@ -17,7 +17,7 @@ from airflow_provider_sfstream.spark.rows.merging import as_table
 
 PARCEL = pa.schema([("piece", pa.int32()), ("rows", pa.binary())])
 """The number of a piece, and rows for it: an Arrow stream; null stands for no row."""
-_GATHERED = 32 << 20
+_GATHERED = 16 << 20
 """Bytes of rows that are gathered before they are sent: parcels of few rows are mostly overhead."""
 
 

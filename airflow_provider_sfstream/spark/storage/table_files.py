@@ -16,7 +16,7 @@ import pyarrow.parquet
 
 from airflow_provider_sfstream.spark.storage.delta_table import TableFile
 
-ROW_GROUP = 64 << 20
+ROW_GROUP = 32 << 20
 """Bytes of Arrow columns in a row group: what a task holds back, and a reader takes at once."""
 _WITH_STATS = 32
 """So many of the first columns have statistics, as with Delta's own writers."""

@@ -43,6 +43,12 @@ OURS = "airflow_provider_sfstream.exceptions."
             "spark-submit to spark://m:7077 ended with exit code 1: org.apache.spark.SparkException "
             "('Master removed our application: FAILED').",
         ),
+        (
+            "26/11/24 11:12:10 ERROR StandaloneSchedulerBackend: Application has been killed. Reason: All masters are "
+            "unresponsive! Giving up.\njava.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.",
+            SparkJobError,
+            "spark-submit to spark://m:7077 ended with exit code 1: 'All masters are unresponsive! Giving up.'.",
+        ),
         ("Killed", SparkJobError, "spark-submit to spark://m:7077 ended with exit code 1."),
     ],
 )
