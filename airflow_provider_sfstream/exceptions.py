@@ -121,6 +121,23 @@ class QuotaExceededError(SalesforceStreamError):
     lost = _NOTHING_YET
 
 
+class AllocationReserveError(QuotaExceededError):
+    """Less of an allocation remains than a task is to leave to others, so that it did not begin.
+
+    Not retriable: allocations refill over a day or a month, and a retry in minutes would only ask again.
+    """
+
+    lost = "Nothing: nothing was started."
+    guide = "sizing.md#allocations"
+
+
+class AllocationUnknownError(ConfigurationError):
+    """Salesforce does not say how much of an allocation remains. That is neither enough nor too little."""
+
+    lost = "Nothing: nothing was started."
+    guide = "sizing.md#allocations"
+
+
 class RequestRejectedError(SalesforceStreamError):
     """Salesforce rejected the request as malformed; sending it again cannot help."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +14,7 @@ from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.streams import Span
+from airflow_provider_sfstream.tasks.allocations import AllocationReserve
 from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.intervals import (
@@ -125,6 +126,11 @@ class DrainReplayWindowOperator(BaseOperator):
         :class:`~airflow_provider_sfstream.operators.replay_position.CommitReplayPositionOperator`.
     :param skip_if_empty: mark the task skipped when its windows have no events, so that downstream tasks are too;
         not where events were lost.
+    :param allocation_reserve: before a part of an interval is drained beside the live windows, in a backfill or with
+        ``reuse=False``: fail (``AllocationReserveError``, not tried again) if less than this of the org's delivered
+        events would remain. A number of events (``int``), a share (``float`` from 0.0 to 1.0), or a dict of these by
+        the names of allocations. What such a drain is given at least is counted as far as it is landed. A live drain is
+        never refused: its events are lost if nobody reads them. docs/sizing.md#allocations
     :param min_events: wait until this many events follow the position before draining. 0: drain at once what is
         there. ``None``: 1 if ``deferrable=True`` is given here and the drain is incremental, else 0.
     :param max_wait: with fewer than ``min_events``, drain once the oldest of them is this old (seconds or timedelta).
@@ -177,6 +183,7 @@ class DrainReplayWindowOperator(BaseOperator):
         reuse: bool | str = True,
         advance: Literal["automatic", "manual"] = "automatic",
         skip_if_empty: bool = False,
+        allocation_reserve: float | Mapping[str, float] | None = None,
         min_events: int | None = None,
         max_wait: float | timedelta | None = None,
         deferrable: bool | None = None,
@@ -207,6 +214,8 @@ class DrainReplayWindowOperator(BaseOperator):
         self.reuse = reuse
         self.advance = advance
         self.skip_if_empty = skip_if_empty
+        self.allocation_reserve = allocation_reserve
+        self._reserve = AllocationReserve(allocation_reserve)
         self.min_events = int(deferrable is True and mode == "incremental") if min_events is None else min_events
         self.max_wait = max_wait
         if deferrable is None:
@@ -308,7 +317,9 @@ class DrainReplayWindowOperator(BaseOperator):
             # There is nothing to wait after where the stream has no position yet.
             defers = drain.landed.position().replay_id is not None
             waits = not defers
-        outcome = give_interval(self, drain, interval, context, wait_for_confirmation=waits, end_seen=seen)
+        outcome = give_interval(
+            self, drain, interval, context, wait_for_confirmation=waits, end_seen=seen, reserve=self._reserve
+        )
         if defers and outcome.confirmed_at is None:
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
         result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url)
