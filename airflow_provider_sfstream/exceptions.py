@@ -253,3 +253,9 @@ class SparkJobError(SalesforceStreamError):
     retriable = True
     lost = "Nothing: the windows stay landed, and the next try processes them."
     remedy = "Spark's own log is above; look at the master, the storage and the memory of the executors."
+
+
+class NotificationError(SalesforceStreamError):
+    """A message about a task could not be sent. The task is what it is: no notifier changes its state."""
+
+    lost = "The message. The task's log has all that it would have said."

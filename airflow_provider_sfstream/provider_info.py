@@ -68,6 +68,7 @@ def get_provider_info() -> dict[str, Any]:
                 ],
             }
         ],
+        "notifications": [f"{_PACKAGE}.notifications.salesforce_stream.SalesforceStreamNotifier"],
         "asset-uris": [
             {
                 "schemes": ["sfstream"],
