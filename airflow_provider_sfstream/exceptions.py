@@ -205,6 +205,13 @@ class SchemaError(SalesforceStreamError):
     """An Avro schema could not be used, or a payload does not match its schema."""
 
 
+class SchemaChangedError(SalesforceStreamError):
+    """The schema of an event is another one than before, as ``on_schema_change="fail"`` makes a task say."""
+
+    lost = "Nothing: all events are stored, with their schemas."
+    guide = "drain.md#schema-changes"
+
+
 class PublishError(SalesforceStreamError):
     """At least one event was not accepted by the event bus."""
 

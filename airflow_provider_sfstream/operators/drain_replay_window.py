@@ -35,6 +35,7 @@ from airflow_provider_sfstream.tasks.parts import (
     warn_of_other_writers,
 )
 from airflow_provider_sfstream.tasks.preparation import Prepared, prepare
+from airflow_provider_sfstream.tasks.schema_changes import compared_schemas, schema_change_error
 from airflow_provider_sfstream.tasks.waiting import (
     defer_until_confirmed,
     end_seen,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.drain.seen_end import SeenEnd
     from airflow_provider_sfstream.runs.incremental import WindowOutcome
+    from airflow_provider_sfstream.runs.landed_stream import LandedStream
 
 
 class DrainReplayWindowOperator(BaseOperator):
@@ -73,12 +75,15 @@ class DrainReplayWindowOperator(BaseOperator):
     ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``, ``last_event_time``,
     ``stop_reason``, ``contact_at`` (when Salesforce last answered), ``confirmed_at`` (a moment for which it said that
     the position is the end of the stream, of this drain or the last one to which it did), ``gap``, ``drained`` (false
-    when an earlier try's window was returned) and ``committed``.
+    when an earlier try's window was returned), ``committed`` and ``schema_changes``.
     Replay IDs are hex text, times ISO 8601 in UTC. In interval mode: ``mode``, ``stream``, ``landing_url``,
     ``event_time_from`` and ``event_time_to`` (the interval), ``windows`` (those that hold its events, among others:
     ``window_id``, ``manifest_url``, ``kind``, ``origin`` ``"landed"`` or ``"bus"``, ``event_count``,
     ``first_event_time``, ``last_event_time``), ``event_count`` (of these windows together), ``confirmed_at`` (null:
-    Salesforce has not said yet that these are all), ``missing`` (spans that can no longer be had) and ``drained``.
+    Salesforce has not said yet that these are all), ``missing`` (spans that can no longer be had), ``drained`` and
+    ``schema_changes``: for each schema that is new with what was drained the ``event``, its ``schema_id``, the one
+    ``before``, and which fields were ``added``, ``removed`` (``name``, ``type``) and ``retyped`` (``name``, ``from``,
+    ``to``); null where that could not be seen.
 
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
         ``/topic/MyPushTopic``, or ``/u/MyChannel``. (templated)
@@ -114,6 +119,9 @@ class DrainReplayWindowOperator(BaseOperator):
     :param on_gap: what a task does that found events to be lost, and recorded the gap: ``"mark"`` tells it in the log,
         the result and the asset event; ``"fail_after"`` fails the task too, once what is there is stored and recorded.
         Cleared, the task gives its window and succeeds.
+    :param on_schema_change: what a task does whose events have another schema than before: ``"continue"`` tells it in
+        the log, the result and the asset event; ``"fail"`` fails the task too (``SchemaChangedError``), once its window
+        is stored and recorded. Cleared, the task gives its window and succeeds.
     :param mode: ``"incremental"``: what is new since the last run. ``"interval"``: the events of the run's data
         interval or partition, which needs a timetable that gives one. Backfill runs are always in interval mode, unless
         the run drained incrementally before: then it gives the same window again. What bounds an incremental drain,
@@ -178,6 +186,7 @@ class DrainReplayWindowOperator(BaseOperator):
         grace: timedelta | None = None,
         on_invalid_replay: Literal["fail", "earliest", "latest"] = "fail",
         on_gap: Literal["mark", "fail_after"] = "mark",
+        on_schema_change: Literal["continue", "fail"] = "continue",
         mode: Literal["incremental", "interval"] = "incremental",
         on_expired: Literal["fail", "partial"] = "fail",
         reuse: bool | str = True,
@@ -209,6 +218,7 @@ class DrainReplayWindowOperator(BaseOperator):
         self.grace = grace
         self.on_invalid_replay = on_invalid_replay
         self.on_gap = on_gap
+        self.on_schema_change = on_schema_change
         self.mode = mode
         self.on_expired = on_expired
         self.reuse = reuse
@@ -287,7 +297,7 @@ class DrainReplayWindowOperator(BaseOperator):
         if self.managed_subscription is not None:
             managed = ManagedSubscription.parse(self.managed_subscription)
             outcome = drain_managed(drain, managed, run_identity(context))
-            return self._report(outcome, drain.landed.catalog.landing.url, context)
+            return self._report(outcome, drain.landed, context)
         warn_of_other_writers(drain.landed, self, run_identity(context))
         with drain.hook.get_conn() as client:
             outcome = drain_window(
@@ -301,7 +311,7 @@ class DrainReplayWindowOperator(BaseOperator):
                 ),
                 source=client,
             )
-        return self._report(outcome, drain.landed.catalog.landing.url, context)
+        return self._report(outcome, drain.landed, context)
 
     def _drain_interval(
         self, context: Context, *, seen: SeenEnd | None = None, give_up_at: datetime | None = None
@@ -323,8 +333,10 @@ class DrainReplayWindowOperator(BaseOperator):
         if defers and outcome.confirmed_at is None:
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
         result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url)
+        drained = [window.manifest for window in outcome.windows if window.origin == "bus"]
+        result["schema_changes"] = compared_schemas(drain.landed, drained)
         self._assets.tell(self._arguments(), result, context)
-        self._fail_after(result["drained"] and result["missing"])
+        self._fail_after(result, result["missing"])
         if self.skip_if_empty and not result["event_count"] and not result["missing"]:
             raise AirflowSkipException(f"There are no events on {self.topic} in {outcome.interval}.")
         return result
@@ -332,19 +344,26 @@ class DrainReplayWindowOperator(BaseOperator):
     def _interval(self, context: Context) -> Span:
         return interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
 
-    def _report(self, outcome: WindowOutcome, landing_url: str, context: Context) -> dict[str, Any]:
-        result = summary(outcome, landing_url)
+    def _report(self, outcome: WindowOutcome, landed: LandedStream, context: Context) -> dict[str, Any]:
+        result = summary(outcome, landed.catalog.landing.url)
         log_window(result)
+        result["schema_changes"] = compared_schemas(landed, [outcome.manifest])
         self._assets.tell(self._arguments(), result, context)
-        self._fail_after(result["drained"] and result["gap"])
+        self._fail_after(result, result["gap"])
         if self.skip_if_empty and not result["event_count"] and not result["gap"]:
             raise AirflowSkipException(f"No new events on {self.topic}; window {result['window_id']} is empty.")
         return result
 
-    def _fail_after(self, lost: object) -> None:
-        """Fail after a loss that this try found, where that is asked for."""
+    def _fail_after(self, result: dict[str, Any], lost: object) -> None:
+        """Fail after a loss, or a change of schemas, that this try found, where that is asked for."""
+        if not result["drained"]:
+            return
+        changed = schema_change_error(self.topic, result["schema_changes"]) if self.on_schema_change == "fail" else None
         if lost and self.on_gap == "fail_after":
+            also = "" if changed is None else f" Beside that, {changed.happened}"
             raise EventsLostError(
                 f"{self.topic}: events were lost before this run, which is done: what is there is stored and recorded, "
-                f"with the gap {lost}. Clear the task to go on: it gives its result again and succeeds."
+                f"with the gap {lost}. Clear the task to go on: it gives its result again and succeeds.{also}"
             )
+        if changed is not None:
+            raise changed
