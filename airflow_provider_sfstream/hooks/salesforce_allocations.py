@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
@@ -57,6 +58,15 @@ class SalesforceAllocationHook(SalesforceLoginHook):
         """
         with self.get_conn() as client:
             return client.all()
+
+    def delivered(self) -> dict[str, int]:
+        """Return how many ``platform events`` and ``change events`` were delivered to all clients of the org in the 24
+        hours to the last full hour, by its ``PlatformEventUsageMetric``. Two API requests.
+
+        :raises SalesforceStreamError: if they cannot be read: not every edition has it.
+        """
+        with self.get_conn() as client:
+            return client.delivered(datetime.now(UTC))
 
     def test_connection(self) -> tuple[bool, str]:
         """Log in and read the allocations; return whether it works, and what does not."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -16,6 +17,12 @@ API_REQUESTS = "DailyApiRequests"
 """Calls of the REST API and the Bulk API, of the last 24 hours."""
 DELIVERED_EVENTS = "DailyDeliveredPlatformEvents"
 """Platform events and change events delivered to all clients of either API, of the last 24 hours."""
+DELIVERY_METRICS = {
+    "platform events": "PLATFORM_EVENTS_DELIVERED",
+    "change events": "CHANGE_EVENTS_DELIVERED",
+}
+"""What ``PlatformEventUsageMetric`` calls the events delivered to all clients (Object Reference, API 50.0 and above).
+It tells which client and which event that was only with the org's setting for enhanced usage metrics."""
 _DELIVERED_BY_STREAMING = {
     "/topic/": "DailyDurableStreamingApiEvents",
     "/u/": "DailyDurableGenericStreamingApiEvents",
@@ -75,6 +82,19 @@ def allocations_from(document: Mapping[str, Any]) -> dict[str, Allocation]:
         if type(most) is int and type(remaining) is int and most > 0:
             found[name] = Allocation(name, most, remaining)
     return found
+
+
+def usage_query(metric: str, now: datetime) -> str:
+    """Return the query for what a metric of ``PlatformEventUsageMetric`` counted in 24 hours, to the last full hour.
+
+    :param metric: one of :data:`DELIVERY_METRICS`.
+    """
+    hour = now.astimezone(UTC)
+    start, end = (f"{time:%Y-%m-%dT%H:00:00.000Z}" for time in (hour - timedelta(days=1), hour))
+    return (
+        "SELECT Name, StartDate, EndDate, Value FROM PlatformEventUsageMetric "  # noqa: S608 (a constant and times)
+        f"WHERE Name = '{metric}' AND StartDate = {start} AND EndDate = {end}"
+    )
 
 
 def delivery_allocation(topic: str) -> str:

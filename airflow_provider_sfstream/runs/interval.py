@@ -115,7 +115,7 @@ def drain_interval(
     request: IntervalRequest,
     *,
     open_source: OpenSource,
-    admit: Admit = lambda least_events: None,
+    admit: Admit | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     sleep: Callable[[float], None] = time.sleep,
 ) -> IntervalOutcome:
@@ -152,7 +152,7 @@ class _Gathering:
     landed: LandedStream
     request: IntervalRequest
     open_source: OpenSource
-    admit: Admit
+    admit: Admit | None
     now: Callable[[], datetime]
     sleep: Callable[[float], None]
 
@@ -252,8 +252,9 @@ class _Gathering:
     def _drain_from_bus(self, plan: IntervalPlan) -> Iterator[Manifest]:
         if not plan.drains:
             return
-        begin = min(part.span.start for part in plan.drains)
-        self.admit(least_events(plan.drains, self.store.windows_overlapping(self.stream, begin, self.now())))
+        if self.admit is not None:
+            begin = min(part.span.start for part in plan.drains)
+            self.admit(least_events(plan.drains, self.store.windows_overlapping(self.stream, begin, self.now())))
         with self.open_source() as source:
             for part in plan.drains:
                 manifest = self._backfill_window(part, source)

@@ -13,7 +13,7 @@ from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAll
 from airflow_provider_sfstream.protocol.allocations import DELIVERED_EVENTS, Reserve
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.soft_failing import soft_failing
-from airflow_provider_sfstream.watch.allocations import enough
+from airflow_provider_sfstream.watch.allocations import enough, log_delivered
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 class SalesforceAllocationSensor(BaseSensorOperator):
     """Wait until at least ``reserve`` of an allocation of the org remains, so that what follows leaves some to others.
 
-    Put it before a backfill or a large refresh. It logs with each look what remains. A look is one API request, needs
-    the permission "View Setup and Configuration", and shows what Salesforce has counted by then, which lags a little.
+    Put it before a backfill or a large refresh. It logs with each look what remains, and once, where that is too
+    little, how many events were delivered in the last 24 hours, if the org tells (``PlatformEventUsageMetric``). A look
+    is one API request, needs the permission "View Setup and Configuration", and shows what Salesforce has counted by
+    then, which lags a little.
 
     Faults that pass are waited out, and so is an org whose API requests are used up. An allocation that Salesforce does
     not tell fails the task at once (``AllocationUnknownError``): it is taken neither for enough nor for too little.
@@ -64,6 +66,7 @@ class SalesforceAllocationSensor(BaseSensorOperator):
         self.deferrable = deferrable
         self._least = Reserve.of(reserve, "reserve")
         self._hook: SalesforceAllocationHook | None = None
+        self._explained = False
 
     def execute(self, context: Context) -> Any:
         """Look; where too little remains, go on looking here or on the triggerer. Return what remains."""
@@ -103,4 +106,7 @@ class SalesforceAllocationSensor(BaseSensorOperator):
             self._hook = SalesforceAllocationHook(self.salesforce_conn_id)
         with airflow_errors(self):
             found = enough(self._hook.get, self.allocation, self._least)
+            if found is None and not self._explained:
+                self._explained = True
+                log_delivered(self.allocation, self._hook.delivered)
         return PokeReturnValue(found is not None, found)

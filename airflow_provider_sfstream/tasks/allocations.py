@@ -8,6 +8,7 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import AllocationReserveError, ConfigurationError
 from airflow_provider_sfstream.protocol.allocations import API_REQUESTS, Allocation, Reserve
+from airflow_provider_sfstream.watch.allocations import log_delivered
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ class AllocationReserve:
     """What the argument ``allocation_reserve`` of an operator says.
 
     :param argument: a number or a share of the allocation that such a task uses, or a dict of both by the names of
-        allocations; ``None``: nothing is checked.
+        allocations; ``None``: nothing is checked, and the object is false.
     :raises ConfigurationError: if it is none of these.
     """
 
@@ -30,6 +31,9 @@ class AllocationReserve:
             {} if argument is None else {name: Reserve.of(value, _ARGUMENT) for name, value in given.items()}
         )
 
+    def __bool__(self) -> bool:
+        return bool(self._reserves)
+
     def check(self, salesforce_conn_id: str, *, allocation: str, least: int, what: str) -> None:
         """Make sure that what a task is about to do leaves enough. Calls Salesforce, if there is anything to check.
 
@@ -40,17 +44,19 @@ class AllocationReserve:
         :raises AllocationUnknownError: if Salesforce does not tell an allocation.
         :raises SalesforceStreamError: if allocations cannot be read.
         """
-        if not self._reserves:
+        if not self:
             return
         from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
 
-        with SalesforceAllocationHook(salesforce_conn_id).get_conn() as client:
+        hook = SalesforceAllocationHook(salesforce_conn_id)
+        with hook.get_conn() as client:
             found = client.get(*(name or allocation for name in self._reserves))
         for each, reserve in zip(found, self._reserves.values(), strict=True):
             # Requests are used by refreshes, events by drains.
             uses = least if (each.name == API_REQUESTS) == (allocation == API_REQUESTS) else 0
             log.info("%s; %s are to remain after this, which takes %s at least.", each, reserve.amount(each), uses)
             if each.remaining - uses < reserve.amount(each):
+                log_delivered(each.name, hook.delivered)
                 raise AllocationReserveError(_too_little(what, each, uses, reserve))
 
 

@@ -132,6 +132,17 @@ def give_interval(
         warn_of_other_writers(drain.landed, operator, run_identity(context))
     elif left_out:
         log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(left_out))
+
+    def admit(least_events: int) -> None:
+        # Without the brackets of a span, whose odd parenthesis would hide where the sentence ends.
+        span = f"{interval.start.isoformat()} to {interval.end.isoformat()}"
+        reserve.check(
+            arguments.salesforce_conn_id,
+            allocation=delivery_allocation(arguments.topic),
+            least=least_events,
+            what=f"{drain.landed.stream}: {span} is not drained",
+        )
+
     outcome = drain_interval(
         drain.landed,
         IntervalRequest(
@@ -146,13 +157,7 @@ def give_interval(
             end_seen=end_seen,
         ),
         open_source=drain.hook.get_conn,
-        admit=lambda least: reserve.check(
-            arguments.salesforce_conn_id,
-            allocation=delivery_allocation(arguments.topic),
-            least=least,
-            # Without the brackets of a span, whose odd parenthesis would hide where the sentence ends.
-            what=f"{drain.landed.stream}: {interval.start.isoformat()} to {interval.end.isoformat()} is not drained",
-        ),
+        admit=admit if reserve else None,
     )
     log_interval(outcome, drain.landed.stream)
     return outcome

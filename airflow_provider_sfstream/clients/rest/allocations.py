@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Self
 
 from airflow_provider_sfstream.clients.auth.tokens import TokenProvider
 from airflow_provider_sfstream.clients.rest.client import RestClient
 from airflow_provider_sfstream.exceptions import AllocationUnknownError
-from airflow_provider_sfstream.protocol.allocations import Allocation, allocations_from
+from airflow_provider_sfstream.protocol.allocations import DELIVERY_METRICS, Allocation, allocations_from, usage_query
 from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
 
 _WHAT = "the org's allocations"
@@ -74,6 +75,26 @@ class AllocationClient:
             if name not in found:
                 raise AllocationUnknownError(_unknown(name, found))
         return [found[name] for name in names]
+
+    def delivered(self, now: datetime) -> dict[str, int]:
+        """Return how many events were delivered to all clients in the 24 hours to the last full hour: ``platform
+        events`` and ``change events``. Two requests.
+
+        It says what an allocation went to; how much of one remains, ``/limits`` alone says, which counts otherwise. A
+        kind that Salesforce has no number for is left out.
+
+        :raises SalesforceStreamError: if they cannot be read: not every edition has ``PlatformEventUsageMetric``.
+        """
+        found = {kind: self._metric(metric, now) for kind, metric in DELIVERY_METRICS.items()}
+        return {kind: value for kind, value in found.items() if value is not None}
+
+    def _metric(self, metric: str, now: datetime) -> int | None:
+        what = f"the metric {metric} of PlatformEventUsageMetric"
+        answer = self._rest.request("GET", "query", what=what, parameters={"q": usage_query(metric, now)})
+        rows = answer.get("records")
+        values = [row.get("Value") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        counts = [int(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+        return sum(counts) if counts else None
 
 
 def _unknown(name: str, found: Mapping[str, Allocation]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -115,3 +116,39 @@ def test_an_answer_that_tells_nothing_is_not_taken_for_one(
     proxy.answer("GET", "/limits", 200, answer)
     with pytest.raises(ConfigurationError):
         proxied.get("DailyApiRequests")
+
+
+NOW = datetime(2026, 11, 24, 11, 23, tzinfo=UTC)
+
+
+def test_delivered_events_are_asked_for_as_salesforce_documents_it(
+    proxied: AllocationClient, proxy: RestProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The local org has no PlatformEventUsageMetric: its rows are those of the Platform Events guide."""
+    asked: list[str] = []
+    request = proxied._rest.request
+    monkeypatch.setattr(
+        proxied._rest,
+        "request",
+        lambda *path, **how: asked.append(how["parameters"]["q"]) or request(*path, **how),
+    )
+    for value in (1_154, 15):
+        row = {"attributes": {}, "Name": "X", "StartDate": "2026-11-23T11:00:00.000+0000", "Value": value}
+        proxy.answer("GET", "/query", 200, {"totalSize": 1, "done": True, "records": [row]})
+    assert proxied.delivered(NOW) == {"platform events": 1_154, "change events": 15}
+    assert asked[0] == (
+        "SELECT Name, StartDate, EndDate, Value FROM PlatformEventUsageMetric WHERE Name = "
+        "'PLATFORM_EVENTS_DELIVERED' AND StartDate = 2026-11-23T11:00:00.000Z AND EndDate = 2026-11-24T11:00:00.000Z"
+    )
+    assert "'CHANGE_EVENTS_DELIVERED'" in asked[1]
+
+
+def test_a_kind_without_a_number_is_left_out(proxied: AllocationClient, proxy: RestProxy) -> None:
+    proxy.answer("GET", "/query", 200, {"totalSize": 0, "done": True, "records": []})
+    proxy.answer("GET", "/query", 200, {"totalSize": 1, "done": True, "records": [{"Value": 0}]})
+    assert proxied.delivered(NOW) == {"change events": 0}
+
+
+def test_an_org_without_the_metric_says_so(client: AllocationClient) -> None:
+    with pytest.raises(SalesforceStreamError, match="the metric PLATFORM_EVENTS_DELIVERED of PlatformEventUsageMetric"):
+        client.delivered(NOW)

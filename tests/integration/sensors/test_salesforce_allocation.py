@@ -59,7 +59,7 @@ def test_it_looks_until_enough_remains_and_says_what(
     org: SharedOrg, sensor: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_up(org)
-    made, looks, logins = sensor(reserve=100), [], org.logins
+    made, looks, logins = sensor(reserve=2), [], org.logins
     poke = made.poke
 
     def counted(context: Any) -> Any:
@@ -70,11 +70,12 @@ def test_it_looks_until_enough_remains_and_says_what(
 
     monkeypatch.setattr(made, "poke", counted)
     result = made.execute(context_for("enough"))
-    assert (result["allocation"], result["max"], result["reserve"]) == (EVENTS, 1_000_000, 100)
+    assert (result["allocation"], result["max"], result["reserve"]) == (EVENTS, 1_000_000, 2)
     assert 0 < result["remaining"] <= 1_000_000
     assert len(looks) == 3
     assert org.logins == logins + 1, "three looks of one process log in once"
     assert caplog.text.count(f"{EVENTS}: 0 of ") == 2
+    assert caplog.text.count("what it went to is not known") == 1, "the local org has no such metric"
 
 
 @pytest.mark.parametrize(("reserve", "enough"), [(0.5, False), (0.0, True), (1, False), (0, True)])
@@ -85,7 +86,7 @@ def test_the_reserve_has_to_remain(org: SharedOrg, sensor: Make, reserve: float,
 
 def test_deferred_it_waits_on_the_triggerer(org: SharedOrg, sensor: Make) -> None:
     use_up(org)
-    made = sensor(deferrable=True, reserve=10)
+    made = sensor(deferrable=True, reserve=3)
     deferral = deferred(lambda: made.execute(context_for("enough")))
     path, arguments = deferral.trigger.serialize()
     assert path.endswith("triggers.salesforce_allocation.SalesforceAllocationTrigger")
@@ -104,7 +105,7 @@ def test_deferred_it_waits_on_the_triggerer(org: SharedOrg, sensor: Make) -> Non
     event = asyncio.run(waited())
     assert event["reason"] == "enough"
     result = made.resume_execution(deferral.method_name, {"event": event}, context_for("enough"))
-    assert (result["allocation"], result["max"], result["reserve"]) == (EVENTS, 500_000, 10)
+    assert (result["allocation"], result["max"], result["reserve"]) == (EVENTS, 500_000, 3)
 
 
 def test_it_does_not_defer_where_enough_remains(org: SharedOrg, sensor: Make) -> None:
@@ -144,6 +145,18 @@ def test_a_look_that_fails_in_passing_is_tried_again(
     assert caplog.text.count("this look failed") == 2
 
 
+def test_what_was_delivered_is_logged_once(
+    org: SharedOrg, proxy: RestProxy, sensor: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    use_up(org)
+    for value in (1_154, 15):
+        proxy.answer("GET", "/query", 200, {"totalSize": 1, "done": True, "records": [{"Value": value}]})
+    made = sensor(salesforce_conn_id="behind_proxy")
+    assert not made.poke(context_for("enough"))
+    assert not made.poke(context_for("enough"))
+    assert caplog.text.count("last full hour: 1,154 platform events, 15 change events.") == 1
+
+
 def test_a_user_who_may_not_look_fails_at_once(proxy: RestProxy, sensor: Make) -> None:
     proxy.error("GET", "/limits", 403, "INSUFFICIENT_ACCESS")
     with pytest.raises(AirflowFailException) as caught:
@@ -155,6 +168,13 @@ def test_it_waits_no_longer_than_its_timeout(org: SharedOrg, sensor: Make) -> No
     use_up(org)
     with pytest.raises(AirflowSensorTimeout):
         sensor(timeout=0.1).execute(context_for("enough"))
+
+
+def test_a_reserve_that_the_org_never_has_is_not_waited_for(org: SharedOrg, sensor: Make) -> None:
+    use_up(org)
+    with pytest.raises(AirflowFailException, match="a reserve of 1,000,000,000 is more than the org has") as caught:
+        sensor(reserve=1_000_000_000).execute(context_for("enough"))
+    assert "Lower the reserve" in told(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [{"reserve": 1.5}, {"reserve": -1}, {"reserve": "0.5"}, {"allocation": ""}])
