@@ -121,6 +121,23 @@ class QuotaExceededError(SalesforceStreamError):
     lost = _NOTHING_YET
 
 
+class AllocationReserveError(QuotaExceededError):
+    """Less of an allocation remains than a task is to leave to others, so that it did not begin.
+
+    Not retriable: allocations refill over a day or a month, and a retry in minutes would only ask again.
+    """
+
+    lost = "Nothing: nothing was started."
+    guide = "sizing.md#allocations"
+
+
+class AllocationUnknownError(ConfigurationError):
+    """Salesforce does not say how much of an allocation remains. That is neither enough nor too little."""
+
+    lost = "Nothing: nothing was started."
+    guide = "sizing.md#allocations"
+
+
 class RequestRejectedError(SalesforceStreamError):
     """Salesforce rejected the request as malformed; sending it again cannot help."""
 
@@ -188,6 +205,13 @@ class SchemaError(SalesforceStreamError):
     """An Avro schema could not be used, or a payload does not match its schema."""
 
 
+class SchemaChangedError(SalesforceStreamError):
+    """The schema of an event is another one than before, as ``on_schema_change="fail"`` makes a task say."""
+
+    lost = "Nothing: all events are stored, with their schemas."
+    guide = "drain.md#schema-changes"
+
+
 class PublishError(SalesforceStreamError):
     """At least one event was not accepted by the event bus."""
 
@@ -236,3 +260,9 @@ class SparkJobError(SalesforceStreamError):
     retriable = True
     lost = "Nothing: the windows stay landed, and the next try processes them."
     remedy = "Spark's own log is above; look at the master, the storage and the memory of the executors."
+
+
+class NotificationError(SalesforceStreamError):
+    """A message about a task could not be sent. The task is what it is: no notifier changes its state."""
+
+    lost = "The message. The task's log has all that it would have said."

@@ -43,13 +43,16 @@ def get_provider_info() -> dict[str, Any]:
         "sensors": [
             {
                 "integration-name": "Salesforce Pub/Sub API",
-                "python-modules": [f"{_PACKAGE}.sensors.salesforce_event"],
+                "python-modules": [f"{_PACKAGE}.sensors.salesforce_allocation", f"{_PACKAGE}.sensors.salesforce_event"],
             }
         ],
         "triggers": [
             {
                 "integration-name": "Salesforce Pub/Sub API",
-                "python-modules": [f"{_PACKAGE}.triggers.salesforce_event"],
+                "python-modules": [
+                    f"{_PACKAGE}.triggers.salesforce_allocation",
+                    f"{_PACKAGE}.triggers.salesforce_event",
+                ],
             }
         ],
         "hooks": [
@@ -58,12 +61,14 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     f"{_PACKAGE}.hooks.managed_event_subscription",
                     f"{_PACKAGE}.hooks.replay_store",
+                    f"{_PACKAGE}.hooks.salesforce_allocations",
                     f"{_PACKAGE}.hooks.salesforce_pubsub",
                     f"{_PACKAGE}.hooks.salesforce_records",
                     f"{_PACKAGE}.hooks.salesforce_streaming",
                 ],
             }
         ],
+        "notifications": [f"{_PACKAGE}.notifications.salesforce_stream.SalesforceStreamNotifier"],
         "asset-uris": [
             {
                 "schemes": ["sfstream"],

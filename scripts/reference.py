@@ -33,6 +33,7 @@ def pages() -> dict[str, str]:
         "spark.replica.reader.read_replica",
         "spark.replica.reader.read_history",
     )
+    notifiers = (name.removeprefix(f"{PACKAGE}.") for name in get_provider_info()["notifications"])
     windows = ("windows.read_windows", "windows.manifest_urls")
     return {
         "operators.md": _page("Operators", map(_section, listed("operators"))),
@@ -42,6 +43,7 @@ def pages() -> dict[str, str]:
             map(_section, [*assets, *listed("triggers"), *_public_classes(f"{PACKAGE}.queues.sfstream")]),
         ),
         "hooks.md": _page("Hooks", (_section(each, methods=True) for each in [*listed("hooks"), login])),
+        "notifications.md": _page("Notifications", map(_section, map(_load, notifiers))),
         "replay-stores.md": _page(
             "Replay stores in Python",
             [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +14,7 @@ from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.streams import Span
+from airflow_provider_sfstream.tasks.allocations import AllocationReserve
 from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.intervals import (
@@ -34,6 +35,7 @@ from airflow_provider_sfstream.tasks.parts import (
     warn_of_other_writers,
 )
 from airflow_provider_sfstream.tasks.preparation import Prepared, prepare
+from airflow_provider_sfstream.tasks.schema_changes import compared_schemas, schema_change_error
 from airflow_provider_sfstream.tasks.status import stream_uri, tell, tell_of_drain
 from airflow_provider_sfstream.tasks.waiting import (
     defer_until_confirmed,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.drain.seen_end import SeenEnd
     from airflow_provider_sfstream.runs.incremental import WindowOutcome
+    from airflow_provider_sfstream.runs.landed_stream import LandedStream
 
 
 class DrainReplayWindowOperator(BaseOperator):
@@ -73,12 +76,15 @@ class DrainReplayWindowOperator(BaseOperator):
     ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``, ``last_event_time``,
     ``stop_reason``, ``contact_at`` (when Salesforce last answered), ``confirmed_at`` (a moment for which it said that
     the position is the end of the stream, of this drain or the last one to which it did), ``gap``, ``drained`` (false
-    when an earlier try's window was returned) and ``committed``.
+    when an earlier try's window was returned), ``committed`` and ``schema_changes``.
     Replay IDs are hex text, times ISO 8601 in UTC. In interval mode: ``mode``, ``stream``, ``landing_url``,
     ``event_time_from`` and ``event_time_to`` (the interval), ``windows`` (those that hold its events, among others:
     ``window_id``, ``manifest_url``, ``kind``, ``origin`` ``"landed"`` or ``"bus"``, ``event_count``,
     ``first_event_time``, ``last_event_time``), ``event_count`` (of these windows together), ``confirmed_at`` (null:
-    Salesforce has not said yet that these are all), ``missing`` (spans that can no longer be had) and ``drained``.
+    Salesforce has not said yet that these are all), ``missing`` (spans that can no longer be had), ``drained`` and
+    ``schema_changes``: for each schema that is new with what was drained the ``event``, its ``schema_id``, the one
+    ``before``, and which fields were ``added``, ``removed`` (``name``, ``type``) and ``retyped`` (``name``, ``from``,
+    ``to``); null where that could not be seen.
 
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
         ``/topic/MyPushTopic``, or ``/u/MyChannel``. (templated)
@@ -114,6 +120,9 @@ class DrainReplayWindowOperator(BaseOperator):
     :param on_gap: what a task does that found events to be lost, and recorded the gap: ``"mark"`` tells it in the log,
         the result and the asset event; ``"fail_after"`` fails the task too, once what is there is stored and recorded.
         Cleared, the task gives its window and succeeds.
+    :param on_schema_change: what a task does whose events have another schema than before: ``"continue"`` tells it in
+        the log, the result and the asset event; ``"fail"`` fails the task too (``SchemaChangedError``), once its window
+        is stored and recorded. Cleared, the task gives its window and succeeds.
     :param mode: ``"incremental"``: what is new since the last run. ``"interval"``: the events of the run's data
         interval or partition, which needs a timetable that gives one. Backfill runs are always in interval mode, unless
         the run drained incrementally before: then it gives the same window again. What bounds an incremental drain,
@@ -126,6 +135,11 @@ class DrainReplayWindowOperator(BaseOperator):
         :class:`~airflow_provider_sfstream.operators.replay_position.CommitReplayPositionOperator`.
     :param skip_if_empty: mark the task skipped when its windows have no events, so that downstream tasks are too;
         not where events were lost.
+    :param allocation_reserve: before a part of an interval is drained beside the live windows, in a backfill or with
+        ``reuse=False``: fail (``AllocationReserveError``, not tried again) if less than this of the org's delivered
+        events would remain. A number of events (``int``), a share (``float`` from 0.0 to 1.0), or a dict of these by
+        the names of allocations. What such a drain is given at least is counted as far as it is landed. A live drain is
+        never refused: its events are lost if nobody reads them. docs/sizing.md#allocations
     :param min_events: wait until this many events follow the position before draining. 0: drain at once what is
         there. ``None``: 1 if ``deferrable=True`` is given here and the drain is incremental, else 0.
     :param max_wait: with fewer than ``min_events``, drain once the oldest of them is this old (seconds or timedelta).
@@ -173,11 +187,13 @@ class DrainReplayWindowOperator(BaseOperator):
         grace: timedelta | None = None,
         on_invalid_replay: Literal["fail", "earliest", "latest"] = "fail",
         on_gap: Literal["mark", "fail_after"] = "mark",
+        on_schema_change: Literal["continue", "fail"] = "continue",
         mode: Literal["incremental", "interval"] = "incremental",
         on_expired: Literal["fail", "partial"] = "fail",
         reuse: bool | str = True,
         advance: Literal["automatic", "manual"] = "automatic",
         skip_if_empty: bool = False,
+        allocation_reserve: float | Mapping[str, float] | None = None,
         min_events: int | None = None,
         max_wait: float | timedelta | None = None,
         deferrable: bool | None = None,
@@ -203,11 +219,14 @@ class DrainReplayWindowOperator(BaseOperator):
         self.grace = grace
         self.on_invalid_replay = on_invalid_replay
         self.on_gap = on_gap
+        self.on_schema_change = on_schema_change
         self.mode = mode
         self.on_expired = on_expired
         self.reuse = reuse
         self.advance = advance
         self.skip_if_empty = skip_if_empty
+        self.allocation_reserve = allocation_reserve
+        self._reserve = AllocationReserve(allocation_reserve)
         self.min_events = int(deferrable is True and mode == "incremental") if min_events is None else min_events
         self.max_wait = max_wait
         if deferrable is None:
@@ -281,7 +300,7 @@ class DrainReplayWindowOperator(BaseOperator):
         if self.managed_subscription is not None:
             managed = ManagedSubscription.parse(self.managed_subscription)
             outcome = drain_managed(drain, managed, run_identity(context))
-            return self._report(outcome, drain.landed.catalog.landing.url, context)
+            return self._report(outcome, drain.landed, context)
         warn_of_other_writers(drain.landed, self, run_identity(context))
         with drain.hook.get_conn() as client:
             outcome = drain_window(
@@ -295,7 +314,7 @@ class DrainReplayWindowOperator(BaseOperator):
                 ),
                 source=client,
             )
-        return self._report(outcome, drain.landed.catalog.landing.url, context)
+        return self._report(outcome, drain.landed, context)
 
     def _drain_interval(
         self, context: Context, *, seen: SeenEnd | None = None, give_up_at: datetime | None = None
@@ -311,15 +330,19 @@ class DrainReplayWindowOperator(BaseOperator):
             # There is nothing to wait after where the stream has no position yet.
             defers = drain.landed.position().replay_id is not None
             waits = not defers
-        outcome = give_interval(self, drain, interval, context, wait_for_confirmation=waits, end_seen=seen)
+        outcome = give_interval(
+            self, drain, interval, context, wait_for_confirmation=waits, end_seen=seen, reserve=self._reserve
+        )
         if defers and outcome.confirmed_at is None:
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
         result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url)
-        result["stream_uri"] = stream_uri(self)
-        drained = [window.manifest for window in outcome.windows if outcome.drained and window.origin == "bus"]
-        tell_of_drain(self, context, drain.landed.stream, drained, result["missing"])
+        drained = [window.manifest for window in outcome.windows if window.origin == "bus"]
+        changes = compared_schemas(drain.landed, drained)
+        result |= {"stream_uri": stream_uri(self), "schema_changes": changes}
+        new = drained if outcome.drained else []
+        tell_of_drain(self, context, drain.landed.stream, new, changes or (), result["missing"])
         self._assets.tell(self._arguments(), result, context)
-        self._fail_after(result["drained"] and result["missing"])
+        self._fail_after(result, result["missing"])
         if self.skip_if_empty and not result["event_count"] and not result["missing"]:
             raise AirflowSkipException(f"There are no events on {self.topic} in {outcome.interval}.")
         return result
@@ -327,21 +350,28 @@ class DrainReplayWindowOperator(BaseOperator):
     def _interval(self, context: Context) -> Span:
         return interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
 
-    def _report(self, outcome: WindowOutcome, landing_url: str, context: Context) -> dict[str, Any]:
-        result = {**summary(outcome, landing_url), "stream_uri": stream_uri(self)}
+    def _report(self, outcome: WindowOutcome, landed: LandedStream, context: Context) -> dict[str, Any]:
+        result = summary(outcome, landed.catalog.landing.url)
         log_window(result)
-        manifest = outcome.manifest
-        tell_of_drain(self, context, manifest.stream, [manifest] if outcome.drained else [])
+        changes = compared_schemas(landed, [outcome.manifest])
+        result |= {"stream_uri": stream_uri(self), "schema_changes": changes}
+        tell_of_drain(self, context, landed.stream, [outcome.manifest] if outcome.drained else [], changes or ())
         self._assets.tell(self._arguments(), result, context)
-        self._fail_after(result["drained"] and result["gap"])
+        self._fail_after(result, result["gap"])
         if self.skip_if_empty and not result["event_count"] and not result["gap"]:
             raise AirflowSkipException(f"No new events on {self.topic}; window {result['window_id']} is empty.")
         return result
 
-    def _fail_after(self, lost: object) -> None:
-        """Fail after a loss that this try found, where that is asked for."""
+    def _fail_after(self, result: dict[str, Any], lost: object) -> None:
+        """Fail after a loss, or a change of schemas, that this try found, where that is asked for."""
+        if not result["drained"]:
+            return
+        changed = schema_change_error(self.topic, result["schema_changes"]) if self.on_schema_change == "fail" else None
         if lost and self.on_gap == "fail_after":
+            also = "" if changed is None else f" Beside that, {changed.happened}"
             raise EventsLostError(
                 f"{self.topic}: events were lost before this run, which is done: what is there is stored and recorded, "
-                f"with the gap {lost}. Clear the task to go on: it gives its result again and succeeds."
+                f"with the gap {lost}. Clear the task to go on: it gives its result again and succeeds.{also}"
             )
+        if changed is not None:
+            raise changed

@@ -36,6 +36,9 @@ class RefreshComputedFieldsOperator(RefreshOperator):
     :param keep_snapshots: as for the job that applies events.
     :param bulk_threshold: a table of at least this many records is fetched through the Bulk API.
     :param bulk_page_records: records of one page of the Bulk API, which is held in memory.
+    :param allocation_reserve: before anything is fetched: fail (``AllocationReserveError``, not tried again) if less
+        than this of the org's API requests would remain. A number of requests (``int``), a share (``float`` from 0.0 to
+        1.0), or a dict of these by the names of allocations. docs/sizing.md#allocations
     :param output_conn_id: Airflow connection with which the worker reads the replica's state, writes what it fetches
         and reads the metrics file, where it needs one. The job itself uses Spark's credentials. (templated)
     :param conn_id: Airflow connection that names the Spark master.

@@ -6,7 +6,7 @@ Nothing is decided by them: positions, windows and gaps are recorded elsewhere, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ Document: TypeAlias = dict[str, Any]
 WINDOWS = 200
 """The last windows of a stream that are listed."""
 GAPS = 20
+"""The last gaps of a stream that are listed, and the last changes of its schemas."""
 HOURS = 72
 """For so many hours the events of each are counted."""
 
@@ -63,19 +64,21 @@ def task_document(run: RunIdentity) -> Document:
 def drain_document(
     before: Mapping[str, Any] | None,
     stream: Stream,
-    drained: Iterable[Manifest],
+    drained: Sequence[Manifest],
     *,
     run: RunIdentity,
     at: datetime,
+    schema_changes: Iterable[Mapping[str, Any]] = (),
     missing: Iterable[Mapping[str, str]] = (),
 ) -> Document:
     """Return the section ``drain`` after a drain.
 
     :param before: the section as it was; ``None`` where there is none.
     :param drained: the windows that this task run drained; none if it gave what was landed before.
+    :param schema_changes: what is told of the schemas of these windows.
     :param missing: what is lost of its interval.
     """
-    document = {"hours": {}, "gaps": [], **(before or {})}
+    document = {"hours": {}, "gaps": [], "schema_changes": [], **(before or {})}
     known = {gap["detected_at"] for gap in document["gaps"]}
     for manifest in drained:
         window = manifest.window
@@ -85,12 +88,14 @@ def drain_document(
             document["gaps"].append({**_gap(window.gap), "task": task_document(window.run)})
         if window.kind == "live":
             document |= _live(manifest)
+    changes = schema_changes if drained else ()
     oldest = f"{at - timedelta(hours=HOURS):%Y-%m-%dT%H}"
     return document | {
         "stream": dict(vars(stream)),
         "retention": retention(stream.topic).total_seconds(),
         "hours": {hour: count for hour, count in document["hours"].items() if hour > oldest},
         "gaps": document["gaps"][-GAPS:],
+        "schema_changes": [*document["schema_changes"], *({**each, "at": at.isoformat()} for each in changes)][-GAPS:],
         "missing": list(missing),
         "at": at.isoformat(),
         "task": task_document(run),

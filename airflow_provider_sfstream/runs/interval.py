@@ -30,7 +30,13 @@ from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
 from airflow_provider_sfstream.reading.source import EventSource, StartFrom
 from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window, tidy
-from airflow_provider_sfstream.runs.interval_plan import BusDrain, IntervalPlan, may_count_in, plan_interval
+from airflow_provider_sfstream.runs.interval_plan import (
+    BusDrain,
+    IntervalPlan,
+    least_events,
+    may_count_in,
+    plan_interval,
+)
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
 from airflow_provider_sfstream.runs.spans import span_between, span_of, subtract, union
@@ -40,6 +46,8 @@ log = logging.getLogger(__name__)
 
 OnExpired = Literal["fail", "partial"]
 OpenSource = Callable[[], AbstractContextManager[EventSource]]
+Admit = Callable[[int], None]
+"""Called with how many events drains beside the live one will be given at least; raises to keep them from beginning."""
 
 _AROUND = timedelta(days=1)
 """How far beside the interval windows are looked for: positions to begin from, and links between live windows."""
@@ -107,12 +115,14 @@ def drain_interval(
     request: IntervalRequest,
     *,
     open_source: OpenSource,
+    admit: Admit | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
     sleep: Callable[[float], None] = time.sleep,
 ) -> IntervalOutcome:
     """Return the windows of this run's interval, draining what is not landed yet.
 
     :param open_source: gives a client; called only if something has to be drained.
+    :param admit: called before a part of the interval is drained beside the live windows. What it raises ends the run.
     :raises ReplayIdLostError: part of the interval can no longer be read, and ``on_expired`` is ``"fail"``; or the live
         position cannot, and ``on_invalid_replay`` is ``"fail"``. Nothing was recorded.
     :raises ReplayStoreLostError: the store knows nothing of the stream, whose windows are in the landing.
@@ -122,7 +132,7 @@ def drain_interval(
     record = read_interval(catalog, stream, request.run, request.interval) if request.reuse else None
     drained = record is None
     if record is None:
-        record = _Gathering(landed, request, open_source, now, sleep).record()
+        record = _Gathering(landed, request, open_source, admit, now, sleep).record()
         if record.confirmed_at is not None:
             record = write_interval(catalog, record, replace=not request.reuse)
     else:
@@ -142,6 +152,7 @@ class _Gathering:
     landed: LandedStream
     request: IntervalRequest
     open_source: OpenSource
+    admit: Admit | None
     now: Callable[[], datetime]
     sleep: Callable[[float], None]
 
@@ -241,6 +252,9 @@ class _Gathering:
     def _drain_from_bus(self, plan: IntervalPlan) -> Iterator[Manifest]:
         if not plan.drains:
             return
+        if self.admit is not None:
+            begin = min(part.span.start for part in plan.drains)
+            self.admit(least_events(plan.drains, self.store.windows_overlapping(self.stream, begin, self.now())))
         with self.open_source() as source:
             for part in plan.drains:
                 manifest = self._backfill_window(part, source)

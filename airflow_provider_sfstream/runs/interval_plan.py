@@ -82,6 +82,18 @@ def plan_interval(
     )
 
 
+def least_events(drains: Iterable[BusDrain], windows: Iterable[ReplayWindow]) -> int:
+    """Return how many events Salesforce will deliver for ``drains`` at least, by what is landed.
+
+    A drain reads on to the end of the stream, and so once more what live windows have from its span on. What nobody has
+    landed, nobody can count.
+
+    :param windows: those of the stream from the first of the spans on.
+    """
+    begun = [(each.covered_from, each.event_count) for each in windows if each.kind == "live" and each.covered_from]
+    return sum(count for drain in drains for since, count in begun if since >= drain.span.start)
+
+
 def _held_from(ordered: Sequence[ReplayWindow]) -> datetime | None:
     """Return the time from which on the live windows have, or will have, all that is published."""
     live = [window for window in ordered if window.kind == "live"]

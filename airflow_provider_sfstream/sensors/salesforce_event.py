@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_api import event_hook
@@ -24,6 +23,7 @@ from airflow_provider_sfstream.tasks.parts import (
     consumer_name,
     wake_up_conditions,
 )
+from airflow_provider_sfstream.tasks.soft_failing import soft_failing
 from airflow_provider_sfstream.tasks.status import stream_uri, tell
 from airflow_provider_sfstream.tasks.waiting import awaited, defer_until, log_wake_up
 
@@ -134,7 +134,7 @@ class SalesforceEventSensor(BaseSensorOperator):
     def execute(self, context: Context) -> Any:
         """Defer until the events are there, or look again and again; return what woke the task."""
         if self.deferrable:
-            with self._soft_failing(), airflow_errors(self):
+            with soft_failing(self), airflow_errors(self):
                 start = self._start(self._checked_topic())
                 self.log.info("%s: waiting on the triggerer for %s.", self.topic, awaited(self._conditions, start))
                 tell(stream_uri(self), "wait", context, {"reason": "waiting"})
@@ -220,13 +220,3 @@ class SalesforceEventSensor(BaseSensorOperator):
         """Check what templates have become."""
         self._check_start_from()
         return Topic.parse(self.topic, self.api)
-
-    @contextmanager
-    def _soft_failing(self) -> Iterator[None]:
-        """Do for an error before deferral what Airflow's sensors do for one after it, or in a look."""
-        try:
-            yield
-        except AirflowFailException as error:
-            if self.soft_fail or self.never_fail:
-                raise AirflowSkipException(f"Skipping, because soft_fail or never_fail is set: {error}") from error
-            raise

@@ -21,6 +21,7 @@ _CHOICES = {
     "mode": ("incremental", "interval"),
     "on_invalid_replay": ("fail", "earliest", "latest"),
     "on_gap": ("mark", "fail_after"),
+    "on_schema_change": ("continue", "fail"),
     "on_expired": ("fail", "partial"),
     "reuse": ("True", "False"),  # a template renders to text
 }
@@ -59,6 +60,7 @@ class DrainArguments:
     grace: timedelta | None
     on_invalid_replay: Literal["fail", "earliest", "latest"]
     on_gap: Literal["mark", "fail_after"]
+    on_schema_change: Literal["continue", "fail"]
     mode: Literal["incremental", "interval"]
     on_expired: Literal["fail", "partial"]
     reuse: bool | str

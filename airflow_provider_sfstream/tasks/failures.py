@@ -20,7 +20,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamError
 from airflow_provider_sfstream.protocol.topics import Topic, retention
-from airflow_provider_sfstream.redaction import has_credentials
+from airflow_provider_sfstream.redaction import has_credentials, redacted
 from airflow_provider_sfstream.tasks.parts import open_landing
 from airflow_provider_sfstream.tasks.status import tell_of_failure
 
@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 
 _WIDTH = 92
 """Characters of a line of the block: with Airflow's time and level before it, still in sight at 1,344 pixels."""
+
+WORDS = ("What", "Of", "Lost", "Left", "Do", "Guide")
+"""What stands before the parts of the block, in its order."""
 
 _SUBJECT = {
     "topic": "topic",
@@ -78,7 +81,7 @@ class FailureReport:
             lost += f" Events until {_minute(stored)} are stored."
         return cls(
             what=f"{type(error).__name__}: {error.happened}",
-            subject=", ".join(_subject(operator)),
+            subject=subject_of(operator),
             lost=lost,
             left=_time_left(operator, stored, now) if _drains(operator) else None,
             do=" ".join(filter(None, (error.advice, retried))),
@@ -87,8 +90,8 @@ class FailureReport:
 
     def parts(self) -> dict[str, str]:
         """Return what the report says, by the word that stands before it."""
-        parts = {"What": self.what, "Of": self.subject, "Lost": self.lost, "Left": self.left, "Do": self.do}
-        return {word: text for word, text in {**parts, "Guide": self.guide}.items() if text}
+        texts = (self.what, self.subject, self.lost, self.left, self.do, self.guide)
+        return {word: text for word, text in zip(WORDS, texts, strict=True) if text}
 
     def lines(self) -> list[str]:
         """Return the block, none of its lines longer than can be seen at once."""
@@ -133,6 +136,24 @@ def _noted(error: BaseException, report: FailureReport) -> BaseException:
     for word, text in list(report.parts().items())[1:]:
         error.add_note(f"{word}: {text}")
     return error
+
+
+def told_by(error: BaseException) -> dict[str, str]:
+    """Return what an error that left a task says, by the word that stands before it: the block in the task's log.
+
+    Of an error that is none of this package there is its text alone, after ``What``.
+    """
+    notes = [note.partition(": ") for note in getattr(error, "__notes__", ())]
+    told = {word: text for word, _, text in notes if word in WORDS[1:]}
+    # The name of its class is in the text of one that is not tried again, whose own class is Airflow's.
+    is_named = isinstance(error, AirflowFailException) and bool(told)
+    what = str(error) if is_named else f"{type(error).__name__}: {error}".removesuffix(": ")
+    return {word: redacted(text) for word, text in {"What": what, **told}.items()}
+
+
+def subject_of(operator: BaseOperator) -> str:
+    """Return what a task is about, as the block has it after ``Of``: topic, connection, and so on."""
+    return ", ".join(_subject(operator))
 
 
 def _subject(operator: BaseOperator) -> Iterator[str]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.allocations import delivery_allocation
 from airflow_provider_sfstream.protocol.streams import Span
 from airflow_provider_sfstream.tasks.parts import run_identity, warn_of_other_writers
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.drain.seen_end import SeenEnd
     from airflow_provider_sfstream.protocol.streams import Stream
     from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalWindow
+    from airflow_provider_sfstream.tasks.allocations import AllocationReserve
     from airflow_provider_sfstream.tasks.preparation import Prepared
 
 log = logging.getLogger(__name__)
@@ -117,8 +119,9 @@ def give_interval(
     *,
     wait_for_confirmation: bool,
     end_seen: SeenEnd | None,
+    reserve: AllocationReserve,
 ) -> IntervalOutcome:
-    """Return what gives the interval of a run, draining what is not landed yet."""
+    """Return what gives the interval of a run, draining what is not landed yet, if that leaves ``reserve``."""
     from airflow_provider_sfstream.drain.limits import DrainLimits
     from airflow_provider_sfstream.runs.interval import IntervalRequest, drain_interval
 
@@ -129,6 +132,17 @@ def give_interval(
         warn_of_other_writers(drain.landed, operator, run_identity(context))
     elif left_out:
         log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(left_out))
+
+    def admit(least_events: int) -> None:
+        # Without the brackets of a span, whose odd parenthesis would hide where the sentence ends.
+        span = f"{interval.start.isoformat()} to {interval.end.isoformat()}"
+        reserve.check(
+            arguments.salesforce_conn_id,
+            allocation=delivery_allocation(arguments.topic),
+            least=least_events,
+            what=f"{drain.landed.stream}: {span} is not drained",
+        )
+
     outcome = drain_interval(
         drain.landed,
         IntervalRequest(
@@ -143,6 +157,7 @@ def give_interval(
             end_seen=end_seen,
         ),
         open_source=drain.hook.get_conn,
+        admit=admit if reserve else None,
     )
     log_interval(outcome, drain.landed.stream)
     return outcome

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _TOLD = ("window_id", "manifest_url", "event_count", "payload_bytes", "first_event_time", "last_event_time", "gap")
 _TOLD_OF_INTERVAL = ("mode", "event_time_from", "event_time_to", "windows", "event_count", "confirmed_at", "missing")
+_TOLD_OF_BOTH = ("schema_changes",)
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class DrainOutlets:
         :param arguments: of the task, with its templates rendered.
         """
         of_interval = result.get("mode") == "interval"
-        facts = {key: result[key] for key in (_TOLD_OF_INTERVAL if of_interval else _TOLD)}
+        facts = {key: result[key] for key in (*(_TOLD_OF_INTERVAL if of_interval else _TOLD), *_TOLD_OF_BOTH)}
         events = context["outlet_events"]
         if self.declared_stream is not None:
             events[self.declared_stream].extra.update(facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
+from airflow_provider_sfstream.tasks.allocations import AllocationReserve
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.parts import check_positive
 from airflow_provider_sfstream.tasks.replica import read_snapshot
@@ -45,6 +46,7 @@ class RefreshOperator(SparkJobOperator):
         keep_snapshots: int = 10,
         bulk_threshold: int = 10_000,
         bulk_page_records: int = 10_000,
+        allocation_reserve: float | Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
         check_positive(
@@ -56,6 +58,8 @@ class RefreshOperator(SparkJobOperator):
         self.keep_snapshots = keep_snapshots
         self.bulk_threshold = bulk_threshold
         self.bulk_page_records = bulk_page_records
+        self.allocation_reserve = allocation_reserve
+        self._reserve = AllocationReserve(allocation_reserve)
 
     @abstractmethod
     def plans(self, snapshot: Snapshot) -> list[RefreshPlan]:
@@ -81,6 +85,8 @@ class RefreshOperator(SparkJobOperator):
             plans = self.plans(snapshot)
         if not plans:
             raise AirflowSkipException(self.nothing_to_do)
+        with airflow_errors(self):
+            self._check_reserve(plans)
         files = RefreshFiles(self.output_url, partial(storage_path, conn_id=self.output_conn_id), _refresh_id())
         try:
             with airflow_errors(self):
@@ -99,6 +105,14 @@ class RefreshOperator(SparkJobOperator):
             "tables": {name: {**table, **self.table_result(merged.get(name, {}))} for name, table in fetched.items()},
             "seconds": round(time.monotonic() - started, 2),
         }
+
+    def _check_reserve(self, plans: Sequence[RefreshPlan]) -> None:
+        from airflow_provider_sfstream.protocol.allocations import API_REQUESTS
+        from airflow_provider_sfstream.refresh.cost import least_requests
+
+        tables, least = ", ".join(plan.name for plan in plans), least_requests(plans)
+        what = f"{self.output_url}: {tables}: nothing is fetched"
+        self._reserve.check(self.salesforce_conn_id, allocation=API_REQUESTS, least=least, what=what)
 
     def _fetch(self, plans: Sequence[RefreshPlan], files: RefreshFiles, snapshot: int) -> dict[str, dict[str, Any]]:
         """Write what the job is to merge; return what was fetched by table."""

@@ -40,16 +40,26 @@ def tell_of_drain(
     context: Context,
     stream: Stream,
     drained: Sequence[Manifest],
+    schema_changes: Sequence[Mapping[str, Any]],
     missing: Iterable[Mapping[str, str]] = (),
 ) -> None:
     """Leave the sections ``drain`` and ``windows``.
 
     :param drained: the windows that this task run drained.
+    :param schema_changes: what is told of the schemas of these windows.
     :param missing: what is lost of its interval.
     """
 
     def drain(before: Document | None) -> Document:
-        return drain_document(before, stream, drained, run=run_identity(context), at=datetime.now(UTC), missing=missing)
+        return drain_document(
+            before,
+            stream,
+            drained,
+            run=run_identity(context),
+            at=datetime.now(UTC),
+            schema_changes=schema_changes,
+            missing=missing,
+        )
 
     _tell(lambda: stream_uri(operator), "drain", drain)
     _tell(lambda: stream_uri(operator), "windows", lambda before: windows_document(before, drained))

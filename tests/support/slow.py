@@ -20,6 +20,9 @@ SLOW: dict[str, str] = {
     ),
     "tests/integration/landing/test_drains_to_s3.py::"
     "test_windows_follow_each_other_and_nothing_of_a_credential_is_landed": ("starts SeaweedFS"),
+    "tests/integration/notifications/test_salesforce_stream.py::test_airflow_calls_it": (
+        "makes an Airflow database and runs a DAG twice"
+    ),
     "tests/integration/operators/test_concurrent_drains.py::test_one_wins_and_the_other_names_it": (
         "starts a database server, and two processes that load Airflow"
     ),

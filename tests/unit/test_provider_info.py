@@ -100,6 +100,11 @@ def test_airflow_finds_the_message_queue() -> None:
     )
 
 
+def test_airflow_finds_the_notifier() -> None:
+    name = "airflow_provider_sfstream.notifications.salesforce_stream.SalesforceStreamNotifier"
+    assert name in ProvidersManager().notification
+
+
 def test_alone_the_whole_form_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     type_ = connection_type(monkeypatch, installed=False)
     assert set(type_["conn-fields"]) == THEIRS | OURS

@@ -60,7 +60,7 @@ _NO_VERSION = Rule(
 )
 _NO_TYPE = Rule(
     ConfigurationError,
-    "the org does not have managed event subscriptions at this API version, or not in its edition",
+    "the org does not have such records at this API version, or not in its edition, or hides them from the user",
     "Set `version` in the Extra of the connection to 60.0 or above; the Performance, Unlimited, Enterprise and "
     "Developer editions have them. The user needs 'View Setup and Configuration'. Nothing was changed.",
 )

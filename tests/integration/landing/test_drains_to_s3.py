@@ -148,7 +148,7 @@ def test_a_window_costs_the_requests_that_the_docs_say(drains: Drains, proxy: Ob
     listing = [request for request in proxy.requests[before:] if "prefix=" in request.query]
     writing = [request for request in proxy.requests[before:] if request.method in ("PUT", "POST")]
     assert (len(listing), len(writing)) == (3, 4)
-    assert len(proxy.requests) - before == 14
+    assert len(proxy.requests) - before == 16
 
 
 FAULTS = {

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from airflow_provider_sfstream.protocol.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, Span, Stream
-from airflow_provider_sfstream.runs.interval_plan import BusDrain, IntervalPlan, may_count_in, plan_interval
+from airflow_provider_sfstream.runs.interval_plan import (
+    BusDrain,
+    IntervalPlan,
+    least_events,
+    may_count_in,
+    plan_interval,
+)
 from tests.support.examples import for_examples
 from tests.support.recorded_windows import HOUR, MINUTE, at, recorded_gap, recorded_window, span
 
@@ -63,6 +69,23 @@ def test_events_that_came_after_the_end_was_known_belong_to_their_window_until_t
     rest = recorded_window("w2", (-10, 70), (-5, 60), through=b"2", previous="w1")
     assert ids(plan([long, rest])) == ["w1", "w2"]
     assert ids(plan([long, rest], interval=(4, 60))) == ["w2"]
+
+
+def test_a_drain_is_given_what_is_landed_from_its_span_on_once_more():
+    windows = [
+        recorded_window("before", (-30, 10), through=b"0"),
+        recorded_window("first", (10, 30), (11, 12), through=b"1", previous="before"),
+        recorded_window("second", (30, 90), (31, 32), through=b"2", previous="first", event_count=5),
+        recorded_window("beside", (30, 90), (31, 32), through=b"2", kind="backfill"),
+    ]
+    counts = {window.window_id: window.event_count for window in windows}
+    after_ten = counts["first"] + counts["second"]
+    assert after_ten > counts["second"] > 0
+    assert least_events([BusDrain(span(10, 30), b"0")], windows) == after_ten
+    both = [BusDrain(span(10, 30), b"0"), BusDrain(span(30, 60), b"1")]
+    assert least_events(both, windows) == after_ten + counts["second"], "each reads on to the end"
+    assert least_events([BusDrain(span(95, 99), None)], windows) == 0
+    assert least_events([], windows) == 0
 
 
 def test_a_hole_is_drained_from_the_position_before_it_however_small_it_is():

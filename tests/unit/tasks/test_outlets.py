@@ -30,6 +30,7 @@ RESULT = dict.fromkeys(
         "last_event_time",
         "gap",
         "stream",
+        "schema_changes",
     )
 ) | {"through": "01", "stop_reason": "max_events"}
 
@@ -122,6 +123,7 @@ def test_the_landed_stream_is_told_of_an_interval_as_a_spark_task_takes_it() -> 
         "event_count": 3,
         "confirmed_at": None,
         "missing": [],
+        "schema_changes": [],
     }
     each, context = outlets([WATCHED]), context_for("drain")
     each.tell(NAMES, interval, context)

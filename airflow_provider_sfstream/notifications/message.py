@@ -1,0 +1,111 @@
+"""What a notifier says of a task: the words of its log, as one message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, Self
+
+from airflow_provider_sfstream.notifications.losses import Losses
+from airflow_provider_sfstream.redaction import redacted
+from airflow_provider_sfstream.tasks.failures import WORDS, guide_url, subject_of, told_by
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_STATES = {
+    "success": "succeeded",
+    "skipped": "was skipped",
+    "up_for_retry": "failed and will be tried again",
+}
+_ENDED = "The task ended without an error of its own: its process was killed, or Airflow heard no more of it."
+_ON_CALL = "on-call.md"
+_WHEN_LOST = f"{_ON_CALL}#when-events-are-lost"
+
+
+@dataclass(frozen=True)
+class StreamMessage:
+    """A message about one task, or about a DAG run. It holds no secret.
+
+    :param title: which task, and what became of it, in one line.
+    :param parts: what is to be said, by the word before it: ``What``, ``Of``, ``Lost``, ``Left``, ``Do``, ``Guide``. An
+        empty text where there is nothing to say, since a template of Airflow's fails for a missing one.
+    :param facts: ``dag_id``, ``task_id``, ``run_id``, ``map_index``, ``try_number``, ``state`` and ``log_url``, as far
+        as Airflow tells them.
+    """
+
+    title: str
+    parts: Mapping[str, str]
+    facts: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The whole message, in lines."""
+        lines = [self.title, *(f"{word}: {text}" for word, text in self.parts.items() if text)]
+        return "\n".join([*lines, f"Log: {self.facts['log_url']}"] if self.facts.get("log_url") else lines)
+
+    @property
+    def html(self) -> str:
+        """The whole message for an e-mail: the text, with what HTML would take for its own escaped."""
+        return "<br>\n".join(escape(line) for line in self.text.splitlines())
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The message as JSON: ``text``, ``title``, the facts, and each part under its word in small letters."""
+        said = {word.lower(): text for word, text in self.parts.items()}
+        return {"text": self.text, "title": self.title, **self.facts, **said}
+
+    @classmethod
+    def of_failure(cls, context: Context) -> Self:
+        """Return what there is to say of a task, or a DAG run, that did not succeed."""
+        error = context.get("exception")
+        if isinstance(error, BaseException):
+            parts = told_by(error)
+        else:
+            # Text of Airflow's: the reason of a DAG's callback, or why it gave a task up.
+            reason = context.get("reason")
+            said = redacted(str(error or (f"The DAG run failed: {reason}." if reason else _ENDED)))
+            parts = {"What": said, "Of": _subject(context), "Guide": _guide(_ON_CALL)}
+        return cls._of(context, parts, "failed")
+
+    @classmethod
+    def of_success(cls, context: Context, losses: Losses) -> Self:
+        """Return what there is to say of a task that succeeded, and of what its result says to be lost."""
+        parts = {"What": losses.what, "Of": _subject(context), "Lost": losses.lost, "Do": losses.remedy}
+        if losses:
+            parts["Guide"] = _guide(_WHEN_LOST if losses.events else "event-log.md#quarantine")
+        return cls._of(context, parts, "success")
+
+    @classmethod
+    def _of(cls, context: Context, parts: Mapping[str, str], state: str) -> Self:
+        task: Any = context.get("ti")
+        dag: Any = context.get("dag")
+        of_dag = "reason" in context  # only a DAG's own callbacks have one
+        own = getattr(task, "state", None)  # not there where the task's process is gone
+        state = state if of_dag or own is None else str(getattr(own, "value", own))
+        name = str(getattr(task, "dag_id", None) or getattr(dag, "dag_id", None))
+        index = getattr(task, "map_index", None)
+        if not of_dag:
+            name += f".{task.task_id}" if index in (None, -1) else f".{task.task_id}[{index}]"
+        facts = {
+            "dag_id": getattr(task, "dag_id", None) or getattr(dag, "dag_id", None),
+            "task_id": None if of_dag else getattr(task, "task_id", None),
+            "run_id": getattr(task, "run_id", None) or context.get("run_id"),
+            "map_index": None if of_dag else index,
+            "try_number": None if of_dag else getattr(task, "try_number", None),
+            "state": state,
+            # Of a DAG run, that of the task that ended last.
+            "log_url": getattr(task, "log_url", None),
+        }
+        title = f"{name} {_STATES.get(state, 'failed')} ({facts['run_id']})"
+        return cls(title, {word: parts.get(word, "") for word in WORDS}, facts)
+
+
+def _subject(context: Context) -> str:
+    task: Any = context.get("task")
+    return "" if task is None else redacted(subject_of(task))
+
+
+def _guide(page: str) -> str:
+    return f"docs/{page} {guide_url(page)}".rstrip()

@@ -1,0 +1,112 @@
+"""Wait until enough of an allocation of a Salesforce org remains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
+from airflow_provider_sfstream.protocol.allocations import DELIVERED_EVENTS, Reserve
+from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.soft_failing import soft_failing
+from airflow_provider_sfstream.watch.allocations import enough, log_delivered
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class SalesforceAllocationSensor(BaseSensorOperator):
+    """Wait until at least ``reserve`` of an allocation of the org remains, so that what follows leaves some to others.
+
+    Put it before a backfill or a large refresh. It logs with each look what remains, and once, where that is too
+    little, how many events were delivered in the last 24 hours, if the org tells (``PlatformEventUsageMetric``). A look
+    is one API request, needs the permission "View Setup and Configuration", and shows what Salesforce has counted by
+    then, which lags a little.
+
+    Faults that pass are waited out, and so is an org whose API requests are used up. An allocation that Salesforce does
+    not tell fails the task at once (``AllocationUnknownError``): it is taken neither for enough nor for too little.
+    ``soft_fail`` turns that and the ``timeout`` into a skipped task, as with any sensor.
+
+    The XCom result is a small dict: ``allocation``, ``max``, ``remaining`` and ``reserve``, the last three numbers of
+    events or requests.
+
+    :param reserve: what has to remain: a whole number of events or requests (``int``), or a share of the allocation
+        (``float`` from 0.0 to 1.0): ``1`` is one event, ``1.0`` all of them.
+    :param allocation: its name in Salesforce's ``/limits``: ``DailyDeliveredPlatformEvents`` for drains, or, where the
+        org has the add-on, ``MonthlyPlatformEventsUsageEntitlement``; ``DailyApiRequests`` for refreshes. (templated)
+    :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param poke_interval: seconds (or a timedelta) between two looks.
+    :param deferrable: wait on the triggerer; by default as ``[operators] default_deferrable`` says.
+    :raises ConfigurationError: at construction, if an argument cannot be used.
+    """
+
+    template_fields: Sequence[str] = ("allocation", "salesforce_conn_id")
+    ui_color = "#d8ecf8"
+
+    def __init__(
+        self,
+        *,
+        reserve: float,
+        allocation: str = DELIVERED_EVENTS,
+        salesforce_conn_id: str = "salesforce_default",
+        poke_interval: float | timedelta = 300.0,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        if not isinstance(allocation, str) or not allocation.strip():
+            raise ConfigurationError(f"allocation={allocation!r} must be a name such as {DELIVERED_EVENTS!r}.")
+        self.reserve = reserve
+        self.allocation = allocation
+        self.salesforce_conn_id = salesforce_conn_id
+        self.deferrable = deferrable
+        self._least = Reserve.of(reserve, "reserve")
+        self._hook: SalesforceAllocationHook | None = None
+        self._explained = False
+
+    def execute(self, context: Context) -> Any:
+        """Look; where too little remains, go on looking here or on the triggerer. Return what remains."""
+        if not self.deferrable:
+            return super().execute(context)
+        from airflow_provider_sfstream.triggers.salesforce_allocation import SalesforceAllocationTrigger
+
+        with soft_failing(self):
+            first = self.poke(context)
+        if first.is_done:
+            return first.xcom_value
+        self.log.info("%s: waiting on the triggerer, with a look every %g s.", self.allocation, self.poke_interval)
+        return self.defer(
+            trigger=SalesforceAllocationTrigger(
+                allocation=self.allocation,
+                reserve=self.reserve,
+                salesforce_conn_id=self.salesforce_conn_id,
+                poke_interval=self.poke_interval,
+            ),
+            method_name="execute_complete",
+            timeout=timedelta(seconds=self.timeout),
+        )
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Return what remains, or raise what ended the wait."""
+        from airflow_provider_sfstream.watch.payload import error_from_payload
+
+        with airflow_errors(self):
+            error = error_from_payload(event)
+            if error is not None:
+                raise error
+        return {name: value for name, value in event.items() if name != "reason"}
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        """Look once at what remains. A fault that may pass is left to the next look."""
+        if self._hook is None:  # one for all looks of this process, so that they log in once
+            self._hook = SalesforceAllocationHook(self.salesforce_conn_id)
+        with airflow_errors(self):
+            found = enough(self._hook.get, self.allocation, self._least)
+            if found is None and not self._explained:
+                self._explained = True
+                log_delivered(self.allocation, self._hook.delivered)
+        return PokeReturnValue(found is not None, found)

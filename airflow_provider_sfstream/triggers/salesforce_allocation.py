@@ -1,0 +1,82 @@
+"""The trigger that waits until enough of an allocation of the org remains."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
+from airflow_provider_sfstream.protocol.allocations import Reserve
+from airflow_provider_sfstream.watch.allocations import enough
+
+
+class SalesforceAllocationTrigger(BaseTrigger):
+    """Fire once, when at least ``reserve`` of an allocation of the org remains.
+
+    What it fires is a dict: ``reason`` (``"enough"``), ``allocation``, ``max``, ``remaining`` and ``reserve``, the last
+    three numbers of events or requests. What no waiting can mend fires as ``reason: error`` with the ``error`` (its
+    class) and ``message``. Faults that pass are waited out, and so is an org whose API requests are used up.
+
+    Arguments are checked when the trigger runs and when it is serialized. The constructor raises nothing, because
+    Airflow's triggerer would end with it.
+
+    :param allocation: its name in Salesforce's ``/limits``, such as ``DailyDeliveredPlatformEvents``.
+    :param reserve: a whole number of events or requests, or a share (``float``) of the allocation from 0.0 to 1.0.
+    :param salesforce_conn_id: Airflow connection of the org.
+    :param poke_interval: seconds between two looks, each of which is one API request.
+    """
+
+    supports_triggerer_queue = True
+
+    def __init__(
+        self,
+        *,
+        allocation: str,
+        reserve: float,
+        salesforce_conn_id: str = "salesforce_default",
+        poke_interval: float = 300.0,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.allocation = allocation
+        self.reserve = reserve
+        self.salesforce_conn_id = salesforce_conn_id
+        self.poke_interval = poke_interval
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the arguments. None of them is a secret: the connection is named, not copied.
+
+        :raises ConfigurationError: if an argument cannot be used.
+        """
+        Reserve.of(self.reserve, "reserve")
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            "allocation": self.allocation,
+            "reserve": self.reserve,
+            "salesforce_conn_id": self.salesforce_conn_id,
+            "poke_interval": self.poke_interval,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Fire once: when enough remains, or with the error that no waiting can mend."""
+        from airflow_provider_sfstream.watch.payload import error_payload
+
+        try:
+            event = {"reason": "enough", **await self._waited_for()}
+        except SalesforceStreamError as error:
+            self.log.error("%s: waiting ended, nothing was read or moved: %s", self.allocation, error)  # noqa: TRY400
+            event = error_payload(error)
+        yield TriggerEvent(event)  # type: ignore[no-untyped-call]
+
+    async def _waited_for(self) -> dict[str, Any]:
+        reserve = Reserve.of(self.reserve, "reserve")
+        hook = SalesforceAllocationHook(self.salesforce_conn_id)
+        await hook.asettings()  # the threads below would ask for the connection in a way that the triggerer has not
+        while True:
+            # A look takes a second every few minutes: too little for a client of its own that needs no thread.
+            found = await asyncio.to_thread(enough, hook.get, self.allocation, reserve)
+            if found is not None:
+                return found
+            await asyncio.sleep(self.poke_interval)

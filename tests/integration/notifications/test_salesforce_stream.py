@@ -1,0 +1,231 @@
+"""The notifier with a real listener: by itself, through another notifier, and as Airflow calls it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.http.notifications.http import HttpNotifier
+from airflow.sdk import TaskInstanceState
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, NotificationError
+from airflow_provider_sfstream.notifications.salesforce_stream import SalesforceStreamNotifier
+from scripts.airflow_stack import free_port
+from tests.support.http_serving import serving
+from tests.support.localorg import LocalOrg, org
+from tests.support.tasks import set_connection
+
+__all__ = ["org"]
+
+REPOSITORY = Path(__file__).parents[3]
+SECRET = "T0000-B0000-a-webhook-is-known-by-its-path"
+
+
+class Listener:
+    """A webhook. ``received`` are path, headers and JSON of each request; ``status`` is what it answers."""
+
+    def __init__(self) -> None:
+        self.received: list[tuple[str, dict[str, str], Any]] = []
+        self.status = 200
+        self.port = 0
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    one = Listener()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            one.received.append((self.path, dict(self.headers), json.loads(body)))
+            self.send_response(one.status)
+            self.end_headers()
+            self.wfile.write(f"no such hook: {self.path}".encode())
+
+        def log_message(self, *_: Any) -> None:
+            """Keep quiet."""
+
+    with serving(Handler) as port:
+        one.port = port
+        yield one
+
+
+@pytest.fixture
+def webhook(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> str:
+    set_connection(monkeypatch, "webhook", conn_type="http", host="127.0.0.1", port=listener.port)
+    return "webhook"
+
+
+def context(state: str = "failed", result: Any = None, **fields: Any) -> Any:
+    task = SimpleNamespace(
+        dag_id="orders",
+        task_id="drain",
+        run_id="run-1",
+        map_index=-1,
+        try_number=1,
+        state=TaskInstanceState(state),
+        log_url="http://airflow.example.com/log",
+        xcom_pull=lambda **_: result,
+    )
+    error = ValueError("broken") if state == "failed" else None
+    return {"ti": task, "exception": error, **fields}
+
+
+GAP = {"since": None, "detected_at": "2026-11-23T11:00:00+00:00", "reason": "the replay ID is too old"}
+
+
+def test_a_failure_is_posted_as_json(listener: Listener, webhook: str) -> None:
+    SalesforceStreamNotifier(http_conn_id=webhook, endpoint="hooks/{{ ti.task_id }}")(context())
+    [(path, headers, document)] = listener.received
+    assert path == "/hooks/drain"
+    assert headers["Content-Type"] == "application/json"
+    assert document["text"].splitlines()[:2] == ["orders.drain failed (run-1)", "What: ValueError: broken"]
+    assert (document["what"], document["task_id"], document["state"]) == ("ValueError: broken", "drain", "failed")
+
+
+def test_login_and_headers_are_those_of_the_connection(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"login": "airflow", "password": "hunter2", "extra": json.dumps({"X-Team": "data", "timeout": 3})}
+    address = f"http://127.0.0.1:{listener.port}/services/{SECRET}"
+    set_connection(monkeypatch, "whole", conn_type="http", host=address, **fields)
+    SalesforceStreamNotifier(http_conn_id="whole")(context())
+    [(path, headers, document)] = listener.received
+    assert path == f"/services/{SECRET}"
+    assert headers["X-Team"] == "data"
+    assert "timeout" not in headers
+    assert headers["Authorization"] == "Basic " + base64.b64encode(b"airflow:hunter2").decode()
+    assert "hunter2" not in json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("result", "told"), [({"gap": GAP}, 1), ({"quarantined": 2}, 1), ({"gap": None}, 0), (None, 0)]
+)
+def test_a_success_is_told_of_only_on_loss(listener: Listener, webhook: str, result: Any, told: int) -> None:
+    SalesforceStreamNotifier(http_conn_id=webhook)(context("success", result))
+    assert len(listener.received) == told
+
+
+def test_or_always(listener: Listener, webhook: str) -> None:
+    SalesforceStreamNotifier(http_conn_id=webhook, only_on_loss=False)(context("success"))
+    assert listener.received[0][2]["what"] == "All is well."
+
+
+def test_a_dag_run_that_failed_is_told_of_and_one_that_succeeded_is_not(listener: Listener, webhook: str) -> None:
+    notifier = SalesforceStreamNotifier(http_conn_id=webhook)
+    notifier(context("success", {"gap": GAP}, reason="success"))
+    assert listener.received == []
+    notifier(context("success", reason="task_failure"))
+    assert listener.received[0][2]["title"] == "orders failed (run-1)"
+
+
+def test_one_notifier_tells_of_many_tasks(listener: Listener, webhook: str) -> None:
+    """Also in one process, where templates of another task's would have stayed."""
+    notifier = SalesforceStreamNotifier(http_conn_id=webhook, endpoint="{{ ti.task_id }}")
+    first, second = context(), context()
+    second["ti"].task_id = "load"
+    for each in (first, second):
+        notifier(each)
+    assert [path for path, *_ in listener.received] == ["/drain", "/load"]
+
+
+def test_another_notifier_sends_what_its_templates_ask_for_each_time(listener: Listener, webhook: str) -> None:
+    theirs = HttpNotifier(http_conn_id=webhook, endpoint="x", json={"said": "{{ sfstream.text }}"})
+    notifier = SalesforceStreamNotifier(through=theirs)
+    notifier(context())
+    notifier(context("success", {"quarantined": 2}))
+    said = [document["said"].splitlines()[0] for _, _, document in listener.received]
+    assert said == ["orders.drain failed (run-1)", "orders.drain succeeded (run-1)"]
+    assert theirs.json == {"said": "{{ sfstream.text }}"}
+
+
+def test_what_cannot_be_sent_is_an_error_without_the_address(
+    listener: Listener,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG, "airflow_provider_sfstream")
+    listener.status = 404
+    hosts = {"refused": listener.port, "gone": free_port()}
+    for name, port in hosts.items():
+        set_connection(monkeypatch, name, conn_type="http", host=f"http://127.0.0.1:{port}/{SECRET}")
+        with pytest.raises(NotificationError, match=f"Airflow connection '{name}'") as caught:
+            SalesforceStreamNotifier(http_conn_id=name)(context())
+        assert SECRET not in "".join(traceback.format_exception(caught.value))
+        assert not caught.value.retriable
+    logged = caplog.text + "".join(capsys.readouterr())
+    assert "HTTP 404" in logged
+    assert SECRET not in logged
+
+
+def test_a_connection_that_leads_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_connection(monkeypatch, "empty", conn_type="http")
+    with pytest.raises(ConfigurationError, match="no host"):
+        SalesforceStreamNotifier(http_conn_id="empty")(context())
+
+
+@pytest.mark.parametrize("given", [{}, {"http_conn_id": "webhook", "through": HttpNotifier(http_conn_id="webhook")}])
+def test_there_is_one_way_to_send(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="one way to send"):
+        SalesforceStreamNotifier(**given)
+
+
+def test_airflow_calls_it(org: LocalOrg, listener: Listener, tmp_path: Path) -> None:
+    """Airflow runs the DAG with its own database: a task that fails, one that succeeds, and one that loses events."""
+    topic = org.define("Order__e", Number__c="double")["name"]
+    org.knobs(keepalive_seconds=0.3)
+    org.publish(topic, [{"Number__c": 1.0}])
+    dag_file = tmp_path / "dags" / "notifying_dag.py"
+    dag_file.parent.mkdir()
+    shutil.copy(REPOSITORY / "tests" / "support" / dag_file.name, dag_file)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_")},
+        "AIRFLOW_CONN_SALESFORCE_DEFAULT": json.dumps(org.airflow_connection()),
+        "AIRFLOW_CONN_WEBHOOK": json.dumps({"conn_type": "http", "host": "127.0.0.1", "port": listener.port}),
+        "AIRFLOW_HOME": str(tmp_path),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "PYTHONPATH": str(REPOSITORY),
+        "TOPIC": topic,
+        "LANDING": str(tmp_path / "landing"),
+    }
+
+    def run_python(*arguments: str) -> str:
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=300, check=False)
+        return (done.stdout + done.stderr).decode()
+
+    printed = run_python("-m", "airflow", "db", "migrate") + run_python(str(dag_file))
+    posted = {path: document for path, _, document in listener.received if path.startswith("/hook/")}
+    through = [document for path, _, document in listener.received if path == "/through"]
+    assert "/hook/refused" in posted, printed
+    assert "/hook/first" not in posted, f"a success without loss is not told of: {printed}"
+    failed = posted["/hook/refused"]
+    assert failed["title"].startswith("notifying.refused failed (")
+    assert "no_such_org" in failed["text"]
+    assert (failed["do"], failed["dag_id"], failed["task_id"]) == ("", "notifying", "refused")
+    assert failed["try_number"] == 1
+    said = sorted(each["said"].split(" (")[0] for each in through)
+    assert said == ["notifying.first succeeded", "notifying.refused failed"], printed
+
+    listener.received.clear()
+    (first,) = [event["replay_id"] for event in org.record(topic)]
+    org.fault("expire", topic=topic, replay_id=first.hex())
+    environment["ON_INVALID_REPLAY"] = "earliest"
+    printed += run_python(str(dag_file))
+    posted = {path: document for path, _, document in listener.received if path.startswith("/hook/")}
+    assert "/hook/first" in posted, printed
+    assert posted["/hook/first"]["title"].startswith("notifying.first succeeded (")
+    assert posted["/hook/first"]["what"].startswith("Events were lost.")
+    assert posted["/hook/first"]["guide"].startswith("docs/on-call.md#when-events-are-lost")
+    assert org.client_secret not in printed + json.dumps(listener.received)

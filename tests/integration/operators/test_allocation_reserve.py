@@ -1,0 +1,161 @@
+"""What drains and refreshes leave of allocations, against a local org."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.reconcile_replica import ReconcileReplicaOperator
+from airflow_provider_sfstream.operators.refresh_computed_fields import RefreshComputedFieldsOperator
+from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
+from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from tests.support.interval_runs import Run, given, happened, make, org_with_hours, origins, run, store, stream
+from tests.support.localorg import LocalOrg, put_back
+from tests.support.tasks import context_for, told
+
+__all__ = ["make", "run", "store"]
+
+
+@pytest.fixture(scope="module")
+def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    with org_with_hours(tmp_path_factory.mktemp("org")) as local_org:
+        yield local_org
+
+
+@pytest.fixture
+def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
+    running_org.knobs(keepalive_seconds=0.5)
+    yield running_org
+    put_back(running_org)
+
+
+def leave(org: LocalOrg, events: int) -> int:
+    """Let so many delivered events remain. Return how many were delivered until now."""
+    delivered = int(org.admin("GET", "/org")["delivered"])
+    org.knobs(delivery_quota=delivered + events)
+    return delivered
+
+
+def delivered(org: LocalOrg) -> int:
+    return int(org.admin("GET", "/org")["delivered"])
+
+
+def test_a_backfill_that_would_leave_too_little_begins_nothing(
+    org: LocalOrg, store: TableReplayStore, run: Run, tmp_path: Path
+) -> None:
+    before = leave(org, 99)
+    with pytest.raises(AirflowFailException) as caught:
+        run("backfill", 4, 3, allocation_reserve=100)
+    text = told(caught.value)
+    assert "AllocationReserveError: /event/Order__e (org 00D" in text
+    assert "would leave less than the reserve of 100 (DailyDeliveredPlatformEvents: 99 of" in text
+    assert "Lost: Nothing: nothing was started." in text
+    assert "SalesforceAllocationSensor(allocation='DailyDeliveredPlatformEvents'" in text
+    assert delivered(org) == before
+    assert not list(tmp_path.rglob("*.parquet"))
+    assert store.read(stream(org)).fence == 0
+
+
+@pytest.mark.parametrize("reserve", [100, 0.0001, {"DailyDeliveredPlatformEvents": 100, "DailyApiRequests": 0.1}])
+def test_one_that_leaves_enough_gives_its_hour(org: LocalOrg, run: Run, reserve: Any) -> None:
+    leave(org, 1_000)
+    result = run("backfill", 4, 3, allocation_reserve=reserve)
+    assert given(org, result) == happened(org, 4, 3)
+
+
+def test_each_named_allocation_counts(org: LocalOrg, run: Run) -> None:
+    with pytest.raises(AirflowFailException, match="AllocationReserveError") as caught:
+        run("backfill", 4, 3, allocation_reserve={"DailyDeliveredPlatformEvents": 0, "DailyApiRequests": 1.0})
+    assert "DailyApiRequests: " in told(caught.value)
+
+
+def test_what_is_landed_says_what_a_drain_anew_takes_at_least(org: LocalOrg, run: Run) -> None:
+    """What live windows have from the interval on is delivered once more, and counts before it is."""
+    run("scheduled", 6, 5, run_id="first")
+    org.publish("/event/Order__e", [{"Number__c": 1.0}] * 7)
+    assert run("scheduled", 5, 4, run_id="second")["event_count"] == 7
+    before = leave(org, 106)
+    anew = {"reuse": False, "mode": "interval", "run_id": "anew"}
+    with pytest.raises(AirflowFailException) as caught:
+        run("backfill", 1, 0, allocation_reserve=100, **anew)
+    assert "(DailyDeliveredPlatformEvents: 106 of" in told(caught.value)
+    assert "of which this takes 7 at least" in told(caught.value)
+    assert delivered(org) == before
+
+
+def test_a_landed_hour_asks_nothing_of_salesforce(org: LocalOrg, run: Run) -> None:
+    run("scheduled", 6, 2, mode="interval")
+    leave(org, 0)
+    calls = len(org.requests())
+    result = run("backfill", 5, 4, mode="interval", allocation_reserve=1.0)
+    assert origins(result) == [("live", "landed")]
+    assert len(org.requests()) == calls
+
+
+@pytest.mark.parametrize("mode", ["incremental", "interval"])
+def test_a_live_drain_is_never_refused(org: LocalOrg, run: Run, mode: str) -> None:
+    """Its events are lost if nobody reads them, and have to be delivered once anyway."""
+    leave(org, 1_000)
+    assert run("scheduled", 6, 2, mode=mode, allocation_reserve=1.0)["event_count"] > 0
+
+
+def test_an_unknown_allocation_is_said_to_be_unknown(org: LocalOrg, run: Run) -> None:
+    before = delivered(org)
+    with pytest.raises(AirflowFailException, match="AllocationUnknownError") as caught:
+        run("backfill", 4, 3, allocation_reserve={"MonthlyPlatformEventsUsageEntitlement": 0})
+    assert "neither enough nor too little" in told(caught.value)
+    assert delivered(org) == before
+
+
+@pytest.mark.parametrize("wrong", [1.5, -1, "0.2", True, {"": 1}, {None: 1}, {"DailyApiRequests": 2.0}])
+def test_a_wrong_reserve_is_refused_when_the_dag_is_parsed(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="allocation_reserve"):
+        DrainReplayWindowOperator(
+            task_id="drain", topic="/event/Order__e", landing_url="/lake", allocation_reserve=wrong
+        )
+
+
+@pytest.fixture
+def replica(org: LocalOrg, store: TableReplayStore, tmp_path: Path) -> str:
+    """A replica with one table, flagged to be fetched in full."""
+    state = StreamState(org.org_id, "pubsub", "/data/ChangeEvents", "", AppliedWindow("window-1", "", 1, 50), None, 49)
+    table = TableState("stream", flag=Flag("new", "2026-01-01T00:00:00+00:00", 1))
+    folder = tmp_path / "replica/_sfstream/replica/snapshots"
+    folder.mkdir(parents=True)
+    (folder / f"{3:012d}.json").write_text(Snapshot(3, None, {"stream": state}, {"Account": table}).to_json())
+    return (tmp_path / "replica").as_uri()
+
+
+REFRESHES = [RefreshDirtyRecordsOperator, RefreshComputedFieldsOperator, ReconcileReplicaOperator]
+
+
+@pytest.mark.parametrize("kind", REFRESHES, ids=lambda kind: kind.__name__)
+def test_a_refresh_that_would_leave_too_little_asks_for_nothing(org: LocalOrg, replica: str, kind: Any) -> None:
+    remaining = org.rest("GET", "/limits")["DailyApiRequests"]["Remaining"]
+    # The request of the test is one, that of the check another one; the refresh takes three at least.
+    reserve = remaining - 1 - 3 + 1
+    calls = len(org.requests("http"))
+    with pytest.raises(AirflowFailException) as caught:
+        kind(task_id="refresh", output_url=replica, allocation_reserve=reserve).execute(context_for("refresh"))
+    text = told(caught.value)
+    assert f"Account: nothing is fetched: it would leave less than the reserve of {reserve:,}" in text
+    assert "of which this takes 3 at least" in text
+    asked = [request["method"] for request in org.requests("http")[calls:]]
+    assert [method for method in asked if "/sobjects/" in method or "/query" in method] == []
+    assert sum("/limits" in method for method in asked) == 1
+
+
+def test_a_refresh_that_leaves_enough_goes_on(org: LocalOrg, replica: str) -> None:
+    class Fetching(RefreshDirtyRecordsOperator):
+        def _fetch(self, plans: Any, files: Any, snapshot: int) -> dict[str, dict[str, Any]]:
+            raise ConfigurationError("It goes on. Enough.")
+
+    with pytest.raises(AirflowFailException, match="It goes on"):
+        Fetching(task_id="refresh", output_url=replica, allocation_reserve=0.5).execute(context_for("refresh"))
