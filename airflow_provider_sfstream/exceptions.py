@@ -201,6 +201,13 @@ class EventsLostError(SalesforceStreamError):
     guide = "on-call.md#when-events-are-lost"
 
 
+class UnhealthyStreamsError(SalesforceStreamError):
+    """A stream, a replica or an allocation needs attention, or nothing is known of it."""
+
+    lost = "What the line says, if it says so; this task only looks."
+    guide = "on-call.md"
+
+
 class SchemaError(SalesforceStreamError):
     """An Avro schema could not be used, or a payload does not match its schema."""
 

@@ -30,9 +30,9 @@ class Status:
     """What one kind of task last left of its subject.
 
     :param subject: the URI of a landed stream (:class:`~airflow_provider_sfstream.protocol.stream_uris.StreamUri`),
-        or the URL of the folder of a replica's tables.
-    :param section: which kind of task: ``drain``, ``windows``, ``wait``, ``event_log``, ``replica``, ``refresh``, or
-        ``failed.`` and one of these.
+        the URL of the folder of a replica's tables, or the Airflow connection that an allocation is of.
+    :param section: which kind of task: ``drain``, ``windows``, ``wait``, ``replica``, ``refresh``, ``tables``,
+        ``failed``, ``event_log.`` with the folder of its tables, or ``allocation.`` with its name.
     """
 
     subject: str

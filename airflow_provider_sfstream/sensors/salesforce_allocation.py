@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
@@ -13,10 +14,13 @@ from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAll
 from airflow_provider_sfstream.protocol.allocations import DELIVERED_EVENTS, Reserve
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.soft_failing import soft_failing
+from airflow_provider_sfstream.tasks.status import tell_of_allocation
 from airflow_provider_sfstream.watch.allocations import enough, log_delivered
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_provider_sfstream.protocol.allocations import Allocation
 
 
 class SalesforceAllocationSensor(BaseSensorOperator):
@@ -105,8 +109,14 @@ class SalesforceAllocationSensor(BaseSensorOperator):
         if self._hook is None:  # one for all looks of this process, so that they log in once
             self._hook = SalesforceAllocationHook(self.salesforce_conn_id)
         with airflow_errors(self):
-            found = enough(self._hook.get, self.allocation, self._least)
+            found = enough(partial(self._told, self._hook, context), self.allocation, self._least)
             if found is None and not self._explained:
                 self._explained = True
                 log_delivered(self.allocation, self._hook.delivered)
         return PokeReturnValue(found is not None, found)
+
+    def _told(self, hook: SalesforceAllocationHook, context: Context, name: str) -> Allocation:
+        """Return an allocation, and leave it for others to see."""
+        found = hook.get(name)
+        tell_of_allocation(self.salesforce_conn_id, context, found)
+        return found

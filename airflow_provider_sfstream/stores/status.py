@@ -27,6 +27,21 @@ class StatusStore(Protocol):
         """
         ...
 
+    def statuses(self) -> list[Status]:
+        """Return what is kept, but the sections ``windows``, in no order.
+
+        :raises ReplayStoreError: if the store cannot be used.
+        """
+        ...
+
+
+class ListedVariables(Variables, Protocol):
+    """Variables whose keys can be listed."""
+
+    def keys(self, prefix: str) -> list[str]:
+        """Return the keys that begin with ``prefix``."""
+        ...
+
 
 class VariableStatusStore:
     """One Variable for each section of each subject. Usable inside a task only.
@@ -34,8 +49,8 @@ class VariableStatusStore:
     :param variables: where they are; the Variables of the running Airflow by default.
     """
 
-    def __init__(self, variables: Variables | None = None) -> None:
-        self._variables = AirflowVariables() if variables is None else variables
+    def __init__(self, variables: ListedVariables | None = None) -> None:
+        self._variables: ListedVariables = AirflowVariables() if variables is None else variables
 
     def change(self, subject: str, section: str, step: Step) -> None:
         """Replace a section's document by what ``step`` makes of it."""
@@ -44,6 +59,12 @@ class VariableStatusStore:
         before = None if text is None else status_from_text(text, self._variables.name(key)).document
         status = Status(subject, section, step(before))
         self._variables.set(key, status_to_text(status), f"Status of {subject}, for people: may be deleted at any time")
+
+    def statuses(self) -> list[Status]:
+        """Return what is kept, but the sections ``windows``."""
+        keys = [key for key in self._variables.keys(PREFIX) if not key.endswith(".windows")]
+        texts = {key: self._variables.get(key) for key in keys}
+        return [status_from_text(text, self._variables.name(key)) for key, text in texts.items() if text is not None]
 
 
 def variable_key(subject: str, section: str) -> str:

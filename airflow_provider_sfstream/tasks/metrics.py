@@ -44,6 +44,8 @@ def numbers(section: str, document: Document, now: datetime) -> Iterator[tuple[s
 
 
 def _tags(subject: str) -> dict[str, str]:
+    if "/" not in subject:  # of an allocation
+        return {"salesforce_conn_id": subject}
     if not subject.startswith(f"{SCHEME}://"):
         return {"tables": subject}
     uri = StreamUri.parse(subject)

@@ -22,6 +22,7 @@ from airflow_provider_sfstream.tasks.parts import run_identity
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
+    from airflow_provider_sfstream.protocol.allocations import Allocation
     from airflow_provider_sfstream.protocol.manifest import Manifest
     from airflow_provider_sfstream.protocol.streams import Stream
 
@@ -84,16 +85,30 @@ def tell_of_tables(
     """
 
     def tables(before: Document | None) -> Document:
-        known = before or {}
+        known, at = before or {}, datetime.now(UTC).isoformat()
+        former = known.get("tables", {})
         return {
-            "tables": {**known.get("tables", {}), **metrics.get("tables", {})},
+            "tables": former
+            | {name: _table(former.get(name), table, at) for name, table in metrics.get("tables", {}).items()},
             "streams": list(dict.fromkeys([*known.get("streams", ()), *streams])),
             "snapshot": metrics.get("snapshot", known.get("snapshot")),
-            "at": datetime.now(UTC).isoformat(),
+            "at": at,
         }
 
     tell(output_url, section, context, {name: value for name, value in metrics.items() if name != "tables"})
     _tell(lambda: output_url, "tables", tables)
+
+
+def tell_of_allocation(salesforce_conn_id: str, context: Context, found: Allocation) -> None:
+    """Leave what remains of an allocation, as a section of its connection."""
+    facts = {"allocation": found.name, "max": found.most, "remaining": found.remaining}
+    tell(salesforce_conn_id, f"allocation.{found.name}", context, facts)
+
+
+def _table(before: Mapping[str, Any] | None, metrics: Mapping[str, Any], at: str) -> Document:
+    """Return what is known of a table, with the time since which it is not clean."""
+    is_clean = not metrics.get("dirty") and metrics.get("flag") is None
+    return {**metrics, "unclean_since": None if is_clean else ((before or {}).get("unclean_since") or at)}
 
 
 def tables_section(section: str, output_url: str) -> str:

@@ -62,6 +62,9 @@ class DictVariables:
     def get(self, key: str) -> str | None:
         return self.values.get(key)
 
+    def keys(self, prefix: str) -> list[str]:
+        return [key for key in self.values if key.startswith(prefix)]
+
     def set(self, key: str, value: str, description: str) -> None:
         assert description
         self.values[key] = value

@@ -53,6 +53,16 @@ class AirflowVariables:
             )
         return value
 
+    def keys(self, prefix: str) -> list[str]:
+        """Return the keys that begin with ``prefix``.
+
+        :raises ReplayStoreError: if they cannot be listed.
+        """
+        from airflow.sdk import Variable
+
+        with _variable_errors("list", prefix):
+            return list(Variable.keys(prefix=prefix))
+
     def set(self, key: str, value: str, description: str) -> None:
         """Create or replace the Variable.
 

@@ -1,0 +1,94 @@
+"""Fail, and so alert, where a stream is about to lose events or something else needs attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, UnhealthyStreamsError
+from airflow_provider_sfstream.protocol.health import HealthLimits, problems
+from airflow_provider_sfstream.tasks.failures import airflow_errors
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+_DAY = timedelta(hours=24)
+
+
+class CheckSalesforceStreamsOperator(BaseOperator):
+    """Look at the status that tasks have left of streams, replicas and allocations; fail if one needs attention.
+
+    It asks neither Salesforce nor a storage, so that it works, and alerts, when these do not answer. Give the DAG that
+    has it an alert of Airflow's, or :class:`~airflow_provider_sfstream.notifications.salesforce_stream.\
+SalesforceStreamNotifier`. The metrics of every status are told anew with each run, so that ages and headroom move also
+    while no drain runs.
+
+    The XCom result is the number of subjects that were looked at. None at all is an error too: nothing was seen.
+
+    :param streams: the URIs of streams (``sfstream://salesforce_default/event/Order__e?subscription=airflow``), folders
+        of replicas and connections that are looked at; ``None`` for all. One that left no status is an error.
+        (templated)
+    :param min_headroom: fail with less time than this until Salesforce forgets what was not read.
+    :param max_contact_age: fail if Salesforce last answered a drain longer ago.
+    :param max_gap_age: fail for a loss that was found no longer ago.
+    :param max_unclean_age: fail for rows that are dirty, or tables that are flagged, for longer.
+    :param min_allocation: fail with less than this share of an allocation, from 0 to 1.
+    :raises ConfigurationError: at construction, if a limit cannot be used.
+    """
+
+    template_fields: Sequence[str] = ("streams",)
+    ui_color = "#f8e5d8"
+
+    def __init__(
+        self,
+        *,
+        streams: Sequence[str] | None = None,
+        min_headroom: timedelta = _DAY,
+        max_contact_age: timedelta = _DAY,
+        max_gap_age: timedelta = _DAY,
+        max_unclean_age: timedelta = _DAY,
+        min_allocation: float = 0.1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not 0 <= min_allocation <= 1:
+            raise ConfigurationError(f"min_allocation={min_allocation!r} must be a share, from 0 to 1.")
+        self.streams = streams
+        self.min_headroom = min_headroom
+        self.max_contact_age = max_contact_age
+        self.max_gap_age = max_gap_age
+        self.max_unclean_age = max_unclean_age
+        self.min_allocation = min_allocation
+
+    def execute(self, context: Context) -> int:
+        """Look at every status once; return how many subjects there are."""
+        from airflow_provider_sfstream.hooks.status import open_status_store
+        from airflow_provider_sfstream.tasks.metrics import tell_metrics
+
+        limits = HealthLimits(
+            self.min_headroom, self.max_contact_age, self.max_gap_age, self.max_unclean_age, self.min_allocation
+        )
+        with airflow_errors(self):
+            found = [each for each in open_status_store().statuses() if self._is_meant(each.subject)]
+            subjects = {each.subject for each in found}
+            unseen = sorted({*(self.streams or ())} - subjects)
+            if unseen or not subjects:
+                raise UnhealthyStreamsError(
+                    f"No task has left a status of {', '.join(unseen) or 'any stream'}, so nothing is known of it."
+                )
+            for each in found:
+                tell_metrics(each.subject, each.section, each.document)
+            told = problems(found, limits, datetime.now(UTC))
+            for problem in told:
+                self.log.error("%s", problem)
+            if told:
+                others = f" And {len(told) - 1} more, which the log has." if len(told) > 1 else ""
+                raise UnhealthyStreamsError(f"{told[0]}.{others}")
+        self.log.info("Nothing needs attention in %d streams, replicas and allocations.", len(subjects))
+        return len(subjects)
+
+    def _is_meant(self, subject: str) -> bool:
+        return self.streams is None or subject in self.streams

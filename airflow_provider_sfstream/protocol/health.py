@@ -1,0 +1,111 @@
+"""What of a stream, a replica or an allocation needs somebody's attention, by the status that tasks have left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_provider_sfstream.protocol.headroom import Headroom
+from airflow_provider_sfstream.protocol.status import Status
+
+_DAY = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class HealthLimits:
+    """From where on something needs attention.
+
+    :param headroom: less than this is left until events are lost.
+    :param contact_age: Salesforce last answered a drain longer ago than this.
+    :param gap_age: events were lost, and it was found out no longer ago than this.
+    :param unclean_age: rows are dirty, or a table or column is flagged, for longer than this.
+    :param allocation: less than this share of an allocation remains, from 0 to 1.
+    """
+
+    headroom: timedelta = _DAY
+    contact_age: timedelta = _DAY
+    gap_age: timedelta = _DAY
+    unclean_age: timedelta = _DAY
+    allocation: float = 0.1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that needs attention.
+
+    :param subject: of the status: a stream's URI, the folder of a replica, or a connection.
+    :param what: in a few words, without the subject.
+    """
+
+    subject: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.what}"
+
+
+def problems(statuses: Iterable[Status], limits: HealthLimits, now: datetime) -> list[Problem]:
+    """Return what needs attention, subject by subject."""
+    sections: dict[str, dict[str, Any]] = {}
+    for status in statuses:
+        sections.setdefault(status.subject, {})[status.section] = status.document
+    return [
+        Problem(subject, what)
+        for subject, documents in sorted(sections.items())
+        for what in _of_subject(documents, limits, now)
+    ]
+
+
+def _of_subject(documents: dict[str, Any], limits: HealthLimits, now: datetime) -> Iterator[str]:
+    failed = documents.get("failed")
+    done = [document["at"] for section, document in documents.items() if section not in ("failed", "wait", "windows")]
+    if failed and all(_time(failed["at"]) > _time(at) for at in done):
+        task = failed["task"]
+        yield f"{task['dag_id']}.{task['task_id']} fails since {failed['at']}: {failed['report']['What']}"
+    for section, document in sorted(documents.items()):
+        if section == "drain":
+            yield from _of_drain(document, limits, now)
+        elif section == "tables":
+            yield from _of_tables(document, limits, now)
+        elif section.startswith("allocation."):
+            if document["remaining"] < limits.allocation * document["max"]:
+                yield f"{document['remaining']:,} of {document['max']:,} {document['allocation']} remain"
+        elif document.get("quarantined"):
+            yield f"{document['quarantined']} events of the last {section.partition('.')[0]} job are in quarantine"
+
+
+def _of_drain(drain: dict[str, Any], limits: HealthLimits, now: datetime) -> Iterator[str]:
+    headroom = Headroom.of(drain, now)
+    if headroom.best is None:
+        yield "nothing shows up to when events are stored"
+    elif headroom.best < limits.headroom:
+        word = "known" if headroom.assumed is None else "assumed, by the time of the last event"
+        yield f"{_hours(headroom.best)} are left until events are lost ({word})"
+    contact = drain.get("contact_at")
+    if contact is None:
+        yield "Salesforce never answered a drain"
+    elif now - _time(contact) > limits.contact_age:
+        yield f"Salesforce last answered a drain {_hours(now - _time(contact))} ago"
+    for gap in drain["gaps"]:
+        if now - _time(gap["detected_at"]) < limits.gap_age:
+            yield f"events were lost after {gap['after']}, since {gap['since'] or 'an unknown time'} ({gap['reason']})"
+    for span in drain["missing"]:
+        yield f"events from {span['from']} to {span['to']} were not to be had"
+
+
+def _of_tables(document: dict[str, Any], limits: HealthLimits, now: datetime) -> Iterator[str]:
+    for name, table in sorted(document["tables"].items()):
+        since = table.get("unclean_since")
+        if since is not None and now - _time(since) > limits.unclean_age:
+            flag = f", flagged: {table['flag']}" if table.get("flag") else ""
+            yield f"{name} has {table.get('dirty', 0)} dirty rows since {since}{flag}"
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _hours(time: timedelta) -> str:
+    return f"{time.total_seconds() / 3600:.1f} hours"

@@ -1,0 +1,59 @@
+"""The check of streams, after real drains."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_sfstream.operators.check_streams import CheckSalesforceStreamsOperator
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from tests.support.localorg import LocalOrg, org
+from tests.support.tasks import context_for, set_connection
+
+__all__ = ["org"]
+TOPIC = "/event/Order__e"
+URI = "sfstream://salesforce_default/event/Order__e?subscription=airflow"
+
+
+@pytest.fixture
+def drain(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DrainReplayWindowOperator:
+    org.define("Order__e", Number__c="double")
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+    monkeypatch.setenv("AIRFLOW__SFSTREAM__STATUS_CONN_ID", "sfstream_replay_store")
+    arguments: Any = {"landing_url": str(tmp_path / "landing"), "idle_timeout": 2.0, "replay_store": "table"}
+    return DrainReplayWindowOperator(task_id="drain", topic=TOPIC, **arguments)
+
+
+def check(**arguments: Any) -> int:
+    return CheckSalesforceStreamsOperator(task_id="check", **arguments).execute(context_for("check"))
+
+
+def test_it_passes_after_a_drain_and_fails_where_too_little_is_left(org: LocalOrg, drain: Any) -> None:
+    with pytest.raises(AirflowFailException, match="No task has left a status of any stream"):
+        check()
+    org.publish(TOPIC, [{"Number__c": 1.0}])
+    drain.execute(context_for("drain"))
+    assert check() == check(streams=[URI]) == 1
+    with pytest.raises(AirflowFailException, match=r"Order__e\?subscription=airflow: 7[12]\.\d hours are left"):
+        check(min_headroom=timedelta(hours=73))
+    with pytest.raises(AirflowFailException, match="Salesforce last answered a drain"):
+        check(max_contact_age=timedelta(0))
+    with pytest.raises(AirflowFailException, match="status of sfstream://elsewhere"):
+        check(streams=[URI, "sfstream://elsewhere/event/Order__e"])
+
+
+def test_a_loss_that_was_accepted_is_told(org: LocalOrg, drain: Any) -> None:
+    org.publish(TOPIC, [{"Number__c": 1.0}])
+    drain.execute(context_for("drain"))
+    org.fault("reset_stream", topic=TOPIC)
+    org.publish(TOPIC, [{"Number__c": 2.0}])
+    drain.on_invalid_replay = "earliest"
+    drain.execute(context_for("drain", run_id="run-2"))
+    with pytest.raises(AirflowFailException, match=r"events were lost after .*on_invalid_replay='earliest'"):
+        check()
+    assert check(max_gap_age=timedelta(0)) == 1

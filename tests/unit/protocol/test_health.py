@@ -1,0 +1,86 @@
+"""What needs attention, by the status that tasks have left."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.protocol.health import HealthLimits, problems
+from airflow_provider_sfstream.protocol.status import Status
+
+NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+STREAM, REPLICA, CONNECTION = "sfstream://c/event/A__e?subscription=airflow", "s3://lake/replica", "salesforce_default"
+TASK = {"dag_id": "orders", "task_id": "drain", "run_id": "r", "map_index": -1, "try_number": 1}
+
+
+def ago(hours: float) -> str:
+    return (NOW - timedelta(hours=hours)).isoformat()
+
+
+def drain(**facts: Any) -> Status:
+    document = {
+        "retention": 72 * 3600.0,
+        "confirmed_at": ago(1),
+        "contact_at": ago(1),
+        "gaps": [],
+        "missing": [],
+        "at": ago(1),
+        "task": TASK,
+        **facts,
+    }
+    return Status(STREAM, "drain", document)
+
+
+def failed(hours: float, subject: str = STREAM) -> Status:
+    return Status(subject, "failed", {"at": ago(hours), "task": TASK, "report": {"What": "LoginError: no"}})
+
+
+def table(**facts: Any) -> Status:
+    return Status(
+        REPLICA, "tables", {"tables": {"Account": {"dirty": 0, "unclean_since": None, **facts}}, "at": ago(1)}
+    )
+
+
+GAP = {"after": "0a", "since": None, "detected_at": ago(2), "reason": "accepted by x"}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "told"),
+    [
+        ([drain()], []),
+        ([drain(confirmed_at=ago(50))], ["22.0 hours are left until events are lost (known)"]),
+        ([drain(confirmed_at=ago(60), last_event_time=ago(2))], []),
+        (
+            [drain(confirmed_at=ago(60), last_event_time=ago(50))],
+            ["22.0 hours are left until events are lost (assumed, by the time of the last event)"],
+        ),
+        ([drain(confirmed_at=ago(80))], ["-8.0 hours are left"]),
+        ([drain(confirmed_at=None)], ["nothing shows up to when events are stored"]),
+        ([drain(contact_at=ago(30))], ["Salesforce last answered a drain 30.0 hours ago"]),
+        ([drain(contact_at=None)], ["Salesforce never answered a drain"]),
+        ([drain(gaps=[GAP])], ["events were lost after 0a, since an unknown time (accepted by x)"]),
+        ([drain(gaps=[{**GAP, "detected_at": ago(25)}])], []),
+        ([drain(missing=[{"from": ago(9), "to": ago(8)}])], ["were not to be had"]),
+        ([drain(), failed(0.5)], ["orders.drain fails since"]),
+        ([drain(), failed(2)], []),
+        ([failed(2)], ["orders.drain fails since"]),
+        ([Status(STREAM, "event_log.1", {"quarantined": 3, "at": ago(1)})], ["3 events of the last event_log job are"]),
+        ([table()], []),
+        ([table(dirty=5, unclean_since=ago(2))], []),
+        ([table(dirty=5, unclean_since=ago(25))], ["Account has 5 dirty rows since"]),
+        ([table(flag="gap", unclean_since=ago(25))], ["flagged: gap"]),
+        ([Status(CONNECTION, "allocation.D", {"allocation": "D", "max": 100, "remaining": 10, "at": ago(1)})], []),
+        (
+            [Status(CONNECTION, "allocation.D", {"allocation": "D", "max": 1000, "remaining": 99, "at": ago(1)})],
+            ["99 of 1,000 D remain"],
+        ),
+    ],
+)
+def test_it_is_told(statuses: list[Status], told: list[str]) -> None:
+    found = problems(statuses, HealthLimits(), NOW)
+    assert len(found) == len(told), found
+    for problem, text in zip(found, told, strict=True):
+        assert text in str(problem)
+        assert str(problem).startswith(statuses[0].subject)
