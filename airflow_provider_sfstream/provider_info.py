@@ -69,6 +69,7 @@ def get_provider_info() -> dict[str, Any]:
                 "schemes": ["sfstream"],
                 "handler": f"{_PACKAGE}.assets.sfstream.sanitize_uri",
                 "factory": f"{_PACKAGE}.assets.sfstream.create_asset",
+                "to_openlineage_converter": f"{_PACKAGE}.assets.sfstream.convert_asset_to_openlineage",
             }
         ],
         "queues": [f"{_PACKAGE}.queues.sfstream.SfstreamMessageQueueProvider"],
