@@ -15,6 +15,7 @@ from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.streams import Span
 from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
+from airflow_provider_sfstream.tasks.drained import TellsOfDrain
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.intervals import (
     check_timetable,
@@ -23,6 +24,7 @@ from airflow_provider_sfstream.tasks.intervals import (
     interval_summary,
     is_backfill,
 )
+from airflow_provider_sfstream.tasks.links import ManifestLink, PreviousWindowLink, StreamLink
 from airflow_provider_sfstream.tasks.managed import drain_managed
 from airflow_provider_sfstream.tasks.outlets import DrainOutlets
 from airflow_provider_sfstream.tasks.parts import (
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.runs.incremental import WindowOutcome
 
 
-class DrainReplayWindowOperator(BaseOperator):
+class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     """Land every event after the stream's recorded position as one replay window, then move the position.
 
     With ``mode="interval"``, and in every run of a backfill, it gives the events of the run's interval instead: from
@@ -68,14 +70,15 @@ class DrainReplayWindowOperator(BaseOperator):
     drain records how far the stream was seen: therefore a wait ends after 12 hours by draining what is there, few
     events or none, and does not begin when the position was last recorded more than 30 hours (8 hours) ago.
 
-    The XCom result is a small dict: ``window_id``, ``manifest_url``, ``landing_url``, ``stream``, ``kind``,
+    The XCom result is a small dict: ``window_id``, ``manifest_url``, ``landing_url``, ``asset_uri`` (of the landed
+    stream's asset), ``stream``, ``kind``,
     ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``, ``last_event_time``,
     ``stop_reason``, ``contact_at`` (when Salesforce last answered), ``confirmed_at`` (a moment for which it said that
     the position is the end of the stream, of this drain or the last one to which it did), ``gap``, ``drained`` (false
     when an earlier try's window was returned) and ``committed``.
     Replay IDs are hex text, times ISO 8601 in UTC. In interval mode: ``mode``, ``stream``, ``landing_url``,
-    ``event_time_from`` and ``event_time_to`` (the interval), ``windows`` (those that hold its events, among others:
-    ``window_id``, ``manifest_url``, ``kind``, ``origin`` ``"landed"`` or ``"bus"``, ``event_count``,
+    ``asset_uri``, ``event_time_from`` and ``event_time_to`` (the interval), ``windows`` (those that hold its events,
+    among others: ``window_id``, ``manifest_url``, ``kind``, ``origin`` ``"landed"`` or ``"bus"``, ``event_count``,
     ``first_event_time``, ``last_event_time``), ``event_count`` (of these windows together), ``confirmed_at`` (null:
     Salesforce has not said yet that these are all), ``missing`` (spans that can no longer be had) and ``drained``.
 
@@ -149,6 +152,7 @@ class DrainReplayWindowOperator(BaseOperator):
         "reuse",
     )
     ui_color = "#d8ecf8"
+    operator_extra_links = (StreamLink(), ManifestLink(), PreviousWindowLink())
 
     def __init__(
         self,
@@ -278,7 +282,7 @@ class DrainReplayWindowOperator(BaseOperator):
         if self.managed_subscription is not None:
             managed = ManagedSubscription.parse(self.managed_subscription)
             outcome = drain_managed(drain, managed, run_identity(context))
-            return self._report(outcome, drain.landed.catalog.landing.url, context)
+            return self._report(outcome, drain, context)
         warn_of_other_writers(drain.landed, self, run_identity(context))
         with drain.hook.get_conn() as client:
             outcome = drain_window(
@@ -292,7 +296,7 @@ class DrainReplayWindowOperator(BaseOperator):
                 ),
                 source=client,
             )
-        return self._report(outcome, drain.landed.catalog.landing.url, context)
+        return self._report(outcome, drain, context)
 
     def _drain_interval(
         self, context: Context, *, seen: SeenEnd | None = None, give_up_at: datetime | None = None
@@ -311,7 +315,9 @@ class DrainReplayWindowOperator(BaseOperator):
         outcome = give_interval(self, drain, interval, context, wait_for_confirmation=waits, end_seen=seen)
         if defers and outcome.confirmed_at is None:
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
-        result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url)
+        result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url, self.stream_uri)
+        windows = [window.manifest for window in outcome.windows]
+        self.remember(drain, windows, [window.manifest for window in outcome.windows if window.origin == "bus"])
         self._assets.tell(self._arguments(), result, context)
         self._fail_after(result["drained"] and result["missing"])
         if self.skip_if_empty and not result["event_count"] and not result["missing"]:
@@ -321,8 +327,9 @@ class DrainReplayWindowOperator(BaseOperator):
     def _interval(self, context: Context) -> Span:
         return interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
 
-    def _report(self, outcome: WindowOutcome, landing_url: str, context: Context) -> dict[str, Any]:
-        result = summary(outcome, landing_url)
+    def _report(self, outcome: WindowOutcome, drain: Prepared, context: Context) -> dict[str, Any]:
+        result = summary(outcome, drain.landed.catalog.landing.url, self.stream_uri)
+        self.remember(drain, [outcome.manifest], [outcome.manifest])
         log_window(result)
         self._assets.tell(self._arguments(), result, context)
         self._fail_after(result["drained"] and result["gap"])

@@ -18,10 +18,12 @@ from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.links import StreamLink
 from airflow_provider_sfstream.tasks.parts import (
     DEFAULT_SUBSCRIPTION,
     check_choice,
     consumer_name,
+    landed_stream_uri,
     wake_up_conditions,
 )
 from airflow_provider_sfstream.tasks.waiting import awaited, defer_until, log_wake_up
@@ -82,6 +84,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         "start_from",
     )
     ui_color = "#d8ecf8"
+    operator_extra_links = (StreamLink(),)
 
     def __init__(
         self,
@@ -129,6 +132,14 @@ class SalesforceEventSensor(BaseSensorOperator):
                 'start_from="latest" needs deferrable=True: a sensor that looks, leaves and comes back would miss '
                 'what comes in between. Set deferrable=True, or start_from="earliest".'
             )
+
+    @property
+    def stream_uri(self) -> str:
+        """The URI of the asset of the stream whose drain comes after it.
+
+        :raises ConfigurationError: if the arguments do not name one.
+        """
+        return landed_stream_uri(self)
 
     def execute(self, context: Context) -> Any:
         """Defer until the events are there, or look again and again; return what woke the task."""

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 from airflow_provider_sfstream.protocol.streams import RunIdentity
 from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.watch.conditions import WakeUpConditions
@@ -106,7 +107,16 @@ def wake_up_conditions(
         raise ConfigurationError(str(error).replace("max_wait", name)) from None
 
 
-def summary(outcome: WindowOutcome, landing_url: str) -> dict[str, Any]:
+def landed_stream_uri(names: Any) -> str:
+    """Return the URI of the asset that an operator's stream is when it is landed.
+
+    :param names: has ``salesforce_conn_id``, ``topic``, ``subscription`` and ``api``.
+    :raises ConfigurationError: naming the one that cannot be used.
+    """
+    return str(StreamUri(names.salesforce_conn_id, names.topic, names.subscription, names.api))
+
+
+def summary(outcome: WindowOutcome, landing_url: str, asset_uri: str) -> dict[str, Any]:
     """Return the JSON-able result of a drain: what a later task needs, never an event."""
     import json
 
@@ -128,6 +138,7 @@ def summary(outcome: WindowOutcome, landing_url: str) -> dict[str, Any]:
     return {
         "manifest_url": outcome.manifest.window.manifest_url,
         "landing_url": landing_url,
+        "asset_uri": asset_uri,
         **{key: document[key] for key in keys},
         "confirmed_at": document["covered_until"],
         "drained": outcome.drained,
