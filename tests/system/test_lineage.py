@@ -24,6 +24,7 @@ EVENTS, RECORDS = "lineage.events", "lineage.records"
 ORG = "sfstream://salesforce_default"
 TOLD = (ORG, "/event/Told__e?subscription=airflow")
 CHANGES = (ORG, "/data/ContactChangeEvent?subscription=airflow")
+HISTORY = "http://history.example.com:18080"
 DAG_FILE = Path(__file__).parent / "dags" / "lineage.py"
 
 
@@ -54,7 +55,7 @@ def telling_airflow(
     stack = AirflowStack(tmp_path_factory.mktemp("airflow"), dags, environment)
     with running_airflow(stack):
         stack.add_connection("salesforce_default", **system_org.airflow_connection())
-        stack.add_connection("spark_default", conn_type="spark", host="local[2]")
+        stack.add_connection("spark_default", conn_type="spark", host="local[2]", extra={"history_server": HISTORY})
         yield stack
 
 
@@ -144,7 +145,7 @@ def test_a_replica_and_its_refresh_tell_events_and_objects(
     telling_airflow: AirflowStack, own_lake: Path, system_org: LocalOrg, listener: LineageListener
 ) -> None:
     created = [system_org.rest("POST", "/sobjects/Contact", {"LastName": f"Told {n}"})["id"] for n in range(7)]
-    run(telling_airflow, RECORDS, "drain", "replica", "refresh")
+    run_id = run(telling_airflow, RECORDS, "drain", "replica", "refresh")
     table = ("file", str(own_lake / "lineage" / "replica" / "Contact"))
     applied, refreshed = told(listener, f"{RECORDS}.replica"), told(listener, f"{RECORDS}.refresh")
     assert (names(applied["inputs"]), names(applied["outputs"])) == ([CHANGES], [table])
@@ -162,6 +163,18 @@ def test_a_replica_and_its_refresh_tell_events_and_objects(
     assert columns(refreshed["outputs"][0]) == [field.name for field in stored.schema().fields]
     assert refreshed["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] >= len(created)
     assert origins(refreshed["outputs"][0])["Email"] == (ORG, "Contact", "Email")
+
+    for task in ("replica", "refresh"):
+        link = telling_airflow.links(RECORDS, run_id, task)["Spark UI"]
+        assert link is not None
+        assert link.startswith(f"{HISTORY}/history/local-")
+
+
+def test_each_kind_of_task_has_its_links(telling_airflow: AirflowStack, events_run: str) -> None:
+    """The drain's lead where they should in the test of the micro-batch."""
+    waited = telling_airflow.links(EVENTS, events_run, "wait")
+    assert waited == {"Stream": telling_airflow.links(EVENTS, events_run, "drain")["Stream"]}
+    assert waited["Stream"]
 
 
 @pytest.mark.usefixtures("events_run")
