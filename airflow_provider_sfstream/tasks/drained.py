@@ -68,7 +68,7 @@ class TellsOfDrain(TellsLineage):
         return drain_lineage(StreamUri.parse(self.stream_uri), drained, fields)
 
     def _fields(self, drained: DrainedWindows) -> dict[str, object]:
-        # Opened anew: the listener asks in a process of its own, into which no connection to storage is inherited.
+        # Not the catalog that is there: a listener asks in a fork, which has no threads of its filesystem.
         landing = open_landing(self.landing_url, self.landing_conn_id).landing
         try:
             return event_fields(drained.own, lambda url: landing.filesystem.cat_file(landing.path_of(url)).decode())

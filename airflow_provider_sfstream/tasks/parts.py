@@ -44,10 +44,9 @@ def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalo
 
     :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
     """
-    from airflow.sdk import ObjectStoragePath
-
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.landing.location import Landing
+    from airflow_provider_sfstream.tasks.storage import path_of_this_process
 
     if not isinstance(landing_url, str) or not landing_url.strip():
         raise ConfigurationError("landing_url is empty. Give the URL that windows are written to, e.g. s3://lake/raw.")
@@ -57,7 +56,7 @@ def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalo
             "with landing_conn_id; nothing was written."
         )
     try:
-        path = ObjectStoragePath(landing_url, conn_id=landing_conn_id)
+        path = path_of_this_process(landing_url, landing_conn_id)
         filesystem = path.fs
     except (ValueError, ImportError, KeyError) as error:
         raise ConfigurationError(
