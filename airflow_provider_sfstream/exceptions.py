@@ -205,7 +205,7 @@ class UnhealthyStreamsError(SalesforceStreamError):
     """A stream, a replica or an allocation needs attention, or nothing is known of it."""
 
     lost = "What the line says, if it says so; this task only looks."
-    guide = "on-call.md"
+    guide = "on-call.md#what-to-do"
 
 
 class SchemaError(SalesforceStreamError):

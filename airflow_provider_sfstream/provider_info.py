@@ -75,7 +75,12 @@ def get_provider_info() -> dict[str, Any]:
                 "schemes": ["sfstream"],
                 "handler": f"{_PACKAGE}.assets.sfstream.sanitize_uri",
                 "factory": f"{_PACKAGE}.assets.sfstream.create_asset",
+                "to_openlineage_converter": f"{_PACKAGE}.assets.sfstream.convert_asset_to_openlineage",
             }
+        ],
+        "extra-links": [
+            f"{_PACKAGE}.tasks.links.{name}"
+            for name in ("StreamLink", "ManifestLink", "PreviousWindowLink", "SparkUILink")
         ],
         "queues": [f"{_PACKAGE}.queues.sfstream.SfstreamMessageQueueProvider"],
         "connection-types": [_salesforce_connection_type()],

@@ -346,6 +346,11 @@ class AirflowStack:
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/xcomEntries/{key}"
         return self.api("GET", path, params={"deserialize": True})["value"]
 
+    def links(self, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> dict[str, str | None]:
+        """Return the addresses of a task's links by what the UI writes on their buttons."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/links"
+        return dict(self.api("GET", path, params={"map_index": map_index})["extra_links"])
+
     def task_log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
         """Return the text of a task's log, with the errors that ended it."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from airflow.sdk import Asset
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.dataset_names import name_of_stream
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+
+if TYPE_CHECKING:
+    from openlineage.client.event_v2 import Dataset
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
@@ -36,3 +40,16 @@ def create_asset(
     :raises ConfigurationError: naming the argument that cannot be used.
     """
     return Asset(str(StreamUri(salesforce_conn_id, topic, subscription)), extra=extra)
+
+
+def convert_asset_to_openlineage(asset: Asset, lineage_context: Any) -> Dataset:
+    """Return the dataset of OpenLineage that an asset is: namespace and name are its URI, without what a watch waits
+    for.
+
+    :param lineage_context: what has told of the asset; its name does not depend on that.
+    :raises ConfigurationError: if the asset is no stream.
+    """
+    from openlineage.client.event_v2 import Dataset
+
+    name = name_of_stream(StreamUri.parse(asset.uri))
+    return Dataset(namespace=name.namespace, name=name.name)

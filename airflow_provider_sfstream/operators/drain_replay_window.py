@@ -16,6 +16,7 @@ from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.streams import Span
 from airflow_provider_sfstream.tasks.allocations import AllocationReserve
 from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
+from airflow_provider_sfstream.tasks.drained import TellsOfDrain
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.intervals import (
     check_timetable,
@@ -24,6 +25,7 @@ from airflow_provider_sfstream.tasks.intervals import (
     interval_summary,
     is_backfill,
 )
+from airflow_provider_sfstream.tasks.links import ManifestLink, PreviousWindowLink, StreamLink
 from airflow_provider_sfstream.tasks.managed import drain_managed
 from airflow_provider_sfstream.tasks.outlets import DrainOutlets
 from airflow_provider_sfstream.tasks.parts import (
@@ -36,7 +38,7 @@ from airflow_provider_sfstream.tasks.parts import (
 )
 from airflow_provider_sfstream.tasks.preparation import Prepared, prepare
 from airflow_provider_sfstream.tasks.schema_changes import compared_schemas, schema_change_error
-from airflow_provider_sfstream.tasks.status import stream_uri, tell, tell_of_drain
+from airflow_provider_sfstream.tasks.status import tell, tell_of_drain
 from airflow_provider_sfstream.tasks.waiting import (
     defer_until_confirmed,
     end_seen,
@@ -50,10 +52,9 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.drain.seen_end import SeenEnd
     from airflow_provider_sfstream.runs.incremental import WindowOutcome
-    from airflow_provider_sfstream.runs.landed_stream import LandedStream
 
 
-class DrainReplayWindowOperator(BaseOperator):
+class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     """Land every event after the stream's recorded position as one replay window, then move the position.
 
     With ``mode="interval"``, and in every run of a backfill, it gives the events of the run's interval instead: from
@@ -72,14 +73,15 @@ class DrainReplayWindowOperator(BaseOperator):
     drain records how far the stream was seen: therefore a wait ends after 12 hours by draining what is there, few
     events or none, and does not begin when the position was last recorded more than 30 hours (8 hours) ago.
 
-    The XCom result is a small dict: ``window_id``, ``manifest_url``, ``landing_url``, ``stream``, ``kind``,
+    The XCom result is a small dict: ``window_id``, ``manifest_url``, ``landing_url``, ``asset_uri`` (of the landed
+    stream's asset), ``stream``, ``kind``,
     ``after``, ``through``, ``event_count``, ``payload_bytes``, ``first_event_time``, ``last_event_time``,
     ``stop_reason``, ``contact_at`` (when Salesforce last answered), ``confirmed_at`` (a moment for which it said that
     the position is the end of the stream, of this drain or the last one to which it did), ``gap``, ``drained`` (false
     when an earlier try's window was returned), ``committed`` and ``schema_changes``.
     Replay IDs are hex text, times ISO 8601 in UTC. In interval mode: ``mode``, ``stream``, ``landing_url``,
-    ``event_time_from`` and ``event_time_to`` (the interval), ``windows`` (those that hold its events, among others:
-    ``window_id``, ``manifest_url``, ``kind``, ``origin`` ``"landed"`` or ``"bus"``, ``event_count``,
+    ``asset_uri``, ``event_time_from`` and ``event_time_to`` (the interval), ``windows`` (those that hold its events,
+    among others: ``window_id``, ``manifest_url``, ``kind``, ``origin`` ``"landed"`` or ``"bus"``, ``event_count``,
     ``first_event_time``, ``last_event_time``), ``event_count`` (of these windows together), ``confirmed_at`` (null:
     Salesforce has not said yet that these are all), ``missing`` (spans that can no longer be had), ``drained`` and
     ``schema_changes``: for each schema that is new with what was drained the ``event``, its ``schema_id``, the one
@@ -164,6 +166,7 @@ class DrainReplayWindowOperator(BaseOperator):
         "reuse",
     )
     ui_color = "#d8ecf8"
+    operator_extra_links = (StreamLink(), ManifestLink(), PreviousWindowLink())
 
     def __init__(
         self,
@@ -251,7 +254,7 @@ class DrainReplayWindowOperator(BaseOperator):
             drain = self._prepare()
             conditions = drain.arguments.conditions
             if conditions is not None:
-                tell(stream_uri(self), "wait", context, {"reason": "waiting"})
+                tell(self.stream_uri, "wait", context, {"reason": "waiting"})
                 wait_for_events(self, drain, conditions, run_identity(context))
             return self._drain(drain, context)
 
@@ -259,7 +262,7 @@ class DrainReplayWindowOperator(BaseOperator):
         """Go on when the triggerer's wait has ended: drain, whatever woke the task, or raise what ended the wait."""
         with airflow_errors(self):
             log_wake_up(event)
-            tell(stream_uri(self), "wait", context, event)
+            tell(self.stream_uri, "wait", context, event)
             return self._drain(self._prepare(), context)
 
     def execute_interval(self, context: Context, event: dict[str, Any], after: str, give_up_at: str) -> dict[str, Any]:
@@ -300,7 +303,7 @@ class DrainReplayWindowOperator(BaseOperator):
         if self.managed_subscription is not None:
             managed = ManagedSubscription.parse(self.managed_subscription)
             outcome = drain_managed(drain, managed, run_identity(context))
-            return self._report(outcome, drain.landed, context)
+            return self._report(outcome, drain, context)
         warn_of_other_writers(drain.landed, self, run_identity(context))
         with drain.hook.get_conn() as client:
             outcome = drain_window(
@@ -314,7 +317,7 @@ class DrainReplayWindowOperator(BaseOperator):
                 ),
                 source=client,
             )
-        return self._report(outcome, drain.landed, context)
+        return self._report(outcome, drain, context)
 
     def _drain_interval(
         self, context: Context, *, seen: SeenEnd | None = None, give_up_at: datetime | None = None
@@ -335,10 +338,10 @@ class DrainReplayWindowOperator(BaseOperator):
         )
         if defers and outcome.confirmed_at is None:
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
-        result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url)
+        result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url, self.stream_uri)
         drained = [window.manifest for window in outcome.windows if window.origin == "bus"]
-        changes = compared_schemas(drain.landed, drained)
-        result |= {"stream_uri": stream_uri(self), "schema_changes": changes}
+        self.remember(drain, [window.manifest for window in outcome.windows], drained)
+        changes = result["schema_changes"] = compared_schemas(drain.landed, drained)
         new = drained if outcome.drained else []
         tell_of_drain(self, context, drain.landed.stream, new, changes or (), result["missing"])
         self._assets.tell(self._arguments(), result, context)
@@ -350,12 +353,13 @@ class DrainReplayWindowOperator(BaseOperator):
     def _interval(self, context: Context) -> Span:
         return interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
 
-    def _report(self, outcome: WindowOutcome, landed: LandedStream, context: Context) -> dict[str, Any]:
-        result = summary(outcome, landed.catalog.landing.url)
+    def _report(self, outcome: WindowOutcome, drain: Prepared, context: Context) -> dict[str, Any]:
+        landed, manifest = drain.landed, outcome.manifest
+        result = summary(outcome, landed.catalog.landing.url, self.stream_uri)
+        self.remember(drain, [manifest], [manifest])
         log_window(result)
-        changes = compared_schemas(landed, [outcome.manifest])
-        result |= {"stream_uri": stream_uri(self), "schema_changes": changes}
-        tell_of_drain(self, context, landed.stream, [outcome.manifest] if outcome.drained else [], changes or ())
+        changes = result["schema_changes"] = compared_schemas(landed, [manifest])
+        tell_of_drain(self, context, landed.stream, [manifest] if outcome.drained else [], changes or ())
         self._assets.tell(self._arguments(), result, context)
         self._fail_after(result, result["gap"])
         if self.skip_if_empty and not result["event_count"] and not result["gap"]:

@@ -9,7 +9,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.given_windows import TakesWindows
 from airflow_provider_sfstream.tasks.landed import Landed
+from airflow_provider_sfstream.tasks.links import ManifestLink, SparkUILink, StreamLink
 from airflow_provider_sfstream.tasks.missing_schemas import fetch_missing_schemas
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 from airflow_provider_sfstream.tasks.status import tables_section, tell
@@ -17,11 +19,13 @@ from airflow_provider_sfstream.tasks.status import tables_section, tell
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_sfstream.tasks.lineage.told import Lineage
+
 JOBS = {"event_log": "event_log.py"}
 TABLE_FORMATS = ("delta", "parquet")
 
 
-class SparkSubmitEventLogOperator(SparkJobOperator):
+class SparkSubmitEventLogOperator(TakesWindows, SparkJobOperator):
     """Run a job of this package with ``spark-submit`` on windows that a drain landed.
 
     Only manifest URLs travel through XCom, never events. The jobs are idempotent by window: a retry, a clear or
@@ -29,8 +33,8 @@ class SparkSubmitEventLogOperator(SparkJobOperator):
     by side; of two jobs of one stream at once, one fails, names the other, and is tried again.
 
     The XCom result is the job's metrics: ``windows``, ``rows_in``, ``rows_written``, ``duplicates``, ``quarantined``,
-    ``outside_interval``, ``tables``, ``decoders`` and ``seconds``; ``None`` where the worker cannot read the metrics
-    file at ``{output_url}/_sfstream/metrics/``.
+    ``outside_interval``, ``tables``, ``decoders``, ``seconds`` and ``application_id`` (of Spark); ``None`` where the
+    worker cannot read the metrics file at ``{output_url}/_sfstream/metrics/``.
 
     Where the Spark connection does not exist, the job runs on this worker with master ``local[*]``, and a warning.
 
@@ -70,6 +74,7 @@ class SparkSubmitEventLogOperator(SparkJobOperator):
         "salesforce_conn_id",
         "landing_conn_id",
     )
+    operator_extra_links = (StreamLink(), ManifestLink(), SparkUILink())
 
     def __init__(
         self,
@@ -126,6 +131,13 @@ class SparkSubmitEventLogOperator(SparkJobOperator):
                 {"output_url": self.output_url, **(metrics or {})},
             )
         return metrics
+
+    def lineage(self, *, has_ended: bool) -> Lineage:
+        """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
+        from airflow_provider_sfstream.tasks.lineage.jobs import EventLog, event_log_lineage
+
+        event_log = EventLog(self.output_url, self.output_conn_id, self.table_format)
+        return event_log_lineage(self.windows, event_log, self.metrics if has_ended else None, has_ended=has_ended)
 
     def _arguments(self, landed: Landed) -> list[str]:
         arguments = [part for url in landed.manifests for part in ("--manifest", url)]

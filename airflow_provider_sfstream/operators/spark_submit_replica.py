@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.given_windows import TakesWindows
 from airflow_provider_sfstream.tasks.landed import all_manifests, stream_uris
+from airflow_provider_sfstream.tasks.links import ManifestLink, SparkUILink, StreamLink
 from airflow_provider_sfstream.tasks.parts import check_choice, check_positive
-from airflow_provider_sfstream.tasks.replica import read_snapshot
+from airflow_provider_sfstream.tasks.replica import read_snapshot, snapshot_if_readable
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 from airflow_provider_sfstream.tasks.status import tell_of_tables
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_sfstream.tasks.lineage.told import Lineage
 
-class SparkSubmitReplicaOperator(SparkJobOperator):
+
+class SparkSubmitReplicaOperator(TakesWindows, SparkJobOperator):
     """Run the ``replica`` job: apply change events of landed windows to one table for each Salesforce object.
 
     The tables follow the live windows of the stream without a hole: windows applied already are left out, windows
@@ -31,8 +35,9 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
 
     The XCom result is the job's metrics: ``windows`` applied, ``events`` in them, ``held`` events of a transaction
     whose rest is yet to come, ``quarantined``, ``snapshot``, ``tables`` (of each: ``rows`` rewritten, ``deleted``,
-    ``dirty`` rows in all, ``flag``) and ``seconds``; ``None`` where the worker cannot read the metrics file at
-    ``{output_url}/_sfstream/metrics/``. Without events, and with none held, the task is skipped.
+    ``dirty`` rows in all, ``flag``), ``seconds`` and ``application_id`` (of Spark); ``None`` where the
+    worker cannot read the metrics file at ``{output_url}/_sfstream/metrics/``. Without events, and with none held, the
+    task is skipped.
 
     :param windows: what to apply: the XCom result of a drain of change events over the Pub/Sub API, a manifest URL,
         or a list of these. (templated)
@@ -57,6 +62,7 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "windows", "table_prefix")
+    operator_extra_links = (StreamLink(), ManifestLink(), SparkUILink())
 
     def __init__(
         self,
@@ -108,6 +114,14 @@ class SparkSubmitReplicaOperator(SparkJobOperator):
         metrics = self.submit(context, arguments)
         tell_of_tables(self.output_url, "replica", context, metrics or {}, stream_uris(self.windows))
         return metrics
+
+    def lineage(self, *, has_ended: bool) -> Lineage:
+        """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
+        from airflow_provider_sfstream.tasks.lineage.replicas import replica_lineage
+
+        metrics = self.metrics if has_ended else None
+        snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if metrics else None
+        return replica_lineage(self.windows, self.output_url, metrics, snapshot, has_ended=has_ended)
 
     def _holds_events(self) -> bool:
         """Tell whether an empty window may complete a transaction of which events are held back."""

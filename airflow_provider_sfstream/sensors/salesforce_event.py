@@ -17,14 +17,16 @@ from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.links import StreamLink
 from airflow_provider_sfstream.tasks.parts import (
     DEFAULT_SUBSCRIPTION,
     check_choice,
     consumer_name,
+    landed_stream_uri,
     wake_up_conditions,
 )
 from airflow_provider_sfstream.tasks.soft_failing import soft_failing
-from airflow_provider_sfstream.tasks.status import stream_uri, tell
+from airflow_provider_sfstream.tasks.status import tell
 from airflow_provider_sfstream.tasks.waiting import awaited, defer_until, log_wake_up
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         "start_from",
     )
     ui_color = "#d8ecf8"
+    operator_extra_links = (StreamLink(),)
 
     def __init__(
         self,
@@ -131,13 +134,21 @@ class SalesforceEventSensor(BaseSensorOperator):
                 'what comes in between. Set deferrable=True, or start_from="earliest".'
             )
 
+    @property
+    def stream_uri(self) -> str:
+        """The URI of the asset of the stream whose drain comes after it.
+
+        :raises ConfigurationError: if the arguments do not name one.
+        """
+        return landed_stream_uri(self)
+
     def execute(self, context: Context) -> Any:
         """Defer until the events are there, or look again and again; return what woke the task."""
         if self.deferrable:
             with soft_failing(self), airflow_errors(self):
                 start = self._start(self._checked_topic())
                 self.log.info("%s: waiting on the triggerer for %s.", self.topic, awaited(self._conditions, start))
-                tell(stream_uri(self), "wait", context, {"reason": "waiting"})
+                tell(self.stream_uri, "wait", context, {"reason": "waiting"})
                 defer_until(self, self._conditions, start, timedelta(seconds=self.timeout))
         return super().execute(context)
 
@@ -145,7 +156,7 @@ class SalesforceEventSensor(BaseSensorOperator):
         """Return what woke the task, or raise what ended its wait."""
         with airflow_errors(self):
             log_wake_up(event)
-        tell(stream_uri(self), "wait", context, event)
+        tell(self.stream_uri, "wait", context, event)
         return event
 
     def poke(self, context: Context) -> PokeReturnValue:
@@ -166,7 +177,7 @@ class SalesforceEventSensor(BaseSensorOperator):
             return PokeReturnValue(False)
         told = payload(stream, wake_up)
         log_wake_up(told)
-        tell(stream_uri(self), "wait", context, told)
+        tell(self.stream_uri, "wait", context, told)
         return PokeReturnValue(True, told)
 
     def _look(self, topic: Topic, start: bytes | StartFrom) -> WakeUp | None:

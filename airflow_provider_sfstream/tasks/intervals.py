@@ -163,12 +163,13 @@ def give_interval(
     return outcome
 
 
-def interval_summary(outcome: IntervalOutcome, stream: Stream, landing_url: str) -> dict[str, Any]:
+def interval_summary(outcome: IntervalOutcome, stream: Stream, landing_url: str, asset_uri: str) -> dict[str, Any]:
     """Return the JSON-able result of a drain in interval mode: what a later task needs, never an event."""
     return {
         "mode": "interval",
         "stream": dict(vars(stream)),
         "landing_url": landing_url,
+        "asset_uri": asset_uri,
         "event_time_from": outcome.interval.start.isoformat(),
         "event_time_to": outcome.interval.end.isoformat(),
         "windows": [_window(window) for window in outcome.windows],

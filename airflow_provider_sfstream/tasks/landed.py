@@ -34,8 +34,8 @@ class Landed:
         """
         if bool(event_time_from) != bool(event_time_to):
             raise ConfigurationError("Give both event_time_from and event_time_to, or neither; nothing was started.")
-        given = list(_flat(windows))
-        manifests = tuple(url for each in given for url in _manifests(each))
+        given = list(flat_windows(windows))
+        manifests = tuple(url for each in given for url in manifests_in(each))
         bounds = {_bounds(each) for each in given}
         if len(bounds) > 1:
             raise ConfigurationError(
@@ -55,20 +55,28 @@ class Landed:
         return cls(manifests, *interval, whole, streams)
 
 
-def _flat(windows: Any) -> Iterator[str | dict[str, Any]]:
-    """Yield the results and URLs in ``windows``, however nested."""
+def flat_windows(windows: Any) -> Iterator[str | dict[str, Any]]:
+    """Yield the results and URLs in ``windows``, however nested.
+
+    :raises ConfigurationError: if something else is among them.
+    """
     if windows is None:
         return
     if isinstance(windows, str | dict):
         yield windows
     elif isinstance(windows, Iterable) and not isinstance(windows, bytes):
         for each in windows:
-            yield from _flat(each)
+            yield from flat_windows(each)
     else:
         raise ConfigurationError(f"windows has a {type(windows).__name__}. Give results of a drain, or manifest URLs.")
 
 
-def _manifests(given: str | dict[str, Any], *, with_empty: bool = False) -> list[str]:
+def manifests_in(given: str | dict[str, Any], *, with_empty: bool = False) -> list[str]:
+    """Return the manifest URLs of one result or URL.
+
+    :param with_empty: also of windows that are known to have no events.
+    :raises ConfigurationError: if it is neither.
+    """
     if isinstance(given, str):
         if given.startswith(("{", "[")) or not given.endswith(".json"):
             raise ConfigurationError(
@@ -82,7 +90,7 @@ def _manifests(given: str | dict[str, Any], *, with_empty: bool = False) -> list
             )
         return [given]
     if _is_interval(given):
-        return [url for window in given["windows"] for url in _manifests(window, with_empty=with_empty)]
+        return [url for window in given["windows"] for url in manifests_in(window, with_empty=with_empty)]
     if "window_id" in given and given["window_id"] is None:  # a loss that was accepted
         return []
     url = given.get("manifest_url")
@@ -96,14 +104,14 @@ def all_manifests(windows: Any) -> tuple[tuple[str, ...], bool]:
 
     :raises ConfigurationError: if something else is among the windows.
     """
-    given = list(_flat(windows))
-    manifests = [url for each in given for url in _manifests(each, with_empty=True)]
-    return tuple(dict.fromkeys(manifests)), not any(url for each in given for url in _manifests(each))
+    given = list(flat_windows(windows))
+    manifests = [url for each in given for url in manifests_in(each, with_empty=True)]
+    return tuple(dict.fromkeys(manifests)), not any(url for each in given for url in manifests_in(each))
 
 
 def stream_uris(windows: Any) -> tuple[str, ...]:
     """Return the URIs of the landed streams that results of drains are of, each once."""
-    given = (each.get("stream_uri") for each in _flat(windows) if isinstance(each, dict))
+    given = (each.get("asset_uri") for each in flat_windows(windows) if isinstance(each, dict))
     return tuple(dict.fromkeys(uri for uri in given if isinstance(uri, str)))
 
 

@@ -12,7 +12,8 @@ from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplaySt
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
-from airflow_provider_sfstream.tasks.parts import check_choice, open_landing
+from airflow_provider_sfstream.tasks.links import StreamLink
+from airflow_provider_sfstream.tasks.parts import check_choice, landed_stream_uri, open_landing
 
 
 class LandedStreamOperator(BaseOperator):
@@ -27,6 +28,7 @@ class LandedStreamOperator(BaseOperator):
         "replay_store_conn_id",
     )
     ui_color = "#f8e5d8"
+    operator_extra_links = (StreamLink(),)
 
     def __init__(
         self,
@@ -51,6 +53,14 @@ class LandedStreamOperator(BaseOperator):
         self.replay_store = replay_store
         self.replay_store_conn_id = replay_store_conn_id
         check_choice("replay_store", replay_store, REPLAY_STORES)
+
+    @property
+    def stream_uri(self) -> str:
+        """The URI of the landed stream's asset.
+
+        :raises ConfigurationError: if the arguments do not name one.
+        """
+        return landed_stream_uri(self)
 
     def open(self) -> LandedStream:
         """Open landing and store, and learn whose stream it is.

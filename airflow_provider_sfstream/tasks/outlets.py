@@ -17,16 +17,17 @@ from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_ass
 from airflow_provider_sfstream.drain.limits import StopReason
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
-from airflow_provider_sfstream.tasks.parts import is_template
+from airflow_provider_sfstream.tasks.pages import task_page
+from airflow_provider_sfstream.tasks.parts import is_template, run_identity
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
     from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 
-_TOLD = ("window_id", "manifest_url", "event_count", "payload_bytes", "first_event_time", "last_event_time", "gap")
-_TOLD_OF_INTERVAL = ("mode", "event_time_from", "event_time_to", "windows", "event_count", "confirmed_at", "missing")
-_TOLD_OF_BOTH = ("schema_changes",)
+_ALWAYS_TOLD = ("asset_uri", "event_count", "schema_changes")
+_TOLD = (*_ALWAYS_TOLD, "window_id", "manifest_url", "payload_bytes", "first_event_time", "last_event_time", "gap")
+_TOLD_OF_INTERVAL = (*_ALWAYS_TOLD, "mode", "event_time_from", "event_time_to", "windows", "confirmed_at", "missing")
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,21 @@ class DrainOutlets:
         return [self.declared_stream or self.landed, *([self.unfinished] if self.watches else [])]
 
     def tell(self, arguments: DrainArguments, result: Mapping[str, Any], context: Context) -> None:
-        """Add the facts of a window, or of an interval, to what Airflow will tell of it once the task has succeeded.
+        """Add the facts of a window, or of an interval, and the address of the task's page to what Airflow will tell of
+        it once the task has succeeded.
 
         :param arguments: of the task, with its templates rendered.
         """
         of_interval = result.get("mode") == "interval"
-        facts = {key: result[key] for key in (*(_TOLD_OF_INTERVAL if of_interval else _TOLD), *_TOLD_OF_BOTH)}
+        page = {"task_url": task_page(run_identity(context))}
+        facts = {**{key: result[key] for key in (_TOLD_OF_INTERVAL if of_interval else _TOLD)}, **page}
         events = context["outlet_events"]
         if self.declared_stream is not None:
             events[self.declared_stream].extra.update(facts)
         else:
             events[self.landed].add(landed_stream_asset(*_names(arguments)), facts)
         if not of_interval and StopReason(result["stop_reason"]).leaves_events:
-            facts = {key: result[key] for key in ("stream", "through", "stop_reason")}
+            facts = {**{key: result[key] for key in ("stream", "through", "stop_reason")}, **page}
             own = StreamUri(arguments.salesforce_conn_id, arguments.topic, api=arguments.api)
             for asset, topic in self.watches:
                 if topic == own:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 from airflow_provider_sfstream.protocol.streams import RunIdentity
 from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.watch.conditions import WakeUpConditions
@@ -43,10 +44,9 @@ def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalo
 
     :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
     """
-    from airflow.sdk import ObjectStoragePath
-
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.landing.location import Landing
+    from airflow_provider_sfstream.tasks.storage import path_of_this_process
 
     if not isinstance(landing_url, str) or not landing_url.strip():
         raise ConfigurationError("landing_url is empty. Give the URL that windows are written to, e.g. s3://lake/raw.")
@@ -56,7 +56,7 @@ def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalo
             "with landing_conn_id; nothing was written."
         )
     try:
-        path = ObjectStoragePath(landing_url, conn_id=landing_conn_id)
+        path = path_of_this_process(landing_url, landing_conn_id)
         filesystem = path.fs
     except (ValueError, ImportError, KeyError) as error:
         raise ConfigurationError(
@@ -106,7 +106,16 @@ def wake_up_conditions(
         raise ConfigurationError(str(error).replace("max_wait", name)) from None
 
 
-def summary(outcome: WindowOutcome, landing_url: str) -> dict[str, Any]:
+def landed_stream_uri(names: Any) -> str:
+    """Return the URI of the asset that an operator's stream is when it is landed.
+
+    :param names: has ``salesforce_conn_id``, ``topic``, ``subscription`` and ``api``.
+    :raises ConfigurationError: naming the one that cannot be used.
+    """
+    return str(StreamUri(names.salesforce_conn_id, names.topic, names.subscription, names.api))
+
+
+def summary(outcome: WindowOutcome, landing_url: str, asset_uri: str) -> dict[str, Any]:
     """Return the JSON-able result of a drain: what a later task needs, never an event."""
     import json
 
@@ -128,6 +137,7 @@ def summary(outcome: WindowOutcome, landing_url: str) -> dict[str, Any]:
     return {
         "manifest_url": outcome.manifest.window.manifest_url,
         "landing_url": landing_url,
+        "asset_uri": asset_uri,
         **{key: document[key] for key in keys},
         "confirmed_at": document["covered_until"],
         "drained": outcome.drained,

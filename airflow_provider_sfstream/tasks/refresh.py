@@ -16,8 +16,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.tasks.allocations import AllocationReserve
 from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.lineage.telling import TellsLineage
 from airflow_provider_sfstream.tasks.parts import check_positive
-from airflow_provider_sfstream.tasks.replica import read_snapshot
+from airflow_provider_sfstream.tasks.replica import read_snapshot, snapshot_if_readable
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 from airflow_provider_sfstream.tasks.status import tell_of_tables
 
@@ -28,14 +29,16 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.refresh.plan import RefreshPlan
     from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
     from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
+    from airflow_provider_sfstream.tasks.lineage.told import Lineage
 
 
-class RefreshOperator(SparkJobOperator):
+class RefreshOperator(TellsLineage, SparkJobOperator):
     """Fetches records of the org and submits the ``replica`` job to merge them; parameters as for its subclasses."""
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "salesforce_conn_id", "tables")
     nothing_to_do: ClassVar[str]
     """Why the task is skipped, if there is nothing to fetch."""
+    _fetched: Mapping[str, Mapping[str, Any]] = {}
 
     def __init__(
         self,
@@ -91,6 +94,7 @@ class RefreshOperator(SparkJobOperator):
         try:
             with airflow_errors(self):
                 fetched = self._fetch(plans, files, snapshot.number)
+            self._fetched = fetched
             if not fetched:
                 raise AirflowSkipException("All that is to be fetched is hidden from the user of the connection.")
             arguments = ["--refresh", files.url, "--keep-snapshots", str(self.keep_snapshots)]
@@ -113,6 +117,14 @@ class RefreshOperator(SparkJobOperator):
         tables, least = ", ".join(plan.name for plan in plans), least_requests(plans)
         what = f"{self.output_url}: {tables}: nothing is fetched"
         self._reserve.check(self.salesforce_conn_id, allocation=API_REQUESTS, least=least, what=what)
+
+    def lineage(self, *, has_ended: bool) -> Lineage:
+        """Return the objects that were fetched as inputs, and the tables that they were merged into as outputs."""
+        from airflow_provider_sfstream.tasks.lineage.replicas import refresh_lineage
+
+        fetched = self._fetched if has_ended else {}
+        snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if fetched else None
+        return refresh_lineage(self.salesforce_conn_id, self.output_url, fetched, self.metrics, snapshot)
 
     def _fetch(self, plans: Sequence[RefreshPlan], files: RefreshFiles, snapshot: int) -> dict[str, dict[str, Any]]:
         """Write what the job is to merge; return what was fetched by table."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from airflow_provider_sfstream.redaction import quoted
 from airflow_provider_sfstream.tasks.storage import storage_path
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
+
+log = logging.getLogger(__name__)
 
 
 class WorkerFiles:
@@ -36,3 +40,12 @@ def read_snapshot(output_url: str, output_conn_id: str | None) -> Snapshot:
     from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotReader
 
     return SnapshotReader(WorkerFiles(output_conn_id), output_url.rstrip("/")).current()
+
+
+def snapshot_if_readable(output_url: str, output_conn_id: str | None) -> Snapshot | None:
+    """Return the replica below ``output_url`` as it is now; ``None`` where the worker cannot read it."""
+    try:
+        return read_snapshot(output_url, output_conn_id)
+    except Exception as error:  # the job is Spark's, which may read where the worker may not
+        log.info("The replica at %s cannot be read here: %s", output_url, quoted(str(error)))
+        return None

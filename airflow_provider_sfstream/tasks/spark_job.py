@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,13 @@ from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
 from airflow_provider_sfstream.redaction import has_credentials, quoted
 from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.links import SparkUILink
 from airflow_provider_sfstream.tasks.parts import run_identity
 from airflow_provider_sfstream.tasks.small_windows import JavaArchive, java_archive, small_window_settings
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperatorLink, Context
 
 _LAST_LINES = 500
 """So many lines of the driver's log are kept to tell why it failed: the cause stands before long traces."""
@@ -47,6 +48,9 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     """
 
     py_files: str | None
+    operator_extra_links: Collection[BaseOperatorLink] = (SparkUILink(),)
+    metrics: dict[str, Any] | None = None
+    """What the job told of this run, once it has."""
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "output_url", "output_conn_id")
 
     def __init__(
@@ -86,7 +90,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             self.py_files = ",".join(filter(None, (str(write_executor_package(folder)), own_py_files)))
             with airflow_errors(self):
                 self._submit(context)
-        return self._read_metrics(metrics_url)
+        self.metrics = self._read_metrics(metrics_url)
+        return self.metrics
 
     def _submit(self, context: Context) -> None:
         try:
@@ -95,6 +100,20 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             raise driver_error(str(error), self._hook._connection["master"]) from error
         if self._java_archive is not None:
             self._java_archive.publish()
+
+    @property
+    def spark_conn_id(self) -> str:
+        """The Airflow connection that names the Spark master."""
+        return str(self._conn_id)
+
+    @property
+    def spark_application(self) -> str | None:
+        """The id of the Spark application; ``None`` as long as it is not known: the job tells it when it has succeeded,
+        YARN and Kubernetes when it begins."""
+        told: Any = (self.metrics or {}).get("application_id")
+        if not told and self._hook is not None:
+            told = self._hook._yarn_application_id or self._hook._kubernetes_application_id
+        return told or None
 
     def check_output(self) -> None:
         """Check ``output_url``.

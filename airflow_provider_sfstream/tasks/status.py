@@ -15,9 +15,8 @@ from airflow_provider_sfstream.protocol.status import (
     task_document,
     windows_document,
 )
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 from airflow_provider_sfstream.tasks.metrics import tell_metrics
-from airflow_provider_sfstream.tasks.parts import run_identity
+from airflow_provider_sfstream.tasks.parts import landed_stream_uri, run_identity
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
@@ -27,13 +26,6 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.protocol.streams import Stream
 
 log = logging.getLogger(__name__)
-
-
-def stream_uri(operator: Any) -> str:
-    """Return the URI of the landed stream that an operator is about, by its rendered arguments."""
-    return str(
-        StreamUri(operator.salesforce_conn_id, operator.topic, subscription=operator.subscription, api=operator.api)
-    )
 
 
 def tell_of_drain(
@@ -62,8 +54,8 @@ def tell_of_drain(
             missing=missing,
         )
 
-    _tell(lambda: stream_uri(operator), "drain", drain)
-    _tell(lambda: stream_uri(operator), "windows", lambda before: windows_document(before, drained))
+    _tell(lambda: landed_stream_uri(operator), "drain", drain)
+    _tell(lambda: landed_stream_uri(operator), "windows", lambda before: windows_document(before, drained))
 
 
 def tell(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
@@ -128,7 +120,7 @@ def tell_of_failure(operator: BaseOperator, report: Mapping[str, str]) -> None:
         return {"at": datetime.now(UTC).isoformat(), "task": task, "report": dict(report)}
 
     has_stream = hasattr(operator, "topic") and hasattr(operator, "subscription")
-    subject = (lambda: stream_uri(operator)) if has_stream else (lambda: str(operator.output_url))  # type: ignore[attr-defined]
+    subject = (lambda: landed_stream_uri(operator)) if has_stream else (lambda: str(operator.output_url))  # type: ignore[attr-defined]
     if has_stream or hasattr(operator, "output_url"):
         _tell(subject, "failed", facts)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.landing.storage import never_remember_listings
+
+if TYPE_CHECKING:
+    from airflow.sdk import ObjectStoragePath
 
 
 def storage_path(url: str, conn_id: str | None) -> Any:
@@ -12,8 +16,25 @@ def storage_path(url: str, conn_id: str | None) -> Any:
 
     :param conn_id: Airflow connection of the storage, where it needs one.
     """
-    from airflow.sdk import ObjectStoragePath
-
-    path = ObjectStoragePath(url, conn_id=conn_id)
+    path = path_of_this_process(url, conn_id)
     never_remember_listings(path.fs)
     return path
+
+
+def path_of_this_process(url: str, conn_id: str | None) -> ObjectStoragePath:
+    """Return the path of ``url`` on a filesystem that this process may use.
+
+    Airflow keeps one filesystem for each connection. One of an object store has a thread, which is not in a process
+    that was forked since, and refuses to work there: as where a listener of OpenLineage asks for lineage.
+
+    :raises ValueError: if no filesystem serves the URL.
+    """
+    from airflow.sdk import ObjectStoragePath
+    from airflow.sdk.io import attach
+
+    path = ObjectStoragePath(url, conn_id=conn_id)
+    store = attach(path.protocol or "file", path.conn_id)
+    if getattr(store.fs, "_pid", os.getpid()) == os.getpid():
+        return path
+    del store.fs  # it is made anew when it is asked for
+    return ObjectStoragePath(url, conn_id=conn_id)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from airflow.sdk import Context
@@ -89,7 +90,8 @@ def run(make: Make) -> Run:
     def execute(*given: Any, **arguments: Any) -> dict[str, Any]:
         operator, context = make(*given, **arguments)
         result = operator.execute(context)
-        told = context["outlet_events"][operator.outlets[0]].extra
+        told = dict(context["outlet_events"][operator.outlets[0]].extra)
+        assert told.pop("task_url").endswith(f"/runs/{quote(context['ti'].run_id)}/tasks/drain")
         assert {key: result[key] for key in told} == told
         assert "event_count" in told
         return result

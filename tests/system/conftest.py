@@ -70,7 +70,8 @@ def session_airflow(
             ends.enter_context(running_airflow(stack, triggerer=True))
         replays = tmp_path_factory.mktemp("store") / "replay.db"
         stack.add_connection("salesforce_default", **system_org.airflow_connection())
-        stack.add_connection("spark_default", conn_type="spark", host="local[2]")
+        history = {"history_server": "http://history.example.com:18080"}  # that links lead to; nobody runs it
+        stack.add_connection("spark_default", conn_type="spark", host="local[2]", extra=history)
         stack.add_connection("sfstream_replay_store", conn_type="sqlite", host=str(replays))
         if request.config.getoption("--up"):
             yield stack

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow.dataset as ds
 
@@ -41,6 +42,12 @@ def test_each_topic_is_drained_loaded_and_told_on_its_own(
     assert states == {"/event/Many_Missing__e": "failed"} | {f"/event/{name}": "success" for name in COUNTS}
     loaded = {each["rendered_map_index"]: each["state"] for each in tasks["stream.event_log"].values()}
     assert sorted(loaded.values()) == ["success"] * 4 + ["upstream_failed"]
+
+    for index, drain in tasks["stream.drain"].items():
+        topic = drain["rendered_map_index"]  # of the one that failed too
+        uri = quote(f"sfstream://salesforce_default{topic}?subscription=many_topics", safe="")
+        links = airflow.links(EXAMPLE, run, "stream.drain", index)
+        assert links["Stream"] == f"{airflow.url}/sfstream/?stream={uri}", topic
 
     for name, count in COUNTS.items():
         table = ds.dataset(lake / "many_topics" / name, partitioning="hive").to_table(columns=["_replay_id"])

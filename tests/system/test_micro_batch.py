@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import pytest
 from deltalake import DeltaTable
 
@@ -59,6 +61,24 @@ def test_the_table_holds_what_the_org_published(
         log = airflow.task_log(DAG_ID, runs[-1], task)
         assert system_org.client_secret not in log
         assert "00D" not in log or "!" not in log.split("00D", 1)[1][:20], "an access token is in the log"
+
+
+def test_tasks_lead_to_their_stream_to_the_run_before_and_to_spark(airflow: AirflowStack, runs: list[str]) -> None:
+    asset = airflow.xcom(DAG_ID, runs[-1], "drain")["asset_uri"]
+    assert asset == f"sfstream://salesforce_default{TOPIC}?subscription=airflow"
+    stream = f"{airflow.url}/sfstream/?stream={quote(asset, safe='')}"
+    before = f"{airflow.url}/dags/{DAG_ID}/runs/{quote(runs[0])}/tasks/drain"
+    assert airflow.links(DAG_ID, runs[0], "drain") == {"Stream": stream, "Manifest": None, "Previous window": None}
+    assert airflow.links(DAG_ID, runs[1], "drain") == {"Stream": stream, "Manifest": None, "Previous window": before}
+    application = airflow.xcom(DAG_ID, runs[1], "event_log")["application_id"]
+    ui = f"http://history.example.com:18080/history/{application}/jobs/"
+    assert airflow.links(DAG_ID, runs[1], "event_log") == {"Stream": stream, "Manifest": None, "Spark UI": ui}
+
+    # The page is there, of the run that the link names.
+    page = httpx.get(before, follow_redirects=True)
+    assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (200, "text/html")
+    told = airflow.api("GET", "/assets/events", params={"source_dag_id": DAG_ID, "source_run_id": runs[0]})
+    assert [event["extra"]["task_url"] for event in told["asset_events"]] == [before]
 
 
 @pytest.mark.usefixtures("runs")

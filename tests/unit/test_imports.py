@@ -70,6 +70,11 @@ LIGHT: dict[str, tuple[str, str, set[str]]] = {
         "import airflow_provider_sfstream.operators.refresh_dirty_records",
         {"simple_salesforce", "zeep", "pyarrow", "fastavro"},
     ),
+    "a DAG file that drains": (
+        "",
+        "import airflow_provider_sfstream.operators.drain_replay_window",
+        {"grpc", "pyarrow", "fastavro", "pyruhvro", "sqlalchemy", "openlineage", "airflow.providers.openlineage"},
+    ),
 }
 """What has been loaded before, what is looked at, and what that must not load."""
 
@@ -79,6 +84,19 @@ try:
     import airflow_provider_sfstream.queues.sfstream
 except AirflowOptionalProviderFeatureException as error:
     result = str(error)
+"""
+MISSING_OPENLINEAGE = """
+import sys
+sys.modules["openlineage"] = sys.modules["airflow.providers.openlineage.extractors"] = None
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
+operators = (
+    DrainReplayWindowOperator(task_id="drain", topic="/event/Order__e", landing_url="/lake"),
+    RefreshDirtyRecordsOperator(task_id="refresh", output_url="/lake"),
+    SparkSubmitEventLogOperator(task_id="event_log", windows=[], output_url="/lake"),
+)
+result = [(each.get_openlineage_facets_on_start(), each.get_openlineage_facets_on_complete(None)) for each in operators]
 """
 DEFERRABLE = """
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
@@ -94,6 +112,7 @@ def seen() -> Seen:
     asked: dict[str, tuple[str, str, dict[str, str]]] = {name: (*check[:2], {}) for name, check in LIGHT.items()}
     provider = "airflow.providers.common.messaging.providers.base_provider"
     asked["without messaging"] = (f"import sys; sys.modules[{provider!r}] = None", MISSING_MESSAGING, {})
+    asked["without openlineage"] = ("", MISSING_OPENLINEAGE, {})
     for configured in ("True", "False"):
         asked[f"deferrable {configured}"] = ("", DEFERRABLE, {"AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE": configured})
     done = subprocess.run(
@@ -118,6 +137,10 @@ def test_nothing_that_takes_long_is_loaded(seen: Seen, name: str) -> None:
 
 def test_without_the_messaging_provider_airflow_is_told_what_to_install(seen: Seen) -> None:
     assert "airflow-provider-sfstream[messaging]" in (seen["without messaging"]["result"] or "imported")
+
+
+def test_without_the_openlineage_provider_no_lineage_is_told_and_nothing_fails(seen: Seen) -> None:
+    assert seen["without openlineage"].get("result") == [[None, None]] * 3, seen["without openlineage"].get("error")
 
 
 @pytest.mark.parametrize("configured", [True, False])

@@ -91,6 +91,7 @@ class EventLogMetrics:
     tables: dict[str, int] = field(default_factory=dict)
     decoders: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+    application_id: str = ""
 
     def check(self) -> None:
         """Compare what was read with what was written.
@@ -121,6 +122,7 @@ def run(spark: Any, options: EventLogOptions) -> EventLogMetrics:
     files = HadoopFiles(spark)
     windows = read_windows(files, options.manifests)
     metrics = EventLogMetrics([window.window_id for window in windows])
+    metrics.application_id = spark.sparkContext.applicationId
     if any(window.files for window in windows):
         _Job(spark, files, windows, options, metrics).run()
         metrics.check()

@@ -49,7 +49,7 @@ def run(spark: Any, options: ReplicaOptions) -> ReplicaMetrics:
     base = files.url(options.output)
     store = SnapshotStore(files, base)
     snapshot = store.current()
-    metrics = ReplicaMetrics(snapshot=snapshot.number)
+    metrics = ReplicaMetrics(snapshot=snapshot.number, application_id=spark.sparkContext.applicationId)
     read, job = partial(read_window, files), options.job or spark.sparkContext.applicationId
     tables, quarantine = ReplicaTables(spark, files, base, options), ReplicaQuarantine(spark, files, base)
     windows = read_windows(files, options.manifests)

@@ -66,7 +66,7 @@ class TableMetrics:
 @dataclass
 class ReplicaMetrics:
     """``windows`` taken in, ``events`` in them, those ``held`` until the rest of their transaction comes, those
-    ``quarantined``, and the number of the replica's current ``snapshot``."""
+    ``quarantined``, the number of the replica's current ``snapshot``, and the Spark application that it was."""
 
     windows: list[str] = field(default_factory=list)
     events: int = 0
@@ -75,6 +75,7 @@ class ReplicaMetrics:
     snapshot: int = 0
     tables: dict[str, TableMetrics] = field(default_factory=dict)
     seconds: float = 0.0
+    application_id: str = ""
 
     def of_table(self, name: str) -> TableMetrics:
         """Return the metrics of one table."""

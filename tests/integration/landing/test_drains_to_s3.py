@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from openlineage.client.serde import Serde
 
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
@@ -66,8 +68,10 @@ class Drains:
         )
 
     def execute(self, context: Any, **arguments: Any) -> dict[str, Any]:
-        operator = DrainReplayWindowOperator(task_id="drain", **{**self._arguments, **arguments})
-        return operator.execute(context)
+        return self.operator(**arguments).execute(context)
+
+    def operator(self, **arguments: Any) -> DrainReplayWindowOperator:
+        return DrainReplayWindowOperator(task_id="drain", **{**self._arguments, **arguments})
 
     @property
     def catalog(self) -> LandingCatalog:
@@ -126,6 +130,33 @@ def test_windows_follow_each_other_and_nothing_of_a_credential_is_landed(
     for secret in (*object_storage.user, *object_storage.administrator):
         assert secret not in json.dumps(windows)
         assert not any(secret.encode() in document for document in everything)
+
+
+def test_lineage_is_read_from_storage_in_the_fork_in_which_the_listener_asks(
+    org: LocalOrg, drains: Drains, object_storage: ObjectStorage, url: str
+) -> None:
+    """Clients of object storage have threads, which a fork does not have."""
+    operator = drains.operator(max_events=60)
+    window = operator.execute(context_for("drain"))
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        with os.fdopen(writing, "w") as pipe, suppress(BaseException):
+            pipe.write(Serde.to_json(operator.get_openlineage_facets_on_complete(None).outputs[0]))
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
+    os.wait()
+    written = json.loads(text)
+    assert {"replay_id", *org.record(TOPIC)[0]["fields"]} <= {
+        each["name"] for each in written["facets"]["schema"]["fields"]
+    }
+    [folder] = written["facets"]["symlinks"]["identifiers"]
+    assert folder["namespace"] == f"s3://{BUCKET}"
+    assert window["manifest_url"].startswith(f"s3://{BUCKET}/{folder['name']}/windows/")
+    assert not any(secret in text for secret in (*object_storage.user, *object_storage.administrator))
+    links = {link.name: link.get_link(operator, ti_key=None) for link in operator.operator_extra_links}
+    assert links["Manifest"] == "", "the console of AWS shows nothing of another's storage"
 
 
 @pytest.mark.extended

@@ -52,7 +52,7 @@ def test_a_drain_leaves_what_the_org_says(org: LocalOrg, statuses: TableStatusSt
     assert [line["event_count"] for line in left["windows"]["windows"]] == [3, 3]
     assert left["windows"]["windows"][-1]["manifest_url"] == result["manifest_url"]
     assert left["drain"]["task"]["run_id"] == "run-2"
-    assert result["stream_uri"] == URI
+    assert result["asset_uri"] == URI
     assert "failed" not in left
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from airflow.providers.openlineage.utils.utils import translate_airflow_asset
 from airflow.sdk import Asset
 from airflow.sdk.lineage import HookLineageCollector
 from hypothesis import given
@@ -72,3 +73,12 @@ def test_lineage_finds_the_factory_by_the_scheme() -> None:
         hook, scheme="sfstream", asset_kwargs={"salesforce_conn_id": "c", "topic": "/event/Order__e"}
     )
     assert [each.asset.uri for each in collector.collected_assets.inputs] == ["sfstream://c/event/Order__e"]
+
+
+@pytest.mark.parametrize("query", ["", "?min_events=5", "?subscription=airflow"])
+def test_airflow_makes_a_dataset_of_it(query: str) -> None:
+    """As for outlets, inlets, and what hooks tell; the conditions of a watch are no other dataset."""
+    dataset = translate_airflow_asset(Asset("orders", uri=f"{ORDERS}{query}"), None)
+    assert dataset is not None
+    kept = "" if "min_events" in query else query
+    assert (dataset.namespace, dataset.name) == ("sfstream://salesforce_default", f"/event/Order__e{kept}")

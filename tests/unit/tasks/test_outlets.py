@@ -24,6 +24,7 @@ RESULT = dict.fromkeys(
     (
         "window_id",
         "manifest_url",
+        "asset_uri",
         "event_count",
         "payload_bytes",
         "first_event_time",
@@ -118,6 +119,7 @@ def test_so_is_the_stream_of_a_mapped_task_group() -> None:
 
 def test_the_landed_stream_is_told_of_an_interval_as_a_spark_task_takes_it() -> None:
     interval = {"mode": "interval", "event_time_from": "2026-11-20T10:00:00+00:00", "landing_url": "/lake"} | {
+        "asset_uri": LANDED.uri,
         "event_time_to": "2026-11-20T11:00:00+00:00",
         "windows": [{"manifest_url": "file:///lake/manifest.json", "event_count": 3}],
         "event_count": 3,
@@ -128,6 +130,8 @@ def test_the_landed_stream_is_told_of_an_interval_as_a_spark_task_takes_it() -> 
     each, context = outlets([WATCHED]), context_for("drain")
     each.tell(NAMES, interval, context)
     extra = context["outlet_events"][LANDED].extra
-    assert extra == {key: value for key, value in interval.items() if key != "landing_url"}
+    page = "http://localhost:8080/dags/orders/runs/run-1/tasks/drain"
+    told_of_it = {key: value for key, value in interval.items() if key != "landing_url"}
+    assert extra == {**told_of_it, "task_url": page}
     assert Landed.of(extra, None, None).manifests == ("file:///lake/manifest.json",)
     assert context["outlet_events"][each.unfinished].asset_alias_events == []

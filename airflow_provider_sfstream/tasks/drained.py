@@ -1,0 +1,77 @@
+"""What the task of a drain tells of its windows beside its result: for its links, and for lineage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+from airflow_provider_sfstream.tasks.lineage.collected import collect_lineage
+from airflow_provider_sfstream.tasks.lineage.drains import DrainedWindows, drain_lineage, event_fields
+from airflow_provider_sfstream.tasks.lineage.telling import TellsLineage
+from airflow_provider_sfstream.tasks.parts import landed_stream_uri, open_landing
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.protocol.manifest import Manifest
+    from airflow_provider_sfstream.tasks.lineage.told import Lineage
+    from airflow_provider_sfstream.tasks.preparation import Prepared
+
+log = logging.getLogger(__name__)
+
+
+class TellsOfDrain(TellsLineage):
+    """For the drain operator: remembers, for as long as its process lives, what it gave."""
+
+    landing_url: str
+    landing_conn_id: str | None
+    _drained: DrainedWindows | None = None
+    _catalog: LandingCatalog | None = None
+
+    def remember(self, drain: Prepared, given: Sequence[Manifest], own: Sequence[Manifest]) -> None:
+        """Keep the windows that the task gave, and tell whoever collects lineage of them.
+
+        :param own: those of them that it landed itself.
+        """
+        self._drained, self._catalog = DrainedWindows(tuple(given), tuple(own)), drain.landed.catalog
+        collect_lineage(drain.hook, StreamUri.parse(self.stream_uri), self.window_manifests)
+
+    @property
+    def stream_uri(self) -> str:
+        """The URI of the landed stream's asset.
+
+        :raises ConfigurationError: if the arguments do not name one.
+        """
+        return landed_stream_uri(self)
+
+    @property
+    def window_manifests(self) -> list[str]:
+        """The URLs of the manifests of the windows that the task gave."""
+        return [] if self._drained is None else [manifest.window.manifest_url for manifest in self._drained.given]
+
+    def previous_manifest(self) -> Manifest | None:
+        """Return the manifest of the window before the first one that the task gave; ``None`` if there is none.
+
+        :raises SalesforceStreamError: if it cannot be read.
+        """
+        if self._drained is None or self._catalog is None or not self._drained.given:
+            return None
+        first = self._drained.given[0]
+        previous = first.window.previous_window_id
+        return None if previous is None else self._catalog.read_manifest(first.stream, previous)
+
+    def lineage(self, *, has_ended: bool) -> Lineage:
+        """Return the topic as input and the landed stream as output; once there are windows, with what they hold."""
+        drained = self._drained if has_ended else None
+        fields = {} if drained is None else self._fields(drained)
+        return drain_lineage(StreamUri.parse(self.stream_uri), drained, fields)
+
+    def _fields(self, drained: DrainedWindows) -> dict[str, object]:
+        # Not the catalog that is there: a listener asks in a fork, which has no threads of its filesystem.
+        landing = open_landing(self.landing_url, self.landing_conn_id).landing
+        try:
+            return event_fields(drained.own, lambda url: landing.filesystem.cat_file(landing.path_of(url)).decode())
+        except Exception as error:  # the rest can be told
+            log.info("The schemas of the window cannot be read for its lineage: %s", type(error).__name__)
+            return {}

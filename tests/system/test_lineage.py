@@ -1,0 +1,184 @@
+"""What a real Airflow sends to a catalogue: events of OpenLineage over HTTP, compared with what the org recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from scripts.airflow_stack import AirflowStack, running_airflow, wait_for
+from tests.support.java_archive import submit_options
+from tests.support.lineage_listener import LineageListener, listening
+from tests.support.localorg import LocalOrg
+from tests.support.secret_sweep import secrets_of
+from tests.support.spark import INTERPRETED
+
+pytestmark = pytest.mark.extended  # an Airflow of its own: in that of the other tests, each task would take longer
+
+EVENTS, RECORDS = "lineage.events", "lineage.records"
+ORG = "sfstream://salesforce_default"
+TOLD = (ORG, "/event/Told__e?subscription=airflow")
+CHANGES = (ORG, "/data/ContactChangeEvent?subscription=airflow")
+HISTORY = "http://history.example.com:18080"
+DAG_FILE = Path(__file__).parent / "dags" / "lineage.py"
+
+
+@pytest.fixture(scope="module")
+def listener() -> Iterator[LineageListener]:
+    with listening() as receiving:
+        yield receiving
+
+
+@pytest.fixture(scope="module")
+def own_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="module")
+def telling_airflow(
+    system_org: LocalOrg, own_lake: Path, listener: LineageListener, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AirflowStack]:
+    """An Airflow that sends its lineage to the listener."""
+    dags = tmp_path_factory.mktemp("dags")
+    (dags / DAG_FILE.name).write_text(DAG_FILE.read_text())
+    environment = {
+        "SFSTREAM_LAKE": str(own_lake),
+        "SPARK_SUBMIT_OPTS": submit_options(INTERPRETED),
+        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(listener.transport),
+        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "60",  # for a busy machine
+    }
+    stack = AirflowStack(tmp_path_factory.mktemp("airflow"), dags, environment)
+    with running_airflow(stack):
+        stack.add_connection("salesforce_default", **system_org.airflow_connection())
+        stack.add_connection("spark_default", conn_type="spark", host="local[2]", extra={"history_server": HISTORY})
+        yield stack
+
+
+def run(airflow: AirflowStack, dag_id: str, *tasks: str) -> str:
+    """Run a DAG, which has to succeed."""
+    airflow.wait_for_dag(dag_id)
+    run_id = airflow.trigger(dag_id)
+    ended = airflow.wait_for_run(dag_id, run_id)
+    assert ended == "success", "\n".join(airflow.task_log(dag_id, run_id, task) for task in tasks)
+    return run_id
+
+
+def told(listener: LineageListener, job: str, kind: str = "COMPLETE") -> dict[str, Any]:
+    """Return the last event of a task; it may come a moment after the task's end."""
+    return wait_for(lambda: listener.events(job, kind), 60, f"{kind} of {job}")[-1]
+
+
+def names(datasets: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(each["namespace"], each["name"]) for each in datasets]
+
+
+def columns(dataset: dict[str, Any]) -> list[str]:
+    return [field["name"] for field in dataset["facets"]["schema"]["fields"]]
+
+
+def origins(dataset: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
+    """Return the one column that each column has its values from."""
+    found = dataset["facets"]["columnLineage"]["fields"]
+    of = {name: [(f["namespace"], f["name"], f["field"]) for f in each["inputFields"]] for name, each in found.items()}
+    assert all(len(each) == 1 for each in of.values())
+    return {name: each[0] for name, each in of.items()}
+
+
+@pytest.fixture(scope="module")
+def events_run(telling_airflow: AirflowStack, system_org: LocalOrg) -> str:
+    system_org.define("Told__e", Number__c="double", Note__c="string")
+    system_org.publish("/event/Told__e", [{"Number__c": float(n), "Note__c": "n"} for n in range(120)])
+    return run(telling_airflow, EVENTS, "wait", "drain", "event_log")
+
+
+def test_a_drain_tells_what_the_org_recorded(
+    telling_airflow: AirflowStack, system_org: LocalOrg, own_lake: Path, listener: LineageListener, events_run: str
+) -> None:
+    record = system_org.record("/event/Told__e")
+    window = telling_airflow.xcom(EVENTS, events_run, "drain")
+    began = told(listener, f"{EVENTS}.drain", "START")
+    assert (names(began["inputs"]), names(began["outputs"])) == ([(ORG, "/event/Told__e")], [TOLD])
+
+    ended = told(listener, f"{EVENTS}.drain")
+    [read], [written] = ended["inputs"], ended["outputs"]
+    assert (names([read]), names([written])) == ([(ORG, "/event/Told__e")], [TOLD])
+    assert read["inputFacets"]["inputStatistics"]["rowCount"] == len(record) == 120
+    assert read["inputFacets"]["inputStatistics"]["size"] == window["payload_bytes"]
+    files = list((own_lake / "lineage" / "landing").rglob("part-*.parquet"))
+    statistics = {key: written["outputFacets"]["outputStatistics"][key] for key in ("rowCount", "size", "fileCount")}
+    assert statistics == {"rowCount": 120, "size": sum(f.stat().st_size for f in files), "fileCount": len(files)}
+    assert set(columns(read)) == set(record[0]["fields"])
+    assert origins(written) == {name: (ORG, "/event/Told__e", name) for name in record[0]["fields"]}
+    assert written["facets"]["version"]["datasetVersion"] == window["window_id"]
+    [fact] = ended["run"]["facets"]["sfstream_windows"]["windows"]
+    assert fact["through"] == record[-1]["replay_id"].hex()
+
+
+def test_the_event_log_goes_on_where_the_drain_ended(
+    own_lake: Path, system_org: LocalOrg, listener: LineageListener, events_run: str
+) -> None:
+    drained, ended = told(listener, f"{EVENTS}.drain"), told(listener, f"{EVENTS}.event_log")
+    assert names(told(listener, f"{EVENTS}.event_log", "START")["inputs"]) == [TOLD]
+    assert names(ended["inputs"]) == names(drained["outputs"]) == [TOLD]
+    assert ended["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] == 120
+    folder = own_lake / "lineage" / "tables" / "Told__e"
+    [table] = ended["outputs"]
+    assert names([table]) == [("file", str(folder))]
+    stored = DeltaTable(folder)
+    sizes = [file["size_bytes"] for file in pa.table(stored.get_add_actions(flatten=True)).to_pylist()]
+    statistics = {key: table["outputFacets"]["outputStatistics"][key] for key in ("rowCount", "size", "fileCount")}
+    assert statistics == {"rowCount": 120, "size": sum(sizes), "fileCount": len(sizes)}
+    assert columns(table) == [field.name for field in stored.schema().fields]
+    passed = {*system_org.record("/event/Told__e")[0]["fields"], "_replay_id", "_event_id", "_schema_id"}
+    expected = {name: (*TOLD, name.removeprefix("_")) for name in (*passed, "_received_at", "_ordinal")}
+    assert origins(table) == expected
+    landed = set(columns(drained["outputs"][0]))
+    assert {field for _, _, field in origins(table).values()} <= landed, "each origin is a column of the drain's output"
+
+
+def test_a_replica_and_its_refresh_tell_events_and_objects(
+    telling_airflow: AirflowStack, own_lake: Path, system_org: LocalOrg, listener: LineageListener
+) -> None:
+    created = [system_org.rest("POST", "/sobjects/Contact", {"LastName": f"Told {n}"})["id"] for n in range(7)]
+    run_id = run(telling_airflow, RECORDS, "drain", "replica", "refresh")
+    table = ("file", str(own_lake / "lineage" / "replica" / "Contact"))
+    applied, refreshed = told(listener, f"{RECORDS}.replica"), told(listener, f"{RECORDS}.refresh")
+    assert (names(applied["inputs"]), names(applied["outputs"])) == ([CHANGES], [table])
+    assert applied["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] == len(
+        system_org.record("/data/ContactChangeEvent")
+    )
+    assert applied["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] >= len(created)
+    through = origins(applied["outputs"][0])
+    event = set(columns(told(listener, f"{RECORDS}.drain")["inputs"][0]))
+    assert through
+    assert {field for _, _, field in through.values()} <= event, "each origin is a field of the change event"
+
+    assert (names(refreshed["inputs"]), names(refreshed["outputs"])) == ([(ORG, "Contact")], [table])
+    stored = DeltaTable(table[1])
+    assert columns(refreshed["outputs"][0]) == [field.name for field in stored.schema().fields]
+    assert refreshed["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] >= len(created)
+    assert origins(refreshed["outputs"][0])["Email"] == (ORG, "Contact", "Email")
+
+    for task in ("replica", "refresh"):
+        link = telling_airflow.links(RECORDS, run_id, task)["Spark UI"]
+        assert link is not None
+        assert link.startswith(f"{HISTORY}/history/local-")
+
+
+def test_each_kind_of_task_has_its_links(telling_airflow: AirflowStack, events_run: str) -> None:
+    """The drain's lead where they should in the test of the micro-batch."""
+    waited = telling_airflow.links(EVENTS, events_run, "wait")
+    assert waited == {"Stream": telling_airflow.links(EVENTS, events_run, "drain")["Stream"]}
+    assert waited["Stream"]
+
+
+@pytest.mark.usefixtures("events_run")
+def test_no_secret_is_sent(system_org: LocalOrg, listener: LineageListener) -> None:
+    assert len(listener.texts) > 5
+    for name, secret in secrets_of(system_org).items():
+        assert not any(secret in text for text in listener.texts), name
