@@ -6,7 +6,6 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from airflow_provider_sfstream.operators.restore_replay_position import RestoreR
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.landed import landed_replay_ids, replay_ids_of
-from tests.support.replay_stores import DictVariables
 from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
 from tests.support.tasks import context_for, set_connection, told
 
@@ -378,37 +376,6 @@ def test_files_are_compared_with_their_manifests(org: SharedOrg, drain: Drain, t
     part.unlink()
     with pytest.raises(LandingError, match="could not be read"):
         verify(f"file://{tmp_path}/lake", stream(org), window["window_id"])
-
-
-def test_the_watchdog(org: SharedOrg, drain: Drain, monkeypatch: pytest.MonkeyPatch) -> None:
-    watchdog = example("a watchdog")
-    check = watchdog["check_stream"].function
-    with pytest.raises(AirflowFailException, match="never drained"):
-        check(org.topic, timedelta(hours=24))
-    publish(org, 3)
-    drain()
-    assert check(org.topic, timedelta(hours=24)) is None
-    with pytest.raises(AirflowFailException, match="last answered a drain"):
-        check(org.topic, timedelta(0))
-    org.fault("reset_stream", topic=org.topic)
-    publish(org, 1)
-    drain(on_invalid_replay="earliest")
-    with pytest.raises(AirflowFailException, match="lost since"):
-        check(org.topic, timedelta(hours=24))
-
-
-def test_what_a_watchdog_needs_is_in_variables_too(
-    org: SharedOrg, drain: Drain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    variables = DictVariables()
-    monkeypatch.setattr("airflow_provider_sfstream.stores.document.store.AirflowVariables", lambda: variables)
-    publish(org, 3)
-    window = drain(replay_store="variable")
-    store = open_replay_store("variable", "")
-    position = store.read(stream(org))
-    assert position.window_id == window["window_id"]
-    assert position.updated_at is not None
-    assert store.gaps(stream(org)) == []
 
 
 def test_the_failure_callback(org: SharedOrg, drain: Drain) -> None:
