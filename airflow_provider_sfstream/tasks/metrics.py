@@ -34,7 +34,7 @@ def numbers(section: str, document: Document, now: datetime) -> Iterator[tuple[s
             yield "window_events", window["event_count"], {}
             yield "window_bytes", window["payload_bytes"], {}
         yield "gaps", len(document["gaps"]), {}
-    for name in ("quarantined", "rows_written", "duplicates", "seconds", "remaining"):
+    for name in ("quarantined", "rows_written", "duplicates", "seconds", "remaining", "event_count"):
         if name in document:
             yield f"{section.partition('.')[0]}_{name}", document[name], {}
     if section == "tables":
