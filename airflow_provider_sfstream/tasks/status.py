@@ -11,6 +11,7 @@ from airflow_provider_sfstream.hooks.status import open_status_store
 from airflow_provider_sfstream.protocol.status import (
     Document,
     drain_document,
+    event_log_document,
     subject_key,
     task_document,
     windows_document,
@@ -57,8 +58,20 @@ def tell_of_drain(
 
 def tell(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
     """Leave a section with these facts, the time and the task run."""
-    at = {"at": datetime.now(UTC).isoformat(), "task": task_document(run_identity(context))}
-    _tell(lambda: subject, section, lambda _: {**facts, **at})
+    signed = _signed(facts, context)
+    _tell(lambda: subject, section, lambda _: signed)
+
+
+def tell_of_event_log(
+    stream: str, output_url: str, context: Context, metrics: Mapping[str, Any] | None, *, replayed: bool
+) -> None:
+    """Leave what became of a stream in an event log.
+
+    :param replayed: whether the job took up again what was in quarantine.
+    """
+    facts = _signed({"output_url": output_url, **(metrics or {})}, context)
+    section = tables_section("event_log", output_url)
+    _tell(lambda: stream, section, lambda before: event_log_document(before, facts, replayed=replayed))
 
 
 def tell_of_tables(
@@ -103,6 +116,11 @@ def tell_of_failure(operator: BaseOperator, report: Mapping[str, str]) -> None:
     subject = (lambda: stream_uri(operator)) if has_stream else (lambda: str(operator.output_url))  # type: ignore[attr-defined]
     if has_stream or hasattr(operator, "output_url"):
         _tell(subject, "failed", facts)
+
+
+def _signed(facts: Mapping[str, Any], context: Context) -> Document:
+    """Return facts with the time and the task run."""
+    return {**facts, "at": datetime.now(UTC).isoformat(), "task": task_document(run_identity(context))}
 
 
 def _tell(subject: Callable[[], str], section: str, step: Callable[[Document | None], Document]) -> None:
