@@ -114,10 +114,12 @@ class PageServer:
         answer = httpx.post(f"{self.url}/auth/token", json={"username": user, "password": PASSWORD}, timeout=30)
         return str(answer.raise_for_status().json()["access_token"])
 
-    def get(self, path: str, user: str | None = None, **parameters: str) -> httpx.Response:
+    def get(self, path: str, user: str | None = None, etag: str | None = None, **parameters: str) -> httpx.Response:
         """Ask for a path below the page's, with the cookie that a browser would have."""
         cookies = {} if user is None else {"_token": self.token(user)}
-        return httpx.get(f"{self.url}/sfstream/{path}", params=parameters, cookies=cookies, timeout=30)
+        headers = {} if etag is None else {"If-None-Match": etag}
+        url = f"{self.url}/sfstream/{path}"
+        return httpx.get(url, params=parameters, cookies=cookies, headers=headers, timeout=30)
 
 
 @contextmanager

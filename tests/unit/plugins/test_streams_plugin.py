@@ -7,11 +7,14 @@ import sys
 from importlib.metadata import entry_points
 from typing import Any
 
+import httpx
 import pytest
 from airflow._shared.plugins_manager import is_valid_plugin
 from airflow.api_fastapi.app import RESERVED_URL_PREFIXES
 from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+from fastapi.routing import APIRoute
 
+from airflow_provider_sfstream.plugins.page.app import build_app
 from airflow_provider_sfstream.plugins.streams import URL_PREFIX, SalesforceStreamsPlugin, StreamsPage
 
 APP = "airflow_provider_sfstream.plugins.page.app"
@@ -56,3 +59,16 @@ def test_what_cannot_be_loaded_ends_in_an_answer(monkeypatch: pytest.MonkeyPatch
     assert b"log of the API server" in sent[1]["body"]
     assert "cannot be made" in caplog.text
     assert asked(page)[0]["status"] == 401, "the next request tries again"
+
+
+async def test_no_route_is_open() -> None:
+    """Whatever route the application has, also one that is made later."""
+    app = build_app()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://airflow") as client:
+        for route in app.routes:
+            assert isinstance(route, APIRoute), "what is mounted asks for nothing"
+            answer = await client.get(
+                route.path.replace("{name}", "page.css"), params={"uri": "sfstream://a/event/B__e"}
+            )
+            assert answer.status_code == 401, route.path
+            assert "frame-ancestors 'self'" in answer.headers["content-security-policy"]

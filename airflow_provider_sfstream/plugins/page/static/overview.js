@@ -27,14 +27,14 @@ export function overview(found, dag) {
 
 /** Return what there is to say where no stream is shown. */
 export function nothing(found, dag) {
+  if (dag !== null) return `No task of this DAG has told of a stream ${found.hidden ? "that you may read" : "yet"}.`;
   if (found.hidden) return "There are streams, but you may not read their DAGs or their connections.";
-  if (dag !== null) return "No task of this DAG has told of a stream yet.";
   return "No task has told of a stream yet. One is shown here once a task has drained it, or has waited for it.";
 }
 
 function notes(found) {
   const texts = [];
-  if (found.hidden && found.streams.length) texts.push("You may not read the DAG or the connection of others.");
+  if (found.hidden && found.streams.length) texts.push("Others are left out: you may not read their DAG or their connection.");
   if (found.unreadable) texts.push(`${count(found.unreadable, "document")} cannot be read: see the log of the API server.`);
   return texts.length ? element("p", { class: "quiet" }, texts.join(" ")) : null;
 }
