@@ -58,8 +58,7 @@ def tell_of_drain(
 
 def tell(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
     """Leave a section with these facts, the time and the task run."""
-    signed = _signed(facts, context)
-    _tell(lambda: subject, section, lambda _: signed)
+    _tell(lambda: subject, section, lambda _: _signed(facts, context))
 
 
 def tell_of_event_log(
@@ -69,9 +68,12 @@ def tell_of_event_log(
 
     :param replayed: whether the job took up again what was in quarantine.
     """
-    facts = _signed({"output_url": output_url, **(metrics or {})}, context)
-    section = tables_section("event_log", output_url)
-    _tell(lambda: stream, section, lambda before: event_log_document(before, facts, replayed=replayed))
+
+    def document(before: Document | None) -> Document:
+        facts = _signed({"output_url": output_url, **(metrics or {})}, context)
+        return event_log_document(before, facts, replayed=replayed)
+
+    _tell(lambda: stream, tables_section("event_log", output_url), document)
 
 
 def tell_of_tables(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from airflow_provider_sfstream.plugins.page.airflow_pages import dag_page, task_page
 from airflow_provider_sfstream.plugins.page.concerns import GOOD, LEVELS, WARNING, Concern, concerns_of, level_of
 from airflow_provider_sfstream.plugins.page.known import Known
+from airflow_provider_sfstream.plugins.page.reader import parsed
 from airflow_provider_sfstream.protocol.headroom import Headroom
 from airflow_provider_sfstream.protocol.status import HOURS, Document, Status
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 from airflow_provider_sfstream.protocol.topics import retention
 
 _OF_DRAIN = ("confirmed_at", "contact_at", "last_event_time")
@@ -49,7 +50,7 @@ def failure_of(known: Known, subject: str) -> Document | None:
 
 
 def _row(known: Known, uri: str, now: datetime) -> Document:
-    parts = StreamUri.parse(uri)
+    parts = parsed(uri)
     drain = known.section(uri, "drain")
     dag_ids = known.dag_ids(uri)
     tables = replica_tables(known, uri)
@@ -99,7 +100,13 @@ def replica_tables(known: Known, uri: str) -> list[Document]:
 
 def hourly(hours: dict[str, int], now: datetime) -> list[int]:
     """Return how many events were drained in each of the last hours, the running one last."""
-    return [hours.get(f"{now - timedelta(hours=ago):%Y-%m-%dT%H}", 0) for ago in range(HOURS - 1, -1, -1)]
+    return [hours.get(hour, 0) for hour in _hours_until(now.replace(minute=0, second=0, microsecond=0))]
+
+
+@lru_cache(maxsize=2)
+def _hours_until(hour: datetime) -> list[str]:
+    """Return the names of the last hours: spelling a time takes longer than all else that is done for a stream."""
+    return [f"{hour - timedelta(hours=ago):%Y-%m-%dT%H}" for ago in range(HOURS - 1, -1, -1)]
 
 
 def _set_aside(event_log: Document) -> int:

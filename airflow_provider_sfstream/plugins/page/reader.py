@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_sfstream.protocol.status import Document, Status
-from airflow_provider_sfstream.protocol.stream_uris import SCHEME
+from airflow_provider_sfstream.protocol.stream_uris import SCHEME, StreamUri
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,13 @@ _LISTS = {"drain": ("gaps",), "windows": ("windows",)}
 """The lists of lines that each name a task."""
 
 
+@lru_cache(maxsize=10_000)
+def parsed(uri: str) -> StreamUri:
+    """Return the stream of a URI. Each is asked for many times, and is the same each time."""
+    return StreamUri.parse(uri)
+
+
+@lru_cache(maxsize=10_000)
 def connection_of(subject: str) -> str | None:
     """Return the connection that a subject is read with; ``None`` for a folder of tables."""
     parts = urlsplit(subject)
