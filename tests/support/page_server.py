@@ -109,6 +109,16 @@ class PageServer:
             store.change(status.subject, status.section, lambda _, document=status.document: document)  # type: ignore[misc]
         store.close()
 
+    @contextmanager
+    def status_damaged(self) -> Iterator[None]:
+        """Let the status table's database be none for a while."""
+        content = self._status_database.read_bytes()
+        self._status_database.write_bytes(b"x" * len(content))
+        try:
+            yield
+        finally:
+            self._status_database.write_bytes(content)
+
     def token(self, user: str) -> str:
         """Log in, and return the token."""
         answer = httpx.post(f"{self.url}/auth/token", json={"username": user, "password": PASSWORD}, timeout=30)

@@ -13,7 +13,6 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_vi
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.plugins.page.files import read_files
 from airflow_provider_sfstream.plugins.page.overview import overview
 from airflow_provider_sfstream.plugins.page.permissions import reader_of
@@ -90,9 +89,9 @@ def _readable(user: Any, session: Any, windows_of: str | None = None) -> tuple[R
     """Return what was read, and of it what the user may read."""
     try:
         read = read_statuses(session, windows_of)
-    except SalesforceStreamError as error:
+    except Exception as error:  # no such connection, no such database, or no way to it
         log.exception("The status of streams cannot be read")
-        raise HTTPException(503, "The database that [sfstream] status_conn_id names cannot be read") from error
+        raise HTTPException(503, "Their status cannot be read: the log of the API server says why.") from error
     return read, reader_of(user, read.statuses, session).readable(read.statuses)
 
 

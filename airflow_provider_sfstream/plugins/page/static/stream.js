@@ -95,10 +95,11 @@ function gaps(found) {
 }
 
 function changes(found) {
-  const told = (value) => (value !== null && typeof value === "object" ? JSON.stringify(value) : String(value));
-  const items = found.map((change) => {
-    const texts = typeof change === "object" ? Object.entries(change).map(([name, value]) => `${name}: ${told(value)}`) : [told(change)];
-    return element("li", {}, texts.join(", "));
+  const told = (value) => (Array.isArray(value) ? value.join(", ") : typeof value === "object" ? JSON.stringify(value) : value);
+  const items = found.map(({ at = null, ...change }) => {
+    const facts = Object.entries(change).filter(([, value]) => value !== null && value?.length !== 0);
+    const texts = facts.map(([name, value]) => `${name.replaceAll("_", " ")}: ${told(value)}`);
+    return element("li", {}, moment(at), " · ", texts.join(" · "));
   });
   return items.length ? [element("ul", {}, ...items)] : [];
 }
