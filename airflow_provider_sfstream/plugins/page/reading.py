@@ -58,7 +58,6 @@ def _store(url: URL) -> TableStatusStore:
 
 
 def _from_variables(session: Session, windows_of: str | None) -> Read:
-    from airflow.models.crypto import get_fernet
     from airflow.models.variable import Variable
     from sqlalchemy import or_, select
 
@@ -69,11 +68,23 @@ def _from_variables(session: Session, windows_of: str | None) -> Read:
         wanted = or_(wanted, variables.key == variable_key(windows_of, "windows"))
     query = select(variables.key, variables.val, variables.is_encrypted)
     rows = session.execute(query.where(variables.key.startswith(PREFIX, autoescape=True), wanted)).all()
-    fernet, statuses = get_fernet(), []
-    for key, value, is_encrypted in rows:
-        try:
-            text = fernet.decrypt(value.encode()).decode() if is_encrypted else value
-            statuses.append(status_from_text(text, f"Variable {key}"))
-        except Exception as error:  # of another key, or written by somebody else: the others are shown
-            log.warning("Variable %s holds no status that can be read: %s: %s", key, type(error).__name__, error)
+    # Lists of windows are large, and seldom asked for twice.
+    found = [(_decrypted if key.endswith(".windows") else _remembered)(key, *value) for key, *value in rows]
+    statuses = [status for status in found if status is not None]
     return Read(statuses, len(rows) - len(statuses))
+
+
+def _decrypted(key: str, value: str, is_encrypted: bool) -> Status | None:
+    """Return the status that a Variable holds; ``None`` if it holds none."""
+    from airflow.models.crypto import get_fernet
+
+    try:
+        text = get_fernet().decrypt(value.encode()).decode() if is_encrypted else value
+        return status_from_text(text, f"Variable {key}")
+    except Exception as error:  # of another key, or written by somebody else: the others are shown
+        log.warning("Variable %s holds no status that can be read: %s: %s", key, type(error).__name__, error)
+        return None
+
+
+_remembered = lru_cache(maxsize=2_000)(_decrypted)
+"""Decrypting takes longest, and between two looks few of the values have changed."""
