@@ -49,7 +49,7 @@ reference: $(INSTALLED)  ## docs/reference/, from the docstrings
 	$(BIN)/python scripts/reference.py
 
 bench: $(INSTALLED)  ## each benchmark prints JSON lines with `benchmark`, `ratio` and the figures behind it
-	@for benchmark in drain drain_50ms event_log replica_decode replica_merge streaming streaming_faults waiting; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
+	@for benchmark in drain drain_50ms event_log replica_decode replica_merge streaming streaming_faults streams_page waiting; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
 
 test-pythons:  ## the unit tests on every supported Python that is installed
 	@for version in 3.11 3.12 3.13; do \

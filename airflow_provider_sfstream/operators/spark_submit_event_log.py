@@ -14,7 +14,7 @@ from airflow_provider_sfstream.tasks.landed import Landed
 from airflow_provider_sfstream.tasks.links import ManifestLink, SparkUILink, StreamLink
 from airflow_provider_sfstream.tasks.missing_schemas import fetch_missing_schemas
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
-from airflow_provider_sfstream.tasks.status import tables_section, tell
+from airflow_provider_sfstream.tasks.status import tell_of_event_log
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -124,12 +124,7 @@ class SparkSubmitEventLogOperator(TakesWindows, SparkJobOperator):
             self.log.info("Schemas fetched into the landing: %s", ", ".join(fetched) or "none")
         metrics = self.submit(context, self._arguments(landed))
         for stream in landed.streams:
-            tell(
-                stream,
-                tables_section("event_log", self.output_url),
-                context,
-                {"output_url": self.output_url, **(metrics or {})},
-            )
+            tell_of_event_log(stream, self.output_url, context, metrics, replayed=self.replay_quarantine)
         return metrics
 
     def lineage(self, *, has_ended: bool) -> Lineage:

@@ -72,8 +72,8 @@ def _of_subject(documents: dict[str, Any], limits: HealthLimits, now: datetime) 
         elif section.startswith("allocation."):
             if document["remaining"] < limits.allocation * document["max"]:
                 yield f"{document['remaining']:,} of {document['max']:,} {document['allocation']} remain"
-        elif document.get("quarantined"):
-            yield f"{document['quarantined']} events of the last {section.partition('.')[0]} job are in quarantine"
+        elif rows := (document.get("set_aside") or {}).get("rows"):
+            yield f"{rows} events were put into quarantine at {document['set_aside']['at']} and not taken back since"
 
 
 def _of_drain(drain: dict[str, Any], limits: HealthLimits, now: datetime) -> Iterator[str]:

@@ -110,6 +110,21 @@ def windows_document(before: Mapping[str, Any] | None, drained: Iterable[Manifes
     return {"windows": sorted(lines.values(), key=lambda line: str(line["finished_at"]))[-WINDOWS:]}
 
 
+def event_log_document(before: Mapping[str, Any] | None, facts: Mapping[str, Any], *, replayed: bool) -> Document:
+    """Return the section of an event log after a run of its job.
+
+    ``set_aside`` is the last run that put rows into quarantine: later runs, which see other windows, leave it.
+
+    :param before: the section as it was; ``None`` where there is none.
+    :param facts: what is known of the run, with its time and its task.
+    :param replayed: whether it took up again what was in quarantine.
+    """
+    rows = facts.get("quarantined", 0)
+    if not rows and not replayed:
+        return {**facts, "set_aside": (before or {}).get("set_aside")}
+    return {**facts, "set_aside": {"rows": rows, "at": facts["at"], "task": facts["task"]} if rows else None}
+
+
 def window_line(manifest: Manifest) -> Document:
     """Return what is listed of a window."""
     window = manifest.window

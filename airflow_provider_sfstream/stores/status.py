@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+import msgspec
+
 from airflow_provider_sfstream.exceptions import ReplayStoreError
 from airflow_provider_sfstream.protocol.status import Document, Status, subject_key
 from airflow_provider_sfstream.stores.document.airflow_variables import AirflowVariables, Variables
@@ -84,7 +86,7 @@ def status_from_text(text: str, name: str) -> Status:
     :raises ReplayStoreError: if it is none, or of a version that this package does not know.
     """
     try:
-        held = json.loads(text)
+        held = msgspec.json.decode(text)
         if (held["format"], held["version"]) == (FORMAT, VERSION):
             return Status(held["subject"], held["section"], held["document"])
         found = f"{held['format']} {held['version']}"

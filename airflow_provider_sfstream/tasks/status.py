@@ -11,6 +11,7 @@ from airflow_provider_sfstream.hooks.status import open_status_store
 from airflow_provider_sfstream.protocol.status import (
     Document,
     drain_document,
+    event_log_document,
     subject_key,
     task_document,
     windows_document,
@@ -60,11 +61,22 @@ def tell_of_drain(
 
 def tell(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
     """Leave a section with these facts, the time and the task run."""
+    _tell(lambda: subject, section, lambda _: _signed(facts, context))
 
-    def document(_: Document | None) -> Document:
-        return {**facts, "at": datetime.now(UTC).isoformat(), "task": task_document(run_identity(context))}
 
-    _tell(lambda: subject, section, document)
+def tell_of_event_log(
+    stream: str, output_url: str, context: Context, metrics: Mapping[str, Any] | None, *, replayed: bool
+) -> None:
+    """Leave what became of a stream in an event log.
+
+    :param replayed: whether the job took up again what was in quarantine.
+    """
+
+    def document(before: Document | None) -> Document:
+        facts = _signed({"output_url": output_url, **(metrics or {})}, context)
+        return event_log_document(before, facts, replayed=replayed)
+
+    _tell(lambda: stream, tables_section("event_log", output_url), document)
 
 
 def tell_of_tables(
@@ -123,6 +135,11 @@ def tell_of_failure(operator: BaseOperator, report: Mapping[str, str]) -> None:
     subject = (lambda: landed_stream_uri(operator)) if has_stream else (lambda: str(operator.output_url))  # type: ignore[attr-defined]
     if has_stream or hasattr(operator, "output_url"):
         _tell(subject, "failed", facts)
+
+
+def _signed(facts: Mapping[str, Any], context: Context) -> Document:
+    """Return facts with the time and the task run."""
+    return {**facts, "at": datetime.now(UTC).isoformat(), "task": task_document(run_identity(context))}
 
 
 def _tell(subject: Callable[[], str], section: str, step: Callable[[Document | None], Document]) -> None:

@@ -65,6 +65,12 @@ LIGHT: dict[str, tuple[str, str, set[str]]] = {
         {"grpc", "pyarrow", "fastavro", "pyruhvro", "sqlalchemy", "httpx", "airflow.triggers.base"},
     ),
     "a DAG file that prunes": ("", PRUNE, {"pyarrow", "sqlalchemy", "fsspec", "grpc", "pyspark"}),
+    # Every component of Airflow loads plugins, tasks too.
+    "the plugin": (
+        "import airflow.plugins_manager",
+        "import airflow_provider_sfstream.plugins.streams",
+        {"fastapi", "starlette", "sqlalchemy", "airflow.api_fastapi.app"},
+    ),
     "a DAG file that refreshes": (
         "",
         "import airflow_provider_sfstream.operators.refresh_dirty_records",

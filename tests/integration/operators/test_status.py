@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.stores.table.status import TableStatusStore
+from airflow_provider_sfstream.tasks.status import tell_of_event_log
 from tests.support.localorg import LocalOrg, org
 from tests.support.tasks import context_for, set_connection
 
@@ -54,6 +55,15 @@ def test_a_drain_leaves_what_the_org_says(org: LocalOrg, statuses: TableStatusSt
     assert left["drain"]["task"]["run_id"] == "run-2"
     assert result["asset_uri"] == URI
     assert "failed" not in left
+
+
+def test_an_event_log_leaves_the_last_run_that_put_rows_into_quarantine(statuses: TableStatusStore) -> None:
+    for run, quarantined in (("run-1", 2), ("run-2", 0)):
+        context = context_for("event_log", run_id=run)
+        tell_of_event_log(URI, "s3://lake/tables", context, {"quarantined": quarantined}, replayed=False)
+    [left] = [document for section, document in sections(statuses).items() if section.startswith("event_log.")]
+    assert (left["task"]["run_id"], left["quarantined"], left["output_url"]) == ("run-2", 0, "s3://lake/tables")
+    assert (left["set_aside"]["rows"], left["set_aside"]["task"]["run_id"]) == (2, "run-1")
 
 
 def test_a_failure_is_left_too(

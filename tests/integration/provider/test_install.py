@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -35,6 +36,18 @@ def built(folder: Path) -> str:
     subprocess.run([*PIP, "wheel", "--no-deps", "--wheel-dir", folder, ROOT], check=True, timeout=300)
     (wheel,) = folder.glob("*.whl")
     return f"{wheel}{command().removeprefix('airflow-provider-sfstream')}"
+
+
+@pytest.mark.extended
+def test_the_wheel_has_the_page_of_streams(tmp_path: Path) -> None:
+    wheel = Path(built(tmp_path).partition("[")[0])
+    page = ROOT / "airflow_provider_sfstream" / "plugins" / "page"
+    files = {str(path.relative_to(ROOT)) for path in (page / "static").iterdir()}
+    assert len(files) > 10
+    with ZipFile(wheel) as archive:
+        assert files <= set(archive.namelist())
+        (name,) = (each for each in archive.namelist() if each.endswith("entry_points.txt"))
+        assert "[airflow.plugins]" in archive.read(name).decode()
 
 
 @pytest.mark.extended

@@ -66,7 +66,10 @@ GAP = {"after": "0a", "since": None, "detected_at": ago(2), "reason": "accepted 
         ([drain(), failed(0.5)], ["orders.drain fails since"]),
         ([drain(), failed(2)], []),
         ([failed(2)], ["orders.drain fails since"]),
-        ([Status(STREAM, "event_log.1", {"quarantined": 3, "at": ago(1)})], ["3 events of the last event_log job are"]),
+        (
+            [Status(STREAM, "event_log.1", {"set_aside": {"rows": 3, "at": ago(9)}, "at": ago(1)})],
+            ["3 events were put into quarantine at"],
+        ),
         ([table()], []),
         ([table(dirty=5, unclean_since=ago(2))], []),
         ([table(dirty=5, unclean_since=ago(25))], ["Account has 5 dirty rows since"]),

@@ -11,7 +11,14 @@ import pytest
 
 from airflow_provider_sfstream.protocol.headroom import Headroom
 from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.status import GAPS, HOURS, WINDOWS, drain_document, windows_document
+from airflow_provider_sfstream.protocol.status import (
+    GAPS,
+    HOURS,
+    WINDOWS,
+    drain_document,
+    event_log_document,
+    windows_document,
+)
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -80,6 +87,20 @@ def test_it_is_bounded() -> None:
     assert (len(document["gaps"]), len(document["hours"])) == (GAPS, HOURS)
     assert [line["window_id"] for line in windows["windows"]] == [f"w{n:05d}" for n in range(WINDOWS, 0, -1)]
     assert json.loads(json.dumps([document, windows])) == [document, windows]
+
+
+def test_what_was_set_aside_stays_told_until_it_was_taken_up() -> None:
+    def after(before: dict[str, Any] | None, rows: int, run: int, *, replayed: bool = False) -> dict[str, Any]:
+        facts = {"quarantined": rows, "at": f"{run}", "task": {"run_id": f"run-{run}"}}
+        return event_log_document(before, facts, replayed=replayed)
+
+    first = after(None, 3, 1)
+    assert first["set_aside"] == {"rows": 3, "at": "1", "task": {"run_id": "run-1"}}
+    second = after(first, 0, 2)
+    assert (second["set_aside"], second["quarantined"]) == (first["set_aside"], 0)
+    assert after(second, 2, 3)["set_aside"]["rows"] == 2
+    assert after(second, 1, 3, replayed=True)["set_aside"]["rows"] == 1
+    assert after(second, 0, 3, replayed=True)["set_aside"] is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""What Airflow's UI shows of this package."""

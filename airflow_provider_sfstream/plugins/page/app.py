@@ -1,0 +1,118 @@
+"""The page's web application, which Airflow's API server mounts. It answers GET alone, and changes nothing."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
+from airflow.api_fastapi.common.db.common import SessionDep
+from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from airflow_provider_sfstream.plugins.page.files import read_files
+from airflow_provider_sfstream.plugins.page.overview import overview
+from airflow_provider_sfstream.plugins.page.permissions import reader_of
+from airflow_provider_sfstream.plugins.page.reading import Read, read_statuses
+from airflow_provider_sfstream.plugins.page.stream import stream_details
+from airflow_provider_sfstream.protocol.status import Document, Status
+
+log = logging.getLogger(__name__)
+
+HEADERS = {
+    # Nothing but the page's own files, and in no frame but Airflow's: a name from Salesforce could do nothing if it got
+    # into the page as markup.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
+
+
+def build_app() -> FastAPI:
+    """Return the application.
+
+    Each route asks for what the application asks for: a login, and the permission by which Airflow's UI shows its
+    plugins. There is no mounted application and no route of Starlette's own: these would ask for nothing.
+    """
+    app = FastAPI(
+        title="Salesforce streams",
+        dependencies=[Depends(requires_access_view(AccessView.PLUGINS))],
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    app.add_middleware(_Headers)
+    files = read_files()
+
+    @app.get("/")
+    def page(request: Request) -> Response:
+        """Return the page."""
+        return files["index.html"].answer(request)
+
+    @app.get("/files/{name}")
+    def file(name: str, request: Request) -> Response:
+        """Return a file of the page."""
+        if name not in files:
+            raise HTTPException(404, "There is no such file")
+        return files[name].answer(request)
+
+    @app.get("/api/streams")
+    def streams(user: GetUserDep, session: SessionDep, dag: str | None = None) -> Response:
+        """Return all streams, or those of a DAG."""
+        read, readable = _readable(user, session)
+        hidden = len(readable) < len(read.statuses)
+        return _json(overview(readable, datetime.now(UTC), dag) | {"hidden": hidden, "unreadable": read.unreadable})
+
+    @app.get("/api/stream")
+    def stream(user: GetUserDep, session: SessionDep, uri: Annotated[str, Query()]) -> Response:
+        """Return one stream."""
+        _, readable = _readable(user, session, uri)
+        try:
+            details = stream_details(readable, uri, datetime.now(UTC))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            log.exception("The status of %s cannot be made out", uri)
+            raise HTTPException(500, "What tasks left of it cannot be made out") from error
+        if details is None:
+            raise HTTPException(404, "There is no such stream, or you may not read it")
+        return _json(details)
+
+    return app
+
+
+def _readable(user: Any, session: Any, windows_of: str | None = None) -> tuple[Read, list[Status]]:
+    """Return what was read, and of it what the user may read."""
+    try:
+        read = read_statuses(session, windows_of)
+    except Exception as error:  # no such connection, no such database, or no way to it
+        log.exception("The status of streams cannot be read")
+        raise HTTPException(503, "Their status cannot be read: the log of the API server says why.") from error
+    return read, reader_of(user, read.statuses, session).readable(read.statuses)
+
+
+def _json(document: Document) -> Response:
+    # FastAPI would look at each value of it first, which takes longer than all the rest.
+    return Response(msgspec.json.encode(document), media_type="application/json")
+
+
+class _Headers:
+    """Add the headers to every answer, errors too."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = {name.lower() for name, _ in message["headers"]}
+                more = {**HEADERS, "Cache-Control": "no-store"}
+                pairs = [(name.lower().encode(), value.encode()) for name, value in more.items()]
+                message["headers"] = [*message["headers"], *(pair for pair in pairs if pair[0] not in own)]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

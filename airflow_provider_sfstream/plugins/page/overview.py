@@ -1,0 +1,125 @@
+"""All streams, worst first: from status documents to what the page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+from airflow_provider_sfstream.plugins.page.airflow_pages import dag_page, task_page
+from airflow_provider_sfstream.plugins.page.concerns import GOOD, LEVELS, WARNING, Concern, concerns_of, level_of
+from airflow_provider_sfstream.plugins.page.known import Known
+from airflow_provider_sfstream.plugins.page.reader import parsed
+from airflow_provider_sfstream.protocol.headroom import Headroom
+from airflow_provider_sfstream.protocol.status import HOURS, Document, Status
+from airflow_provider_sfstream.protocol.topics import retention
+
+_OF_DRAIN = ("confirmed_at", "contact_at", "last_event_time")
+
+
+def overview(statuses: Iterable[Status], now: datetime, dag_id: str | None = None) -> Document:
+    """Return what the page shows of all streams.
+
+    :param dag_id: only those that this DAG has to do with; ``None`` for all.
+    """
+    known = Known(statuses)
+    rows = [stream_row(known, uri, now) for uri in known.streams() if dag_id is None or dag_id in known.dag_ids(uri)]
+    folders = [failure_of(known, subject) for subject in known.failed_folders()] if dag_id is None else []
+    return {"now": now.isoformat(), "streams": [row for *_, row in sorted(map(_by_worst, rows))], "folders": folders}
+
+
+def stream_row(known: Known, uri: str, now: datetime) -> Document:
+    """Return what is shown of a stream. Of one whose documents cannot be made out, that."""
+    try:
+        return _row(known, uri, now)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+        # Anybody who may write Variables may have written this one: the others are shown all the same.
+        concern = Concern(WARNING, "What tasks left of it cannot be made out")
+        return {"uri": uri, "topic": uri, "level": WARNING, "concerns": [vars(concern)]}
+
+
+def failure_of(known: Known, subject: str) -> Document | None:
+    """Return the failure of a subject that nothing has mended yet."""
+    failed = known.failure(subject)
+    if failed is None:
+        return None
+    report, task = failed.get("report", {}), failed["task"]
+    told = {"what": report.get("What", "its log says why"), "at": failed["at"], "report": report}
+    return {"subject": subject, **told, "task_id": task["task_id"], "page": task_page(task)}
+
+
+def _row(known: Known, uri: str, now: datetime) -> Document:
+    parts = parsed(uri)
+    drain = known.section(uri, "drain")
+    dag_ids = known.dag_ids(uri)
+    tables = replica_tables(known, uri)
+    gaps = drain.get("gaps", [])
+    row: Document = {
+        "uri": uri,
+        "connection": parts.salesforce_conn_id,
+        "topic": parts.topic,
+        "subscription": parts.subscription,
+        "api": parts.api or drain.get("stream", {}).get("api"),
+        "retention": drain.get("retention", retention(parts.topic).total_seconds()),
+        "drained_at": drain.get("at"),
+        **{name: drain.get(name) for name in _OF_DRAIN},
+        "hours": hourly(drain.get("hours", {}), now),
+        "gaps": len(gaps),
+        "latest_gaps": gaps[-1:],
+        "missing": drain.get("missing", []),
+        "quarantined": sum(_set_aside(document) for document in known.event_logs(uri)),
+        "dirty": sum(table["dirty"] for table in tables),
+        "flagged": sum(table["flag"] is not None for table in tables),
+        "failures": [found for subject in (uri, *known.folders(uri)) if (found := failure_of(known, subject))],
+        "allocations": [
+            {"name": name, "used": used, "maximum": maximum} for name, used, maximum in known.allocations(uri)
+        ],
+        "dags": [{"dag_id": dag_id, "page": dag_page(dag_id)} for dag_id in dag_ids],
+    }
+    headroom = Headroom.of(drain, now) if "retention" in drain else None
+    concerns = concerns_of(row, headroom, now)
+    row["headroom"] = headroom and {
+        "known": _seconds(headroom.known),
+        "assumed": _seconds(headroom.assumed),
+        "level": level_of(headroom),
+    }
+    row["level"] = concerns[0].level if concerns else GOOD
+    row["concerns"] = [vars(concern) for concern in concerns]
+    return row
+
+
+def replica_tables(known: Known, uri: str) -> list[Document]:
+    """Return the tables of each replica that a stream was applied to."""
+    return [
+        {"url": url, "table": name, "dirty": table.get("dirty", 0), "flag": table.get("flag")}
+        for url in known.replicas(uri)
+        for name, table in sorted(known.section(url, "tables").get("tables", {}).items())
+    ]
+
+
+def hourly(hours: dict[str, int], now: datetime) -> list[int]:
+    """Return how many events were drained in each of the last hours, the running one last."""
+    return [hours.get(hour, 0) for hour in _hours_until(now.replace(minute=0, second=0, microsecond=0))]
+
+
+@lru_cache(maxsize=2)
+def _hours_until(hour: datetime) -> list[str]:
+    """Return the names of the last hours: spelling a time takes longer than all else that is done for a stream."""
+    return [f"{hour - timedelta(hours=ago):%Y-%m-%dT%H}" for ago in range(HOURS - 1, -1, -1)]
+
+
+def _set_aside(event_log: Document) -> int:
+    """Return the rows that the last run which had any put into quarantine."""
+    return int((event_log.get("set_aside") or {}).get("rows", 0))
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else span.total_seconds()
+
+
+def _by_worst(row: Document) -> tuple[int, float, str, dict[str, Any]]:
+    """Return what streams are ordered by: what is wrong, then how little time is left, then their name."""
+    left = row.get("headroom") or {}
+    best = left.get("known") if left.get("assumed") is None else left["assumed"]
+    return LEVELS.index(row["level"]), float("-inf") if best is None else best, row["uri"], row

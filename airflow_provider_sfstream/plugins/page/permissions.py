@@ -1,0 +1,51 @@
+"""What a user of Airflow may read, by its auth manager."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.models import Connection
+from airflow.models.dag import DagModel
+
+from airflow_provider_sfstream.plugins.page.known import all_dag_ids
+from airflow_provider_sfstream.plugins.page.reader import Reader, connection_of
+from airflow_provider_sfstream.protocol.status import Status
+
+if TYPE_CHECKING:
+    from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+    from sqlalchemy.orm import Session
+
+
+def reader_of(user: BaseUser, statuses: Iterable[Status], session: Session) -> Reader:
+    """Return which of the DAGs and connections that documents name a user may read.
+
+    Only these are asked for: an Airflow can have thousands of others. Of a DAG that is gone, and of a connection that
+    is kept elsewhere than in the database, Airflow knows no team.
+    """
+    statuses = list(statuses)
+    manager: Any = get_auth_manager()
+    dag_ids = all_dag_ids(statuses)
+    teams = DagModel.get_dag_id_to_team_name_mapping(list(dag_ids), session=session)
+    dags = _allowed(
+        dag_ids, teams, lambda ids, team: manager.filter_authorized_dag_ids(dag_ids=ids, user=user, team_name=team)
+    )
+    connections = {each for status in statuses if (each := connection_of(status.subject)) is not None}
+    teams = Connection.get_conn_id_to_team_name_mapping(list(connections), session=session)
+    allowed = _allowed(
+        connections,
+        teams,
+        lambda ids, team: manager.filter_authorized_connections(conn_ids=ids, user=user, team_name=team),
+    )
+    return Reader(dags, allowed)
+
+
+def _allowed(
+    names: set[str], teams: dict[str, str | None], ask: Callable[[set[str], str | None], set[str]]
+) -> frozenset[str]:
+    by_team: dict[str | None, set[str]] = defaultdict(set)
+    for name in names:
+        by_team[teams.get(name)].add(name)
+    return frozenset().union(*(ask(of_team, team) for team, of_team in by_team.items()))

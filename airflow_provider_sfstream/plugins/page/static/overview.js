@@ -1,0 +1,102 @@
+// All streams, worst first.
+
+import { headroom, sparkline } from "./charts.js";
+import { element, table } from "./dom.js";
+import { ago, count, number } from "./format.js";
+import { airflow, view } from "./links.js";
+
+const COLUMNS = ["Stream", "State", "Time left", "End confirmed", "Events", "Gaps", "Quarantine", "Dirty rows"];
+const FILTERED_FROM = 6;
+
+/** Return what is shown of all streams. */
+export function overview(found, dag) {
+  const allocated = found.streams.some((stream) => stream.allocations?.length);
+  const columns = allocated ? [...COLUMNS, "Allocation"] : COLUMNS;
+  const rows = found.streams.map((stream) => cells(stream, found.now, dag).slice(0, columns.length));
+  const streams = table(`${count(found.streams.length, "stream")}, worst first`, columns, rows);
+  streams.classList.add("streams");
+  found.streams.forEach((stream, n) => streams.tBodies[0].rows[n].classList.add(stream.level));
+  const many = found.streams.length >= FILTERED_FROM;
+  return [
+    notes(found),
+    many ? filter(streams) : null,
+    found.streams.length ? streams : null,
+    ...found.folders.map((failure) => failedTables(failure, found.now)),
+  ];
+}
+
+/** Return what there is to say where no stream is shown. */
+export function nothing(found, dag) {
+  if (dag !== null) return `No task of this DAG has told of a stream ${found.hidden ? "that you may read" : "yet"}.`;
+  if (found.hidden) return "There are streams, but you may not read their DAGs or their connections.";
+  return "No task has told of a stream yet. One is shown here once a task has drained it, or has waited for it.";
+}
+
+function notes(found) {
+  const texts = [];
+  if (found.hidden && found.streams.length) texts.push("Others are left out: you may not read their DAG or their connection.");
+  if (found.unreadable) texts.push(`${count(found.unreadable, "document")} cannot be read: see the log of the API server.`);
+  return texts.length ? element("p", { class: "quiet" }, texts.join(" ")) : null;
+}
+
+function cells(stream, now, dag) {
+  const name = element(
+    "div",
+    { class: "name" },
+    view({ stream: stream.uri, dag }, stream.topic),
+    stream.connection ? element("span", { class: "quiet" }, `${stream.subscription} · ${stream.connection}`) : null,
+  );
+  if (!stream.hours) return [name, concerns(stream.concerns), ...COLUMNS.slice(2).map(() => ""), ""];
+  return [
+    name,
+    concerns(stream.concerns),
+    headroom(stream),
+    ago(stream.confirmed_at, now),
+    sparkline(stream.hours),
+    some(stream.gaps),
+    some(stream.quarantined),
+    element("span", {}, some(stream.dirty), stream.flagged ? " and a flag" : null),
+    stream.allocations.map((each) => element("div", {}, allocation(each))),
+  ];
+}
+
+/** Return what is wrong, as a list; or that nothing is. */
+export function concerns(found) {
+  if (!found.length) return element("span", { class: "good mark" }, "Good");
+  const items = found.map((concern) => element("li", { class: `${concern.level} mark` }, concern.text));
+  return element("ul", { class: "concerns" }, ...items);
+}
+
+/** Return how much of an allocation is used. */
+export function allocation(each) {
+  const share = Math.round((each.used / each.maximum) * 100);
+  return `${each.name}: ${number(each.used)} of ${number(each.maximum)} (${share} %)`;
+}
+
+function some(value) {
+  return element("span", { class: value ? "some" : "quiet" }, number(value));
+}
+
+function failedTables(failure, now) {
+  return element(
+    "p",
+    { class: "bad mark" },
+    `Tables in ${failure.subject}: task `,
+    airflow(failure.page, failure.task_id),
+    ` failed `,
+    ago(failure.at, now),
+    `: ${failure.what}`,
+  );
+}
+
+function filter(streams) {
+  const field = element("input", { type: "search", id: "filter", autocomplete: "off" });
+  const shown = element("output", { for: "filter" });
+  const rows = [...streams.tBodies[0].rows].map((row) => [row, row.textContent.toLowerCase()]);
+  field.addEventListener("input", () => {
+    const wanted = field.value.trim().toLowerCase();
+    for (const [row, text] of rows) row.hidden = !text.includes(wanted);
+    shown.value = wanted ? `${rows.filter(([row]) => !row.hidden).length} of ${count(rows.length, "stream")}` : "";
+  });
+  return element("p", { class: "filter" }, element("label", { for: "filter" }, "Filter"), field, shown);
+}

@@ -1,0 +1,121 @@
+// One stream.
+
+import { headroom, sparkline } from "./charts.js";
+import { element, section, table } from "./dom.js";
+import { ago, bytes, count, moment, number, time } from "./format.js";
+import { airflow } from "./links.js";
+import { allocation, concerns } from "./overview.js";
+import { timeline } from "./timeline.js";
+
+/** Return what is shown of a stream. */
+export function stream(found) {
+  return [
+    section("State", concerns(found.concerns), ...(found.failures ?? []).map((each) => failure(each, found.now))),
+    found.actions.length ? actions(found.actions) : null,
+    section("Where it stands", ...(found.hours ? facts(found) : [])),
+    section("Windows", ...windows(found)),
+    section("Gaps", ...gaps(found)),
+    section("Schema changes", ...changes(found.schema_changes)),
+    section("Replica", ...replica(found.tables)),
+    section("Event log", ...eventLogs(found)),
+  ];
+}
+
+function failure(each, now) {
+  const lines = Object.entries(each.report).map(([word, text]) => [element("dt", {}, word), element("dd", {}, text)]);
+  const head = ["Task ", airflow(each.page, each.task_id), " failed ", ago(each.at, now)];
+  return element("div", { class: "failure" }, element("p", {}, ...head), element("dl", {}, ...lines.flat()));
+}
+
+function actions(found) {
+  const links = found.map((each) => airflow(each.page, each.name, { class: "button", title: each.hint }));
+  const items = links.map((link, n) => element("li", {}, link, element("span", { class: "quiet" }, found[n].hint)));
+  return element("nav", { "aria-label": "Airflow's forms" }, element("ul", { class: "actions" }, ...items));
+}
+
+function facts(found) {
+  const lines = [
+    ["Time left", headroom(found)],
+    ["End last confirmed", ago(found.confirmed_at, found.now)],
+    ["Salesforce last answered", ago(found.contact_at, found.now)],
+    ["Last stored event", ago(found.last_event_time, found.now, "none")],
+    ["Events per hour", sparkline(found.hours)],
+    ["Position", found.position ? element("code", {}, found.position) : "none"],
+    ["Connection", `${found.connection}${found.org_id ? `, org ${found.org_id}` : ""}`],
+    ["Subscription", `${found.subscription}, ${found.api ?? "API not known"}`],
+    ...found.allocations.map((each) => ["Allocation", allocation(each)]),
+    ...(found.waiting ? [["Wait", waiting(found.waiting, found.now)]] : []),
+    ["DAGs", element("span", {}, ...found.dags.flatMap((dag) => [airflow(dag.page, dag.dag_id), " "]))],
+  ];
+  const shown = lines.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
+  return [element("dl", { class: "facts" }, ...shown)];
+}
+
+function waiting(wait, now) {
+  return element("span", {}, `${wait.reason ?? "ended"}, `, ago(wait.at, now));
+}
+
+function windows(found) {
+  const { timeline: times, now } = found;
+  if (!times.windows.length) return [element("p", {}, "No window yet.")];
+  const rows = times.windows.map((each) => [
+    airflow(each.page, time(each.from), { title: "The task that drained it, and its log" }),
+    moment(each.until),
+    `${each.kind}${each.events ? "" : ", empty"}${each.covers ? "" : ", covers no time"}${each.gap ? ", after a gap" : ""}`,
+    number(each.events),
+    bytes(each.bytes),
+    each.stop_reason,
+    each.manifest_url ? element("code", {}, each.manifest_url) : "",
+  ]);
+  const columns = ["From", "Until", "Kind", "Events", "Payload", "Ended by", "Manifest"];
+  const holes = times.not_covered.map((hole) => element("li", {}, moment(hole.from), " to ", moment(hole.until)));
+  const holesTitle = `Not covered: ${count(holes.length, "span")} of time`;
+  return [
+    timeline(times, now),
+    holes.length ? folded(holesTitle, element("ul", {}, ...holes)) : null,
+    folded(count(rows.length, "window"), table("Windows, newest first", columns, rows)),
+  ];
+}
+
+function folded(title, content) {
+  return element("details", {}, element("summary", {}, title), content);
+}
+
+function gaps(found) {
+  const missing = (found.missing ?? []).map((lost) => element("p", {}, `Of the last interval: ${time(lost.from)} to ${time(lost.to)}`));
+  const rows = found.gap_list.map((gap) => [
+    moment(gap.since),
+    moment(gap.detected_at),
+    gap.reason,
+    gap.after ? element("code", {}, gap.after) : "the beginning",
+    airflow(gap.page, "task"),
+  ]);
+  const columns = ["Lost since", "Noticed", "Why it was accepted", "After position", "By"];
+  return [rows.length ? table("Gaps, newest first", columns, rows) : null, ...missing];
+}
+
+function changes(found) {
+  const told = (value) => (Array.isArray(value) ? value.join(", ") : typeof value === "object" ? JSON.stringify(value) : value);
+  const items = found.map(({ at = null, ...change }) => {
+    const facts = Object.entries(change).filter(([, value]) => value !== null && value?.length !== 0);
+    const texts = facts.map(([name, value]) => `${name.replaceAll("_", " ")}: ${told(value)}`);
+    return element("li", {}, moment(at), " · ", texts.join(" · "));
+  });
+  return items.length ? [element("ul", {}, ...items)] : [];
+}
+
+function replica(found) {
+  const rows = found.map((each) => [each.table, number(each.dirty), each.flag ?? "", element("code", {}, each.url)]);
+  return rows.length ? [table("Tables", ["Table", "Dirty rows", "To be fetched anew", "Folder"], rows)] : [];
+}
+
+function eventLogs(found) {
+  const rows = found.event_logs.map((each) => [
+    element("code", {}, each.url),
+    airflow(each.page, ago(each.at, found.now)),
+    each.rows_written === null ? "" : number(each.rows_written),
+    each.set_aside ? element("span", {}, `${number(each.set_aside.rows)}, `, ago(each.set_aside.at, found.now)) : "none",
+  ]);
+  const columns = ["Folder", "Last written", "Rows then", "Last in quarantine"];
+  return rows.length ? [table("Event logs", columns, rows)] : [];
+}

@@ -1,0 +1,75 @@
+"""The page *Salesforce streams* in Airflow's UI. Every component of Airflow imports this module."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+log = logging.getLogger(__name__)
+
+URL_PREFIX = "/sfstream"
+_Message = MutableMapping[str, Any]
+
+
+class StreamsPage:
+    """The page's application, made when the first request comes.
+
+    Whatever keeps it from being made, the API server serves all the rest, and the page says where to look.
+    """
+
+    def __init__(self) -> None:
+        self._app: Any = None
+
+    async def __call__(
+        self,
+        scope: _Message,
+        receive: Callable[[], Awaitable[_Message]],
+        send: Callable[[_Message], Awaitable[None]],
+    ) -> None:
+        """Answer a request."""
+        if self._app is None:
+            try:
+                from airflow_provider_sfstream.plugins.page.app import build_app
+
+                self._app = build_app()
+            except Exception:
+                log.exception("The page of Salesforce streams cannot be made")
+                await _unavailable(scope, send)
+                return
+        await self._app(scope, receive, send)
+
+
+async def _unavailable(scope: _Message, send: Callable[[_Message], Awaitable[None]]) -> None:
+    if scope["type"] == "http":
+        headers = [(b"content-type", b"text/plain; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 503, "headers": headers})
+        text = b"The page of Salesforce streams cannot be shown. The log of the API server says why."
+        await send({"type": "http.response.body", "body": text})
+
+
+class SalesforceStreamsPlugin(AirflowPlugin):
+    """Adds *Browse → Salesforce streams*, and a tab to each DAG."""
+
+    name = "sfstream"
+    fastapi_apps = [{"app": StreamsPage(), "url_prefix": URL_PREFIX, "name": "Salesforce streams"}]
+    # Without a slash at the beginning: the UI takes them from its own base, which may be a prefix.
+    external_views = [
+        {
+            "name": "Salesforce streams",
+            "href": "sfstream/",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "salesforce-streams",
+            "icon": "sfstream/files/icon.svg",
+        },
+        {
+            "name": "Salesforce streams",
+            "href": "sfstream/?dag={DAG_ID}",
+            "destination": "dag",
+            "url_route": "dag-salesforce-streams",
+            "icon": "sfstream/files/icon.svg",
+        },
+    ]

@@ -1,0 +1,139 @@
+"""Status documents as tasks leave them, of streams that are well and of streams that are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_provider_sfstream.protocol.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.protocol.status import (
+    Document,
+    Status,
+    drain_document,
+    event_log_document,
+    task_document,
+    windows_document,
+)
+from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
+
+HOUR = timedelta(hours=1)
+CONNECTION = "salesforce_default"
+
+
+def run(at: datetime, dag_id: str = "orders", task_id: str = "drain") -> RunIdentity:
+    """Return the identity of a scheduled run."""
+    return RunIdentity(dag_id, task_id, f"scheduled__{at.isoformat()}", at)
+
+
+def signed(at: datetime, dag_id: str = "orders", task_id: str = "drain") -> Document:
+    """Return what every document says of its task."""
+    return {"at": at.isoformat(), "task": task_document(run(at, dag_id, task_id))}
+
+
+def drained(
+    now: datetime,
+    topic: str,
+    *,
+    dag_id: str = "orders",
+    connection: str = CONNECTION,
+    subscription: str = "airflow",
+    windows: int = 24,
+    every: timedelta = HOUR,
+    ended: timedelta = timedelta(0),
+    confirmed: bool = True,
+    gap: Gap | None = None,
+) -> list[Status]:
+    """Return what drains leave of a stream: a window every hour, the last of them ``ended`` before now.
+
+    :param confirmed: whether each saw the end of the stream.
+    :param gap: what the last one found lost.
+    """
+    uri = str(StreamUri(connection, topic, subscription=subscription))
+    stream = Stream("00D000000000001EAA", "pubsub", topic, subscription)
+    drain: Document | None = None
+    manifests = []
+    for number in range(windows, 0, -1):
+        end = now - ended - (number - 1) * every
+        window = ReplayWindow(
+            window_id=f"w{number:05d}",
+            kind="live",
+            after=b"\x01",
+            through=b"\x02",
+            event_count=number % 4 * 25,
+            first_event_time=end - every / 2,
+            last_event_time=end - every / 4,
+            manifest_url=f"s3://lake/landing/{dag_id}/{number}/manifest.json",
+            run=run(end, dag_id),
+            gap=gap if number == 1 else None,
+            covered_from=end - every if confirmed else None,
+            covered_until=end if confirmed else None,
+            contact_at=end,
+        )
+        part = WindowFile("part-00000.parquet", window.event_count, 100, "0" * 64)
+        manifests.append(Manifest(stream, window, 0, (part,), {}, 12_345, "caught_up", end - every / 10, end, "test"))
+        drain = drain_document(drain, stream, manifests[-1:], run=window.run, at=end)
+    assert drain is not None
+    return [Status(uri, "drain", drain), Status(uri, "windows", windows_document(None, manifests))]
+
+
+def failed(now: datetime, subject: str, report: dict[str, str], task_id: str = "drain") -> Status:
+    """Return what a task that failed just now leaves."""
+    return Status(subject, "failed", {**signed(now, task_id=task_id), "report": report})
+
+
+def well(now: datetime) -> list[Status]:
+    """A stream that is as it should be, in a table that is so too."""
+    found = drained(now, "/event/Order__e")
+    facts = {"output_url": "s3://lake/tables", "rows_written": 75, "quarantined": 0, "windows": ["w00001"]}
+    done = event_log_document(None, {**facts, **signed(now, task_id="event_log")}, replayed=False)
+    return [*found, Status(found[0].subject, "event_log.0123", done)]
+
+
+def _expiring(now: datetime) -> list[Status]:
+    return drained(now, "/event/Expiring__e", ended=timedelta(hours=64))
+
+
+def _gap(now: datetime) -> list[Status]:
+    reason = "accepted by ada, to go on from earliest: the stream was reset"
+    return drained(now, "/event/Lost__e", gap=Gap(b"\x01", b"\x02", now - 5 * HOUR, now - HOUR, reason))
+
+
+def _failed_login(now: datetime) -> list[Status]:
+    found = drained(now, "/event/Login__e", ended=2 * HOUR)
+    what = "AuthenticationError: /event/Login__e: the login was refused (invalid_client)."
+    report = {"What": what, "Lost": "Nothing yet.", "Left": "70 hours", "Do": "Check consumer_key and consumer_secret."}
+    return [*found, failed(now, found[0].subject, report)]
+
+
+def _quarantine(now: datetime) -> list[Status]:
+    found = drained(now, "/event/Odd__e")
+    facts: Any = {"output_url": "s3://lake/tables", "rows_written": 60}
+    before = event_log_document(None, {**facts, "quarantined": 15, **signed(now - HOUR)}, replayed=False)
+    after = event_log_document(before, {**facts, "quarantined": 0, **signed(now)}, replayed=False)
+    return [*found, Status(found[0].subject, "event_log.4567", after)]
+
+
+def _dirty_replica(now: datetime) -> list[Status]:
+    found = drained(now, "/data/AccountChangeEvent", dag_id="accounts")
+    tables = {"Account": {"rows": 10, "dirty": 12, "flag": None}}
+    folder = "s3://lake/replica"
+    applied = {"snapshot": 7, **signed(now, "accounts", "replica")}
+    known = {"tables": tables, "streams": [found[0].subject], "snapshot": 7, "at": now.isoformat()}
+    return [*found, Status(folder, "replica", applied), Status(folder, "tables", known)]
+
+
+def _never_confirmed(now: datetime) -> list[Status]:
+    return drained(now, "/event/Busy__e", confirmed=False)
+
+
+BROKEN: dict[str, Callable[[datetime], list[Status]]] = {
+    "expiring": _expiring,
+    "gap": _gap,
+    "failed_login": _failed_login,
+    "quarantine": _quarantine,
+    "dirty_replica": _dirty_replica,
+    "never_confirmed": _never_confirmed,
+}
+"""What can be wrong with a stream."""

@@ -1,0 +1,28 @@
+"""Drains whose windows the page of streams shows: one task, and one that is mapped."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+
+LANDING = f"{Path(os.environ['SFSTREAM_LAKE']).as_uri()}/landing"
+SETTINGS = {"schedule": None, "start_date": datetime(2026, 1, 1, tzinfo=UTC), "max_active_runs": 1}
+DRAIN = {"landing_url": LANDING, "idle_timeout": 3.0, "retries": 0}
+
+with DAG("page.one", **SETTINGS):
+    DrainReplayWindowOperator(task_id="drain", topic="/event/Shown__e", subscription="one", **DRAIN)
+
+with DAG("page.mapped", **SETTINGS):
+    DrainReplayWindowOperator.partial(task_id="drain", topic="/event/Shown__e", **DRAIN).expand(
+        subscription=["left", "right"]
+    )
+
+with DAG("page.refused", **SETTINGS):
+    DrainReplayWindowOperator(
+        task_id="drain", topic="/event/Shown__e", salesforce_conn_id="salesforce_page_refused", **DRAIN
+    )

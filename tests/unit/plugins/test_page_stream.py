@@ -1,0 +1,108 @@
+"""One stream as the page shows it: its windows in time, and where each thing leads."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from airflow_provider_sfstream.plugins.page.airflow_pages import task_page
+from airflow_provider_sfstream.plugins.page.stream import stream_details
+from airflow_provider_sfstream.plugins.page.timeline import between, timeline
+from airflow_provider_sfstream.protocol.status import Status
+from tests.support.stream_statuses import BROKEN, HOUR, drained, well
+
+NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)
+
+
+def details(statuses: list[Status]) -> dict[str, object]:
+    found = stream_details(statuses, statuses[0].subject, NOW)
+    assert found is not None
+    return json.loads(json.dumps(found))
+
+
+def test_each_window_leads_to_the_task_that_drained_it() -> None:
+    times = details(well(NOW))["timeline"]
+    assert len(times["windows"]) == 24
+    newest = times["windows"][0]
+    assert newest["page"] == ("dags/orders/runs/scheduled__2026-11-24T12%3A30%3A00%2B00%3A00/tasks/drain?try_number=1")
+    assert newest["manifest_url"] == "s3://lake/landing/orders/1/manifest.json"
+    assert (newest["events"], newest["covers"], newest["until"]) == (25, True, NOW.isoformat())
+    assert times["not_covered"] == []
+
+
+def test_a_mapped_task_has_a_page_of_its_own() -> None:
+    task = {"dag_id": "a/b", "run_id": "r", "task_id": "t.u", "map_index": 3, "try_number": 2}
+    assert task_page(task) == "dags/a%2Fb/runs/r/tasks/t.u/mapped/3?try_number=2"
+
+
+def test_what_no_window_covers_is_told() -> None:
+    statuses = drained(NOW, "/event/Order__e", every=2 * HOUR, windows=3)
+    lines = statuses[1].document["windows"]
+    lines[1]["covered_until"] = (NOW - 3 * HOUR).isoformat()
+    assert timeline(lines, [], NOW)["not_covered"] == [
+        {"from": (NOW - 3 * HOUR).isoformat(), "until": (NOW - 2 * HOUR).isoformat()}
+    ]
+
+
+def test_between_joins_what_overlaps() -> None:
+    def hours(*spans: tuple[int, int]) -> list[tuple[datetime, datetime]]:
+        return [(NOW + a * HOUR, NOW + b * HOUR) for a, b in spans]
+
+    assert between(hours((4, 6), (0, 2), (1, 3)), NOW, NOW + 8 * HOUR) == hours((3, 4), (6, 8))
+    assert between(hours((-3, 9)), NOW, NOW + 8 * HOUR) == []
+    assert between(hours((9, 10)), NOW, NOW + 8 * HOUR) == hours((0, 8))
+
+
+def test_a_window_that_covers_no_time_stands_where_it_was_drained() -> None:
+    times = details(BROKEN["never_confirmed"](NOW))["timeline"]
+    assert {window["covers"] for window in times["windows"]} == {False}
+    assert times["windows"][0]["until"] == NOW.isoformat()
+    [hole] = times["not_covered"]
+    assert hole["until"] == NOW.isoformat()
+
+
+def test_a_gap_says_since_when_and_who_accepted_it() -> None:
+    found = details(BROKEN["gap"](NOW))
+    [gap] = found["gap_list"]
+    assert gap["reason"].startswith("accepted by ada")
+    assert gap["since"] == (NOW - 5 * HOUR).isoformat()
+    assert gap["page"].startswith("dags/orders/runs/")
+    assert found["timeline"]["lost"] == [{"from": gap["since"], "until": gap["detected_at"]}]
+    assert found["timeline"]["windows"][0]["gap"] is True
+
+
+def test_the_drawing_ends_after_a_week() -> None:
+    statuses = drained(NOW, "/event/Order__e", every=timedelta(days=1), windows=30)
+    assert details(statuses)["timeline"]["start"] == (NOW - timedelta(days=7)).isoformat()
+
+
+def test_tables_that_name_the_stream_are_shown() -> None:
+    found = details(BROKEN["dirty_replica"](NOW))
+    assert found["tables"] == [{"url": "s3://lake/replica", "table": "Account", "dirty": 12, "flag": None}]
+
+
+def test_the_last_quarantine_stays_until_it_was_taken_up() -> None:
+    [event_log] = details(BROKEN["quarantine"](NOW))["event_logs"]
+    assert event_log["set_aside"]["rows"] == 15
+    assert event_log["set_aside"]["at"] == (NOW - HOUR).isoformat()
+
+
+def test_schema_changes_are_shown_where_there_are_any() -> None:
+    statuses = well(NOW)
+    assert details(statuses)["schema_changes"] == []
+    told = replace(
+        statuses[0], document={**statuses[0].document, "schema_changes": [{"added": ["A"]}, {"added": ["B"]}]}
+    )
+    assert details([told, *statuses[1:]])["schema_changes"][0] == {"added": ["B"]}
+
+
+def test_the_buttons_lead_to_airflows_own_forms() -> None:
+    pages = [action["page"] for action in details(well(NOW))["actions"]]
+    assert pages[0] == "dags/orders"
+    assert pages[1].startswith("dags/orders/runs/scheduled__")
+    assert pages[2] == "dags/orders/backfills"
+
+
+def test_nothing_is_shown_of_a_stream_that_is_not_there() -> None:
+    assert stream_details(well(NOW), "sfstream://a/event/B__e?subscription=c", NOW) is None

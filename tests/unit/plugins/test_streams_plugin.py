@@ -1,0 +1,74 @@
+"""How Airflow finds the page, and that the page cannot take the API server down."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from importlib.metadata import entry_points
+from typing import Any
+
+import httpx
+import pytest
+from airflow._shared.plugins_manager import is_valid_plugin
+from airflow.api_fastapi.app import RESERVED_URL_PREFIXES
+from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
+from fastapi.routing import APIRoute
+
+from airflow_provider_sfstream.plugins.page.app import build_app
+from airflow_provider_sfstream.plugins.streams import URL_PREFIX, SalesforceStreamsPlugin, StreamsPage
+
+APP = "airflow_provider_sfstream.plugins.page.app"
+
+
+def test_airflow_finds_it() -> None:
+    [found] = [each for each in entry_points(group="airflow.plugins") if each.name == "sfstream"]
+    assert found.load() is SalesforceStreamsPlugin
+    assert is_valid_plugin(SalesforceStreamsPlugin)
+    assert not any(URL_PREFIX.startswith(prefix) for prefix in RESERVED_URL_PREFIXES)
+
+
+def test_its_views_are_of_places_that_airflow_knows() -> None:
+    views = [ExternalViewResponse.model_validate(view) for view in SalesforceStreamsPlugin.external_views]
+    assert [view.destination for view in views] == ["nav", "dag"]
+    assert len({view.url_route for view in views}) == 2, "of two views with one route, Airflow drops the second"
+    for view in views:
+        assert view.href.startswith(f"{URL_PREFIX[1:]}/"), "a slash first would leave the prefix of [api] base_url"
+
+
+def asked(page: StreamsPage) -> list[dict[str, Any]]:
+    """Ask the page for itself, without a login, and return what it sends."""
+    sent: list[dict[str, Any]] = []
+    scope = {"type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": []}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(dict(message))
+
+    asyncio.run(page({**scope, "root_path": "", "app": None}, receive, send))
+    return sent
+
+
+def test_what_cannot_be_loaded_ends_in_an_answer(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    page = StreamsPage()
+    with monkeypatch.context() as broken:
+        broken.setitem(sys.modules, APP, None)
+        sent = asked(page)
+    assert sent[0]["status"] == 503
+    assert b"log of the API server" in sent[1]["body"]
+    assert "cannot be made" in caplog.text
+    assert asked(page)[0]["status"] == 401, "the next request tries again"
+
+
+async def test_no_route_is_open() -> None:
+    """Whatever route the application has, also one that is made later."""
+    app = build_app()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://airflow") as client:
+        for route in app.routes:
+            assert isinstance(route, APIRoute), "what is mounted asks for nothing"
+            answer = await client.get(
+                route.path.replace("{name}", "page.css"), params={"uri": "sfstream://a/event/B__e"}
+            )
+            assert answer.status_code == 401, route.path
+            assert "frame-ancestors 'self'" in answer.headers["content-security-policy"]
