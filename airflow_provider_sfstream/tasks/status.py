@@ -16,6 +16,7 @@ from airflow_provider_sfstream.protocol.status import (
     task_document,
     windows_document,
 )
+from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.tasks.metrics import tell_metrics
 from airflow_provider_sfstream.tasks.parts import landed_stream_uri, run_identity
 
@@ -131,10 +132,12 @@ def tell_of_failure(operator: BaseOperator, report: Mapping[str, str]) -> None:
         task = task_document(run_identity(get_current_context()))
         return {"at": datetime.now(UTC).isoformat(), "task": task, "report": dict(report)}
 
-    has_stream = hasattr(operator, "topic") and hasattr(operator, "subscription")
-    subject = (lambda: landed_stream_uri(operator)) if has_stream else (lambda: str(operator.output_url))  # type: ignore[attr-defined]
-    if has_stream or hasattr(operator, "output_url"):
-        _tell(subject, "failed", facts)
+    if hasattr(operator, "topic") and hasattr(operator, "subscription"):
+        _tell(lambda: landed_stream_uri(operator), "failed", facts)
+        return
+    output_url = getattr(operator, "output_url", None)
+    if isinstance(output_url, str) and not has_credentials(output_url):  # why it may be that the task fails
+        _tell(lambda: output_url, "failed", facts)
 
 
 def _signed(facts: Mapping[str, Any], context: Context) -> Document:

@@ -103,13 +103,15 @@ def rewritten(plan: Rewriting) -> Rows:
 class _Rewrite:
     """The rewrite of one piece."""
 
-    def __init__(self, plan: Rewriting, piece: Piece, parcels: Sequence[bytes]) -> None:
+    def __init__(self, plan: Rewriting, piece: Piece, parcels: list[bytes]) -> None:
         self._plan, self._piece = plan, piece
         self._schema = table_schema(plan.merge.columns)
         self._files = plan.location.filesystem()
         came = _batch(pa.concat_tables([plan.came.empty_table(), *map(opened, parcels)]))
-        self._came = self._in_order(came) if plan.are_changes else came
-        self._change = fold(self._came, plan.merge.columns) if plan.are_changes else came
+        parcels.clear()  # what came is held once
+        came = self._in_order(came) if plan.are_changes else came
+        self._change = fold(came, plan.merge.columns) if plan.are_changes else came
+        self._came = None if plan.history is None else came
         self._met = np.zeros(len(self._change), bool)
 
     def run(self) -> list[dict[str, Any]]:
@@ -265,14 +267,14 @@ class _History:
         else:
             self._output.append(ended_by_refresh(base, new, dropped, self._columns, self._history.gone_at))
 
-    def close(self, changes: pa.RecordBatch) -> list[dict[str, Any]]:
+    def close(self, changes: pa.RecordBatch | None) -> list[dict[str, Any]]:
         """Return the lines of the files, when all rows were noted.
 
-        :param changes: all that came.
+        :param changes: all that came; ``None`` without a history.
         """
         if self._history is None:
             return []
-        if self._history.gone_at is None and len(changes):
+        if self._history.gone_at is None and changes is not None and len(changes):
             for ended in ended_by_changes(self._bases, changes, self._columns, self._history.deletes):
                 self._output.append(ended)
         return self._output.close()

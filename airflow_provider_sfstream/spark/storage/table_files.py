@@ -12,12 +12,15 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet
 
 from airflow_provider_sfstream.spark.storage.delta_table import TableFile
 
 ROW_GROUP = 32 << 20
 """Bytes of Arrow columns in a row group: what a task holds back, and a reader takes at once."""
+_SAMPLED = 4096
+"""Rows by which it is judged how a column is written."""
 _WITH_STATS = 32
 """So many of the first columns have statistics, as with Delta's own writers."""
 _LONGEST_TEXT = 64
@@ -40,9 +43,7 @@ class TableFileWriter:
         filesystem.create_dir(path.rpartition("/")[0] or ".", recursive=True)
         self._described: list[pa.parquet.FileMetaData] = []
         self._sink = filesystem.open_output_stream(path)
-        self._writer = pa.parquet.ParquetWriter(
-            self._sink, schema, compression="zstd", compression_level=1, metadata_collector=self._described
-        )
+        self._writer: pa.parquet.ParquetWriter | None = None
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Add rows."""
@@ -56,7 +57,7 @@ class TableFileWriter:
         """Write what is held back as a row group."""
         if self._batches:
             table = pa.Table.from_batches(self._batches)
-            self._writer.write_table(table, row_group_size=len(table))
+            self._opened(table).write_table(table, row_group_size=len(table))
         self._batches, self.buffered = [], 0
 
     def close(self, partition: dict[str, str] | None = None) -> TableFile:
@@ -65,7 +66,7 @@ class TableFileWriter:
         :param partition: the value of each of the table's partition columns.
         """
         self.flush()
-        self._writer.close()
+        self._opened(self._schema.empty_table()).close()
         self._sink.close()
         size = self._filesystem.get_file_info(self.path).size
         return TableFile(self.path, size, self.rows, _stats(self._schema, self._described[0]), partition or {})
@@ -73,9 +74,28 @@ class TableFileWriter:
     def abandon(self) -> None:
         """End a file that nobody will name, whatever its storage says to that."""
         self._batches = []
-        for each in (self._writer, self._sink):
+        for each in filter(None, (self._writer, self._sink)):
             with suppress(Exception):
                 each.close()
+
+    def _opened(self, first: pa.Table) -> pa.parquet.ParquetWriter:
+        """Return the writer; one for columns like those of ``first``, its first rows, where there is none yet."""
+        if self._writer is None:
+            self._writer = pa.parquet.ParquetWriter(
+                self._sink,
+                self._schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=_of_few_values(first.slice(0, _SAMPLED)),
+                metadata_collector=self._described,
+            )
+        return self._writer
+
+
+def _of_few_values(rows: pa.Table) -> list[str]:
+    """Return the columns whose values come again and again. A dictionary of others takes longer, and is larger."""
+    names = (field.name for field in rows.schema if not pa.types.is_nested(field.type))
+    return [name for name in names if pa.compute.count_distinct(rows[name]).as_py() <= len(rows) // 4]
 
 
 def _stats(schema: pa.Schema, metadata: pa.parquet.FileMetaData) -> str:

@@ -10,6 +10,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.stores.table.status import TableStatusStore
 from airflow_provider_sfstream.tasks.status import tell_of_event_log
 from tests.support.localorg import LocalOrg, org
@@ -91,3 +92,12 @@ def test_a_task_does_its_work_without_a_place_for_status(
     result = drain(tmp_path).execute(context_for("drain"))
     assert (result["event_count"], result["committed"]) == (1, True)
     assert "could not be left for others to see" in caplog.text
+
+
+def test_a_password_in_a_url_is_left_nowhere(statuses: TableStatusStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow.sdk.get_current_context", lambda: context_for("event_log"))
+    url = "s3://name:hush-hush@lake/tables"
+    operator = SparkSubmitEventLogOperator(task_id="event_log", windows=["file:///m.json"], output_url=url)
+    with pytest.raises(AirflowFailException, match="carries a password"):
+        operator.execute(context_for("event_log"))
+    assert statuses.statuses() == []
