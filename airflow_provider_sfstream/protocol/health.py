@@ -79,7 +79,8 @@ def _of_subject(documents: dict[str, Any], limits: HealthLimits, now: datetime) 
 def _of_drain(drain: dict[str, Any], limits: HealthLimits, now: datetime) -> Iterator[str]:
     headroom = Headroom.of(drain, now)
     if headroom.best is None:
-        yield "nothing shows up to when events are stored"
+        if now - _time(drain["since"]) > limits.contact_age:  # drains confirm an end once a day at least
+            yield "nothing shows up to when events are stored"
     elif headroom.best < limits.headroom:
         word = "known" if headroom.assumed is None else "assumed, by the time of the last event"
         yield f"{_hours(headroom.best)} are left until events are lost ({word})"

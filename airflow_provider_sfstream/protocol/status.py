@@ -97,6 +97,7 @@ def drain_document(
         "gaps": document["gaps"][-GAPS:],
         "schema_changes": [*document["schema_changes"], *({**each, "at": at.isoformat()} for each in changes)][-GAPS:],
         "missing": list(missing),
+        "since": document.get("since", at.isoformat()),
         "at": at.isoformat(),
         "task": task_document(run),
     }
