@@ -88,5 +88,5 @@ def look_at_status(airflow: AirflowStack, system_org: LocalOrg) -> None:
     run = airflow.trigger("sfstream_watchdog")
     airflow.wait_for_run("sfstream_watchdog", run)  # other tests leave streams behind that need attention
     log = airflow.task_log("sfstream_watchdog", run, "check")
-    assert "need attention" in log or "Error" in log
+    assert "needs attention" in log or "Error" in log
     assert "Guide__e" not in log
