@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.protocol.headroom import Headroom
+from airflow_provider_sfstream.protocol.known_status import Known
 from airflow_provider_sfstream.protocol.status import Status
 
 _DAY = timedelta(hours=24)
@@ -48,23 +49,16 @@ class Problem:
 
 def problems(statuses: Iterable[Status], limits: HealthLimits, now: datetime) -> list[Problem]:
     """Return what needs attention, subject by subject."""
-    sections: dict[str, dict[str, Any]] = {}
-    for status in statuses:
-        sections.setdefault(status.subject, {})[status.section] = status.document
-    return [
-        Problem(subject, what)
-        for subject, documents in sorted(sections.items())
-        for what in _of_subject(documents, limits, now)
-    ]
+    known = Known(statuses)
+    return [Problem(subject, what) for subject in known.subjects() for what in _of_subject(known, subject, limits, now)]
 
 
-def _of_subject(documents: dict[str, Any], limits: HealthLimits, now: datetime) -> Iterator[str]:
-    failed = documents.get("failed")
-    done = [document["at"] for section, document in documents.items() if section not in ("failed", "wait", "windows")]
-    if failed and all(_time(failed["at"]) > _time(at) for at in done):
+def _of_subject(known: Known, subject: str, limits: HealthLimits, now: datetime) -> Iterator[str]:
+    failed = known.failure(subject)
+    if failed is not None:
         task = failed["task"]
-        yield f"{task['dag_id']}.{task['task_id']} fails since {failed['at']}: {failed['report']['What']}"
-    for section, document in sorted(documents.items()):
+        yield f"{task['dag_id']}.{task['task_id']} failed at {failed['at']}: {failed['report']['What']}"
+    for section, document in sorted(known.sections(subject).items()):
         if section == "drain":
             yield from _of_drain(document, limits, now)
         elif section == "tables":

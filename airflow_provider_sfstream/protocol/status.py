@@ -9,9 +9,12 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, TypeAlias
+from urllib.parse import unquote, urlsplit
 
 from airflow_provider_sfstream.protocol.manifest import Manifest
+from airflow_provider_sfstream.protocol.stream_uris import SCHEME
 from airflow_provider_sfstream.protocol.streams import Gap, RunIdentity, Stream
 from airflow_provider_sfstream.protocol.topics import retention
 
@@ -48,6 +51,13 @@ class Status:
 def subject_key(subject: str) -> str:
     """Return what identifies a subject where a key must be short (32 hex digits)."""
     return hashlib.sha256(subject.encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=10_000)
+def connection_of(subject: str) -> str | None:
+    """Return the connection that a subject is read with; ``None`` for a folder of tables."""
+    parts = urlsplit(subject)
+    return unquote(parts.netloc) if parts.scheme == SCHEME else None
 
 
 def task_document(run: RunIdentity) -> Document:

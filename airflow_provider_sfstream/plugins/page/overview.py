@@ -9,9 +9,9 @@ from typing import Any
 
 from airflow_provider_sfstream.plugins.page.airflow_pages import dag_page, task_page
 from airflow_provider_sfstream.plugins.page.concerns import GOOD, LEVELS, WARNING, Concern, concerns_of, level_of
-from airflow_provider_sfstream.plugins.page.known import Known
 from airflow_provider_sfstream.plugins.page.reader import parsed
 from airflow_provider_sfstream.protocol.headroom import Headroom
+from airflow_provider_sfstream.protocol.known_status import Known
 from airflow_provider_sfstream.protocol.status import HOURS, Document, Status
 from airflow_provider_sfstream.protocol.topics import retention
 

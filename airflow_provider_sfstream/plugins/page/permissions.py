@@ -10,9 +10,8 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.models import Connection
 from airflow.models.dag import DagModel
 
-from airflow_provider_sfstream.plugins.page.known import all_dag_ids
-from airflow_provider_sfstream.plugins.page.reader import Reader, connection_of
-from airflow_provider_sfstream.protocol.status import Status
+from airflow_provider_sfstream.plugins.page.reader import Reader, all_dag_ids
+from airflow_provider_sfstream.protocol.status import Status, connection_of
 
 if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-from airflow_provider_sfstream.protocol.status import Document, Status
-from airflow_provider_sfstream.protocol.stream_uris import SCHEME, StreamUri
+from airflow_provider_sfstream.protocol.status import Document, Status, connection_of
+from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,6 @@ def parsed(uri: str) -> StreamUri:
     return StreamUri.parse(uri)
 
 
-@lru_cache(maxsize=10_000)
-def connection_of(subject: str) -> str | None:
-    """Return the connection that a subject is read with; ``None`` for a folder of tables."""
-    parts = urlsplit(subject)
-    return unquote(parts.netloc) if parts.scheme == SCHEME else None
-
-
 def tasks_of(status: Status) -> Iterator[Mapping[str, Any]]:
     """Yield each task that a document names."""
     document = status.document
@@ -80,3 +72,8 @@ def tasks_of(status: Status) -> Iterator[Mapping[str, Any]]:
     for name in _LISTS.get(status.section, ()):
         lines += document.get(name, ())
     yield from (line["task"] for line in lines if line.get("task"))
+
+
+def all_dag_ids(statuses: Iterable[Status]) -> set[str]:
+    """Return every DAG that documents name."""
+    return {task["dag_id"] for status in statuses for task in tasks_of(status)}

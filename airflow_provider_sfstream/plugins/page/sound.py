@@ -6,8 +6,8 @@ from datetime import datetime
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.plugins.page.airflow_pages import task_page
-from airflow_provider_sfstream.plugins.page.reader import connection_of, parsed, tasks_of
-from airflow_provider_sfstream.protocol.status import Status
+from airflow_provider_sfstream.plugins.page.reader import parsed, tasks_of
+from airflow_provider_sfstream.protocol.status import Status, connection_of
 
 
 def is_sound(status: Status) -> bool:

@@ -12,6 +12,7 @@ from airflow_provider_sfstream.protocol.status import Status
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
 STREAM, REPLICA, CONNECTION = "sfstream://c/event/A__e?subscription=airflow", "s3://lake/replica", "salesforce_default"
+TABLES = "s3://lake/tables"
 TASK = {"dag_id": "orders", "task_id": "drain", "run_id": "r", "map_index": -1, "try_number": 1}
 
 
@@ -36,6 +37,11 @@ def drain(**facts: Any) -> Status:
 
 def failed(hours: float, subject: str = STREAM) -> Status:
     return Status(subject, "failed", {"at": ago(hours), "task": TASK, "report": {"What": "LoginError: no"}})
+
+
+def written(hours: float, **task: Any) -> Status:
+    """Return what a job leaves of a stream that it wrote to an event log."""
+    return Status(STREAM, "event_log.1", {"output_url": TABLES, "at": ago(hours), "task": {**TASK, **task}})
 
 
 def table(**facts: Any) -> Status:
@@ -65,9 +71,12 @@ GAP = {"after": "0a", "since": None, "detected_at": ago(2), "reason": "accepted 
         ([drain(gaps=[GAP])], ["events were lost after 0a, since an unknown time (accepted by x)"]),
         ([drain(gaps=[{**GAP, "detected_at": ago(25)}])], []),
         ([drain(missing=[{"from": ago(9), "to": ago(8)}])], ["were not to be had"]),
-        ([drain(), failed(0.5)], ["orders.drain fails since"]),
+        ([drain(), failed(0.5)], ["orders.drain failed at"]),
         ([drain(), failed(2)], []),
-        ([failed(2)], ["orders.drain fails since"]),
+        ([failed(2)], ["orders.drain failed at"]),
+        ([failed(2, TABLES), written(1)], []),
+        ([failed(1, TABLES), written(2)], ["orders.drain failed at"]),
+        ([failed(2, TABLES), written(1, task_id="other")], ["orders.drain failed at"]),
         (
             [Status(STREAM, "event_log.1", {"set_aside": {"rows": 3, "at": ago(9)}, "at": ago(1)})],
             ["3 events were put into quarantine at"],

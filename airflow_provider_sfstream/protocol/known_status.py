@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from airflow_provider_sfstream.plugins.page.reader import connection_of, tasks_of
-from airflow_provider_sfstream.protocol.status import Document, Status
+from airflow_provider_sfstream.protocol.status import Document, Status, connection_of
 
 _NO_SUCCESS = frozenset({"failed", "windows", "tables"})
 """Sections that do not say that a task ended well."""
@@ -18,12 +17,11 @@ class Known:
     """What is known of streams and of folders of tables."""
 
     def __init__(self, statuses: Iterable[Status]) -> None:
-        self._statuses = list(statuses)
         self._sections: dict[str, dict[str, Document]] = defaultdict(dict)
         self._tables: dict[str, list[str]] = defaultdict(list)
         self._written: dict[str, list[Document]] = defaultdict(list)
         self._allocations: dict[str, list[Document]] = defaultdict(list)
-        for status in self._statuses:
+        for status in statuses:
             self._sections[status.subject][status.section] = status.document
             if status.section.startswith("allocation."):
                 self._allocations[status.subject].append(status.document)
@@ -36,6 +34,14 @@ class Known:
     def streams(self) -> list[str]:
         """Return the URIs of the streams of which a task has told."""
         return [uri for uri in self._sections if connection_of(uri) is not None]
+
+    def subjects(self) -> list[str]:
+        """Return everything of which a task has told, in the order of names."""
+        return sorted(self._sections)
+
+    def sections(self, subject: str) -> dict[str, Document]:
+        """Return the documents of a subject."""
+        return self._sections.get(subject, {})
 
     def section(self, subject: str, section: str) -> Document:
         """Return a section's document; an empty one where there is none."""
@@ -68,14 +74,17 @@ class Known:
         failed = self.section(subject, "failed")
         if not failed:
             return None
-        ended_well = [_time(document) for document in self._successes(subject)]
+        ended_well = [_time(document) for document in self._successes(subject, failed["task"])]
         return failed if all(_time(failed) > at for at in ended_well) else None
 
-    def _successes(self, subject: str) -> Iterator[Document]:
+    def _successes(self, subject: str, task: Mapping[str, Any]) -> Iterator[Document]:
         for section, document in self._sections[subject].items():
             if section not in _NO_SUCCESS and "at" in document and document.get("reason") != "waiting":
                 yield document
-        yield from self._written.get(subject, ())
+        # Many jobs may write to one folder: what one of them has written is not what another has failed to.
+        for document in self._written.get(subject, ()):
+            if all(document["task"][part] == task[part] for part in ("dag_id", "task_id", "map_index")):
+                yield document
 
     def failed_folders(self) -> list[str]:
         """Return the folders of tables whose last task failed, and that no stream is known to be written to."""
@@ -87,11 +96,6 @@ class Known:
         """Yield the name, what is used and the maximum of each limit of the stream's org."""
         for document in self._allocations.get(connection_of(uri) or "", ()):
             yield document["allocation"], document["max"] - document["remaining"], document["max"]
-
-
-def all_dag_ids(statuses: Iterable[Status]) -> set[str]:
-    """Return every DAG that documents name."""
-    return {task["dag_id"] for status in statuses for task in tasks_of(status)}
 
 
 def _time(document: Mapping[str, Any]) -> datetime:
