@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,8 @@ SalesforceStreamNotifier`. The metrics of every status are told anew with each r
             self.min_headroom, self.max_contact_age, self.max_gap_age, self.max_unclean_age, self.min_allocation
         )
         with airflow_errors(self):
-            found = [each for each in open_status_store().statuses() if self._is_meant(each.subject)]
+            with closing(open_status_store()) as store:
+                found = [each for each in store.statuses() if self._is_meant(each.subject)]
             subjects = {each.subject for each in found}
             unseen = sorted({*(self.streams or ())} - subjects)
             if unseen or not subjects:

@@ -20,8 +20,8 @@ Step: TypeAlias = Callable[[Document | None], Document]
 class StatusStore(Protocol):
     """Keeps the last document of each section of each subject."""
 
-    def change(self, subject: str, section: str, step: Step) -> None:
-        """Replace a section's document by what ``step`` makes of it; of ``None`` where there is none.
+    def change(self, subject: str, section: str, step: Step) -> Document:
+        """Replace a section's document by what ``step`` makes of it, of ``None`` where there is none; return that.
 
         Of two that change one section at once, the change of one may be lost where the store has no transactions.
 
@@ -34,6 +34,10 @@ class StatusStore(Protocol):
 
         :raises ReplayStoreError: if the store cannot be used.
         """
+        ...
+
+    def close(self) -> None:
+        """Release what the store holds open. The store may be used again afterwards."""
         ...
 
 
@@ -54,19 +58,23 @@ class VariableStatusStore:
     def __init__(self, variables: ListedVariables | None = None) -> None:
         self._variables: ListedVariables = AirflowVariables() if variables is None else variables
 
-    def change(self, subject: str, section: str, step: Step) -> None:
-        """Replace a section's document by what ``step`` makes of it."""
+    def change(self, subject: str, section: str, step: Step) -> Document:
+        """Replace a section's document by what ``step`` makes of it; return that."""
         key = variable_key(subject, section)
         text = self._variables.get(key)
         before = None if text is None else status_from_text(text, self._variables.name(key)).document
         status = Status(subject, section, step(before))
         self._variables.set(key, status_to_text(status), f"Status of {subject}, for people: may be deleted at any time")
+        return status.document
 
     def statuses(self) -> list[Status]:
         """Return what is kept, but the sections ``windows``."""
         keys = [key for key in self._variables.keys(PREFIX) if not key.endswith(".windows")]
         texts = {key: self._variables.get(key) for key in keys}
         return [status_from_text(text, self._variables.name(key)) for key, text in texts.items() if text is not None]
+
+    def close(self) -> None:
+        """Do nothing: the store holds nothing open."""
 
 
 def variable_key(subject: str, section: str) -> str:

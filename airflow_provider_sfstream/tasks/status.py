@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.protocol.allocations import Allocation
     from airflow_provider_sfstream.protocol.manifest import Manifest
     from airflow_provider_sfstream.protocol.streams import Stream
+    from airflow_provider_sfstream.stores.status import Step
 
 log = logging.getLogger(__name__)
 
@@ -56,13 +58,13 @@ def tell_of_drain(
             missing=missing,
         )
 
-    _tell(lambda: landed_stream_uri(operator), "drain", drain)
-    _tell(lambda: landed_stream_uri(operator), "windows", lambda before: windows_document(before, drained))
+    steps = {"drain": drain, "windows": lambda before: windows_document(before, drained)}
+    _tell(lambda: landed_stream_uri(operator), steps)
 
 
 def tell(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
     """Leave a section with these facts, the time and the task run."""
-    _tell(lambda: subject, section, lambda _: _signed(facts, context))
+    _tell(lambda: subject, {section: lambda _: _signed(facts, context)})
 
 
 def tell_of_event_log(
@@ -77,7 +79,7 @@ def tell_of_event_log(
         facts = _signed({"output_url": output_url, **(metrics or {})}, context)
         return event_log_document(before, facts, replayed=replayed)
 
-    _tell(lambda: stream, tables_section("event_log", output_url), document)
+    _tell(lambda: stream, {tables_section("event_log", output_url): document})
 
 
 def tell_of_tables(
@@ -100,8 +102,8 @@ def tell_of_tables(
             "at": at,
         }
 
-    tell(output_url, section, context, {name: value for name, value in metrics.items() if name != "tables"})
-    _tell(lambda: output_url, "tables", tables)
+    facts = {name: value for name, value in metrics.items() if name != "tables"}
+    _tell(lambda: output_url, {section: lambda _: _signed(facts, context), "tables": tables})
 
 
 def tell_of_allocation(salesforce_conn_id: str, context: Context, found: Allocation) -> None:
@@ -129,15 +131,14 @@ def tell_of_failure(operator: BaseOperator, report: Mapping[str, str]) -> None:
     from airflow.sdk import get_current_context
 
     def facts(_: Document | None) -> Document:
-        task = task_document(run_identity(get_current_context()))
-        return {"at": datetime.now(UTC).isoformat(), "task": task, "report": dict(report)}
+        return _signed({"report": dict(report)}, get_current_context())
 
     if hasattr(operator, "topic") and hasattr(operator, "subscription"):
-        _tell(lambda: landed_stream_uri(operator), "failed", facts)
+        _tell(lambda: landed_stream_uri(operator), {"failed": facts})
         return
     output_url = getattr(operator, "output_url", None)
     if isinstance(output_url, str) and not has_credentials(output_url):  # why it may be that the task fails
-        _tell(lambda: output_url, "failed", facts)
+        _tell(lambda: output_url, {"failed": facts})
 
 
 def _signed(facts: Mapping[str, Any], context: Context) -> Document:
@@ -145,16 +146,12 @@ def _signed(facts: Mapping[str, Any], context: Context) -> Document:
     return {**facts, "at": datetime.now(UTC).isoformat(), "task": task_document(run_identity(context))}
 
 
-def _tell(subject: Callable[[], str], section: str, step: Callable[[Document | None], Document]) -> None:
-    told: list[Document] = []
-
-    def remembered(before: Document | None) -> Document:
-        told.append(step(before))
-        return told[-1]
-
+def _tell(subject: Callable[[], str], steps: Mapping[str, Step]) -> None:
+    """Change sections of a subject, and tell the numbers of what they have become."""
     try:
-        store = open_status_store()
-        store.change(subject(), section, remembered)
-        tell_metrics(subject(), section, told[-1])
+        about = subject()
+        with closing(open_status_store()) as store:
+            for section, step in steps.items():
+                tell_metrics(about, section, store.change(about, section, step))
     except Exception as error:  # whatever it is, the task has done what it is for
         log.warning("The status of this task could not be left for others to see: %s", error)

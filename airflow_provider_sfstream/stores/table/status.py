@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sqlalchemy import URL, Engine, select
+from sqlalchemy import URL, Engine, inspect, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from airflow_provider_sfstream.protocol.status import Status, subject_key
+from airflow_provider_sfstream.protocol.status import Document, Status, subject_key
 from airflow_provider_sfstream.stores.status import Step, status_from_text, status_to_text
 from airflow_provider_sfstream.stores.table import schema
 from airflow_provider_sfstream.stores.table.engine import describe, engine_for, reading, writing
@@ -28,23 +28,21 @@ class TableStatusStore:
     def __repr__(self) -> str:
         return f"TableStatusStore({describe(self._engine.url)})"
 
-    def change(self, subject: str, section: str, step: Step) -> None:
-        """Replace a section's document by what ``step`` makes of it, in one transaction."""
+    def change(self, subject: str, section: str, step: Step) -> Document:
+        """Replace a section's document by what ``step`` makes of it, in one transaction; return that."""
         if not self._is_checked:
             schema.upgrade(self._engine)
             self._is_checked = True
         try:
-            self._change(subject, section, step)
+            return self._change(subject, section, step)
         except IntegrityError:  # another task inserted the row meanwhile
-            self._change(subject, section, step)
+            return self._change(subject, section, step)
 
     def statuses(self, *, section: str | None = None, subject: str | None = None) -> list[Status]:
         """Return what is kept: of one section or one subject, or all but ``windows``. None where there is no table.
 
         :raises ReplayStoreError: if the database cannot be read.
         """
-        if schema.current(self._engine) is None:
-            return []
         query = select(StatusRow)
         if subject is not None:
             query = query.where(StatusRow.subject_key == subject_key(subject))
@@ -53,6 +51,8 @@ class TableStatusStore:
         elif subject is None:
             query = query.where(StatusRow.section != "windows")
         with reading(self._engine) as connection, Session(connection) as session:
+            if not inspect(connection).has_table(StatusRow.__tablename__):
+                return []
             texts = [row.document for row in session.scalars(query)]
         return [
             status_from_text(text, f"A row of sfstream_status in the {describe(self._engine.url)}") for text in texts
@@ -62,7 +62,7 @@ class TableStatusStore:
         """Release the connections that are held open."""
         self._engine.dispose()
 
-    def _change(self, subject: str, section: str, step: Step) -> None:
+    def _change(self, subject: str, section: str, step: Step) -> Document:
         key = {"subject_key": subject_key(subject), "section": section}
         with writing(self._engine) as connection, Session(connection) as session:
             row = session.get(StatusRow, key, with_for_update=True)
@@ -73,6 +73,8 @@ class TableStatusStore:
             else:
                 before = status_from_text(row.document, f"The row of {subject} in sfstream_status").document
             row.subject = subject
-            row.document = status_to_text(Status(subject, section, step(before)))
+            document = step(before)
+            row.document = status_to_text(Status(subject, section, document))
             row.updated_at = datetime.now(UTC)
             session.flush()
+            return document

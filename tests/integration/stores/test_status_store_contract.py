@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from airflow_provider_sfstream.exceptions import ReplayStoreError
 from airflow_provider_sfstream.stores.status import StatusStore, VariableStatusStore, variable_key
+from airflow_provider_sfstream.stores.table import TableReplayStore
+from airflow_provider_sfstream.stores.table.schema import VERSION_TABLE
 from airflow_provider_sfstream.stores.table.status import TableStatusStore
 from tests.integration.stores.conftest import ON_SERVERS
-from tests.support.replay_stores import DictVariables
+from tests.support.replay_stores import DictVariables, new_stream
 
 SUBJECT = "sfstream://salesforce_default/event/Order__e?subscription=airflow"
 OTHER = "s3://lake/replica"
@@ -77,6 +80,19 @@ def test_a_table_lists_everything_but_windows(tmp_path: Path) -> None:
     assert {(each.subject, each.section) for each in store.statuses()} == {(SUBJECT, "drain"), (OTHER, "replica")}
     assert {each.section for each in store.statuses(subject=SUBJECT)} == {"drain", "windows"}
     assert [each.subject for each in store.statuses(section="windows")] == [SUBJECT]
+    store.close()
+
+
+def test_a_table_store_of_a_version_before_has_no_status_yet(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/status.db"
+    TableReplayStore(url).read(new_stream())
+    with create_engine(url).begin() as connection:
+        connection.execute(text("DROP TABLE sfstream_status"))
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0003'"))
+    store = TableStatusStore(url)
+    assert store.statuses() == []
+    store.change(SUBJECT, "drain", lambda _: {"n": 1})
+    assert [each.subject for each in store.statuses()] == [SUBJECT]
     store.close()
 
 
