@@ -44,10 +44,13 @@ class JavaArchive:
             return f"-XX:SharedArchiveFile={self._path}"
         return f"-XX:ArchiveClassesAtExit={self._made}"
 
-    def publish(self) -> None:
-        """Let the next job begin with what this one has written, now that it is whole."""
+    def end(self, *, succeeded: bool) -> None:
+        """Let the next job begin with what this one has written; of one that failed, remove it."""
         if self._made is not None and self._made.exists():
-            self._made.replace(self._path)
+            if succeeded:
+                self._made.replace(self._path)
+            else:
+                self._made.unlink()
 
 
 def java_archive() -> JavaArchive | None:

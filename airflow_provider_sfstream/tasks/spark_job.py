@@ -94,12 +94,15 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         return self.metrics
 
     def _submit(self, context: Context) -> None:
+        succeeded = False
         try:
             super().execute(context)
+            succeeded = True
         except AirflowException as error:
             raise driver_error(str(error), self._hook._connection["master"]) from error
-        if self._java_archive is not None:
-            self._java_archive.publish()
+        finally:
+            if self._java_archive is not None:
+                self._java_archive.end(succeeded=succeeded)
 
     @property
     def spark_conn_id(self) -> str:
