@@ -12,7 +12,6 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
 )
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.topics import Topic
 
@@ -79,17 +78,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         """
         from airflow_provider_sfstream.clients.rest.tooling import ToolingClient
 
-        settings = self.settings()
-        try:
-            return ToolingClient(
-                self.token_provider(),
-                api_version=settings.version or DEFAULT_API_VERSION,
-                tls_ca=settings.tls_ca,
-                proxies=settings.proxies,
-                allow_insecure=settings.allow_insecure,
-            )
-        except ConfigurationError as error:
-            raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}: {error}") from None
+        return self._rest_client(ToolingClient)
 
     def get(self, subscription: str) -> ManagedEventSubscriptionRecord:
         """Return the record of ``subscription``.

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream.clients.network.timers import TIMERS, Timers
 from airflow_provider_sfstream.exceptions import ConfigurationError, IdentityError, SalesforceStreamError
+from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION
 from airflow_provider_sfstream.protocol.identifiers import to_18
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.clients.auth.credentials import Credentials
     from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
 
+T = TypeVar("T")
 LEGACY_PREFIX = "extra__salesforce__"
 """Of extra fields that were stored by old versions of Airflow."""
 
@@ -130,6 +132,23 @@ class SalesforceLoginHook(BaseHook):
     def token_provider(self) -> OAuthTokenProvider:
         """Return what logs in with this connection. Nothing is contacted yet."""
         return self._provider(self.settings())
+
+    def _rest_client(self, kind: Callable[..., T]) -> T:
+        """Return a new client of a part of the REST API, a kind of ``RestApiClient``, for the caller to close.
+
+        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
+        """
+        settings = self.settings()
+        try:
+            return kind(
+                self.token_provider(),
+                api_version=settings.version or DEFAULT_API_VERSION,
+                tls_ca=settings.tls_ca,
+                proxies=settings.proxies,
+                allow_insecure=settings.allow_insecure,
+            )
+        except ConfigurationError as error:
+            raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}: {error}") from None
 
     def _provider(self, settings: SalesforceSettings) -> OAuthTokenProvider:
         from airflow_provider_sfstream.clients.auth.credentials import UsernamePassword

@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.clients.rest.allocations import AllocationClient
@@ -29,17 +28,7 @@ class SalesforceAllocationHook(SalesforceLoginHook):
         """
         from airflow_provider_sfstream.clients.rest.allocations import AllocationClient
 
-        settings = self.settings()
-        try:
-            return AllocationClient(
-                self.token_provider(),
-                api_version=settings.version or DEFAULT_API_VERSION,
-                tls_ca=settings.tls_ca,
-                proxies=settings.proxies,
-                allow_insecure=settings.allow_insecure,
-            )
-        except ConfigurationError as error:
-            raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}: {error}") from None
+        return self._rest_client(AllocationClient)
 
     def get(self, name: str) -> Allocation:
         """Return one allocation: ``name``, ``most`` and ``remaining``, as Salesforce has counted it.

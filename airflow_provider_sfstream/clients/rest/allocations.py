@@ -5,57 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Self
 
-from airflow_provider_sfstream.clients.auth.tokens import TokenProvider
-from airflow_provider_sfstream.clients.rest.client import RestClient
+from airflow_provider_sfstream.clients.rest.api import RestApiClient
 from airflow_provider_sfstream.exceptions import AllocationUnknownError
 from airflow_provider_sfstream.protocol.allocations import DELIVERY_METRICS, Allocation, allocations_from, usage_query
-from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
 
 _WHAT = "the org's allocations"
 
 
-class AllocationClient:
+class AllocationClient(RestApiClient):
     """Reads what remains of allocations; a context manager that closes its connections. Each read is one API request.
 
     The user needs the permission "View Setup and Configuration". Errors are those of
     :mod:`airflow_provider_sfstream.protocol.errors.tooling`.
-
-    :param token_provider: gives the access token, at the time of each request.
-    :param api_version: 37.0 or above, a leading ``v`` allowed.
-    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
-    :param allow_insecure: accept an org's address without TLS that is not loopback.
-    :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
     """
 
-    def __init__(
-        self,
-        token_provider: TokenProvider,
-        *,
-        api_version: str = DEFAULT_API_VERSION,
-        tls_ca: str | None = None,
-        proxies: Mapping[str, str] | None = None,
-        allow_insecure: bool = False,
-    ) -> None:
-        self._rest = RestClient(
-            token_provider,
-            api_version=api_version_from(api_version, what="tells allocations"),
-            tls_ca=tls_ca,
-            proxies=proxies,
-            allow_insecure=allow_insecure,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._rest.close()
+    needs_version = "tells allocations"
 
     def all(self) -> dict[str, Allocation]:
         """Return every allocation of which the org has something, by name. Salesforce's numbers lag a little behind.

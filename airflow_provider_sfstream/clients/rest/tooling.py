@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import quote
 
-from airflow_provider_sfstream.clients.auth.tokens import TokenProvider
-from airflow_provider_sfstream.clients.rest.client import RestClient
+from airflow_provider_sfstream.clients.rest.api import RestApiClient
 from airflow_provider_sfstream.exceptions import RequestRejectedError, TopicNotFoundError
-from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
 from airflow_provider_sfstream.protocol.identifiers import to_18
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 
@@ -60,51 +58,17 @@ class ManagedEventSubscriptionRecord:
         return f"managed event subscription {self.developer_name} ({self.id})"
 
 
-class ToolingClient:
+class ToolingClient(RestApiClient):
     """Creates, reads, changes and deletes managed event subscriptions; a context manager that closes its connections.
 
     Reading needs the user permission "View Setup and Configuration", all else "Customize Application". Changes are
     seen by the Pub/Sub API up to about two minutes later. Stopping and deleting discard the committed replay ID
     (Metadata API guide, "ManagedEventSubscription"): this class just does it, its callers ask first. Errors are those
     of :mod:`airflow_provider_sfstream.protocol.errors.tooling`.
-
-    :param token_provider: gives the access token, at the time of each request.
-    :param api_version: 60.0 or above, a leading ``v`` allowed.
-    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
-    :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
-    :param allow_insecure: accept an org's address without TLS that is not loopback.
-    :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
     """
 
-    def __init__(
-        self,
-        token_provider: TokenProvider,
-        *,
-        api_version: str = DEFAULT_API_VERSION,
-        tls_ca: str | None = None,
-        proxies: Mapping[str, str] | None = None,
-        allow_insecure: bool = False,
-    ) -> None:
-        self.api_version = api_version_from(
-            api_version, first=FIRST_API_VERSION, what="has managed event subscriptions"
-        )
-        self._rest = RestClient(
-            token_provider,
-            api_version=self.api_version,
-            tls_ca=tls_ca,
-            proxies=proxies,
-            allow_insecure=allow_insecure,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._rest.close()
+    first_api_version = FIRST_API_VERSION
+    needs_version = "has managed event subscriptions"
 
     def check(self) -> None:
         """Read something, to see that this user may.
