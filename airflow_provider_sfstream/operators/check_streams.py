@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, UnhealthyStreamsError
-from airflow_provider_sfstream.protocol.health import HealthLimits, problems
+from airflow_provider_sfstream.protocol.health import HealthLimits, assumed, problems
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ class CheckSalesforceStreamsOperator(BaseOperator):
     has it an alert of Airflow's, or :class:`~airflow_provider_sfstream.notifications.salesforce_stream.\
 SalesforceStreamNotifier`. The metrics of every status are told anew with each run, so that ages and headroom move also
     while no drain runs.
+
+    Where Salesforce has not confirmed the end of a stream, the time left is judged by the time of the last event that
+    is stored, which publishers tell; the log names these streams.
 
     The XCom result is the number of subjects that were looked at. None at all is an error too: nothing was seen.
 
@@ -89,7 +92,9 @@ SalesforceStreamNotifier`. The metrics of every status are told anew with each r
             if told:
                 others = f" And {len(told) - 1} more, which the log has." if len(told) > 1 else ""
                 raise UnhealthyStreamsError(f"{told[0]}.{others}")
-        self.log.info("Nothing needs attention in %d streams, replicas and allocations.", len(subjects))
+            for uri in assumed(found, datetime.now(UTC)):
+                self.log.warning("%s: Salesforce has not confirmed its end: the time left is only assumed.", uri)
+        self.log.info("Nothing shows that one of %d streams, replicas and allocations needs attention.", len(subjects))
         return len(subjects)
 
     def _is_meant(self, subject: str) -> bool:

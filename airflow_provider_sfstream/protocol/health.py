@@ -53,6 +53,13 @@ def problems(statuses: Iterable[Status], limits: HealthLimits, now: datetime) ->
     return [Problem(subject, what) for subject in known.subjects() for what in _of_subject(known, subject, limits, now)]
 
 
+def assumed(statuses: Iterable[Status], now: datetime) -> list[str]:
+    """Return the streams of which the time left is only assumed: Salesforce has never said that all was read, or so
+    long ago that by its word alone events may be lost."""
+    drains = ((each.subject, Headroom.of(each.document, now)) for each in statuses if each.section == "drain")
+    return sorted(uri for uri, headroom in drains if headroom.known is None or headroom.known <= timedelta(0))
+
+
 def _of_subject(known: Known, subject: str, limits: HealthLimits, now: datetime) -> Iterator[str]:
     failed = known.failure(subject)
     if failed is not None:

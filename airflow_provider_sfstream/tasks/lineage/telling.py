@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.redaction import quoted
@@ -19,12 +20,12 @@ class TellsLineage:
     Nothing happens, and nothing is imported, where nobody asks. What goes wrong is logged, never raised.
     """
 
+    @abstractmethod
     def lineage(self, *, has_ended: bool) -> Lineage:
         """Return what the task reads and writes.
 
         :param has_ended: whether it has been run; it may have failed. Storage may be read then.
         """
-        raise NotImplementedError
 
     def get_openlineage_facets_on_start(self) -> Any:
         """Return the lineage that is known beforehand; ``None`` where it cannot be told."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.protocol.health import HealthLimits, problems
+from airflow_provider_sfstream.protocol.health import HealthLimits, assumed, problems
 from airflow_provider_sfstream.protocol.status import Status
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -51,6 +51,12 @@ def table(**facts: Any) -> Status:
 
 
 GAP = {"after": "0a", "since": None, "detected_at": ago(2), "reason": "accepted by x"}
+
+
+def test_time_left_is_assumed_where_the_server_has_not_shown_it() -> None:
+    for confirmed, is_assumed in ((ago(1), False), (ago(73), True), (None, True)):
+        found = assumed([drain(confirmed_at=confirmed, last_event_time=ago(1))], NOW)
+        assert found == ([STREAM] if is_assumed else [])
 
 
 @pytest.mark.parametrize(
