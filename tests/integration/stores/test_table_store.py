@@ -35,7 +35,14 @@ from tests.support.replay_stores import gap_at, minute, new_stream, run_at, tabl
 from tests.support.store_processes import DEADLINE, hang_before_commit, hear, processes, race, upgrade_at_once
 from tests.support.tasks import set_connection
 
-TABLES = {"sfstream_position", "sfstream_window", "sfstream_gap", "sfstream_reset", "sfstream_alembic_version"}
+TABLES = {
+    "sfstream_position",
+    "sfstream_window",
+    "sfstream_gap",
+    "sfstream_reset",
+    "sfstream_status",
+    "sfstream_alembic_version",
+}
 
 
 def as_text(url: URL) -> str:
