@@ -236,6 +236,14 @@ class AirflowStack:
         if scheduler is not None and scheduler.poll() is not None:
             self.start_component("scheduler")
 
+    def variables(self, prefix: str) -> list[dict[str, Any]]:
+        """Return the Variables whose keys begin with ``prefix``."""
+        found: list[dict[str, Any]] = []
+        params = {"variable_key_pattern": f"{prefix}%", "order_by": "id"}
+        while page := self.api("GET", "/variables", params={**params, "offset": len(found)})["variables"]:
+            found += page
+        return [variable for variable in found if variable["key"].startswith(prefix)]  # "_" is any character to SQL
+
     def add_connection(self, connection_id: str, **fields: Any) -> None:
         """Create a connection, in place of one of its name; ``extra`` may be a dict."""
         extra = fields.pop("extra", None)

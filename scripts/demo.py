@@ -39,10 +39,8 @@ def publish(org: LocalOrg, first: int, count: int, **more: Any) -> None:
 
 def position(stack: AirflowStack) -> str:
     """Return the recorded position: the content of the stream's Airflow Variable."""
-    for variable in stack.api("GET", "/variables")["variables"]:
-        if variable["key"].startswith("sfstream"):
-            return str(json.loads(variable["value"])["position"])
-    return "none"
+    recorded = stack.variables("sfstream_position")
+    return str(json.loads(recorded[0]["value"])["position"]) if recorded else "none"
 
 
 def finish_run(stack: AirflowStack, run_id: str) -> dict[str, Any]:

@@ -106,5 +106,4 @@ def recorded_gaps(airflow: AirflowStack, stream: Stream) -> tuple[Gap, ...]:
 
 
 def _variable(airflow: AirflowStack, key: str) -> str | None:
-    found = airflow.api("GET", "/variables", params={"variable_key_pattern": key, "limit": 100})["variables"]
-    return next((variable["value"] for variable in found if variable["key"] == key), None)
+    return next((variable["value"] for variable in airflow.variables(key) if variable["key"] == key), None)

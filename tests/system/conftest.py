@@ -137,9 +137,8 @@ def emptied(stack: AirflowStack, lake: Path) -> Iterator[None]:
     """
     stack.kill_component = lambda name: pytest.skip(f"it ends the {name}, and that of `make up` is not ours")  # type: ignore[method-assign]
     forget_runs(stack)
-    for variable in stack.api("GET", "/variables", params={"limit": 1000})["variables"]:
-        if variable["key"].startswith("sfstream"):
-            stack.api("DELETE", f"/variables/{quote(variable['key'], safe='')}")
+    for variable in stack.variables("sfstream"):
+        stack.api("DELETE", f"/variables/{quote(variable['key'], safe='')}")
     for folder in (lake, Path(stack.environment["SFSTREAM_TEST_MARKERS"])):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()

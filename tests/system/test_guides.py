@@ -79,8 +79,8 @@ def test_each_dag_of_the_guides_runs(airflow: AirflowStack, system_org: LocalOrg
 def look_at_status(airflow: AirflowStack, system_org: LocalOrg) -> None:
     """What the tasks have left is in Airflow's Variables, and the watchdog finds nothing wrong with it."""
     subject = f"sfstream://salesforce_default{TOPICS[0]}?subscription=airflow"
-    left = airflow.api("GET", "/variables", params={"variable_key_pattern": f"sfstream_status.{subject_key(subject)}%"})
-    sections = {each["key"].rpartition(".")[2]: each["value"] for each in left["variables"]}
+    left = airflow.variables(f"sfstream_status.{subject_key(subject)}")
+    sections = {each["key"].rpartition(".")[2]: each["value"] for each in left}
     drain = status_from_text(sections["drain"], "it").document
     assert drain["position"] in {event["replay_id"].hex() for event in system_org.record(TOPICS[0])}
     assert {"windows", "wait"} <= sections.keys()

@@ -26,7 +26,7 @@ def record(org: LocalOrg) -> list[bytes]:
 def test_the_example_keeps_its_place_in_salesforce(airflow: AirflowStack, system_org: LocalOrg, lake: Path) -> None:
     system_org.define("Order__e", Number__c="double")
     system_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(40)])
-    variables = airflow.api("GET", "/variables", params={"limit": 1000})["total_entries"]
+    positions = airflow.variables("sfstream_position")
     airflow.wait_for_dag(EXAMPLE)
     airflow.unpause(EXAMPLE)
     scheduled = wait_for(lambda: airflow.run_ids(EXAMPLE), 180, "the scheduled run")[0]
@@ -40,7 +40,7 @@ def test_the_example_keeps_its_place_in_salesforce(airflow: AirflowStack, system
     assert airflow.xcom(EXAMPLE, second, "drain")["event_count"] == 25
     assert system_org.managed_subscriptions()[NAME]["committed"] == record(system_org)[-1]
     assert table_rows(lake) == record(system_org)
-    assert airflow.api("GET", "/variables", params={"limit": 1000})["total_entries"] == variables
+    assert airflow.variables("sfstream_position") == positions
 
     empty = airflow.trigger(EXAMPLE)
     assert airflow.wait_for_run(EXAMPLE, empty) == "success"

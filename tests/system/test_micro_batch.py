@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,7 +10,9 @@ import httpx
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_sfstream.protocol.streams import Stream
 from scripts.airflow_stack import AirflowStack, wait_for
+from tests.support.backfills import live_position
 from tests.support.localorg import LocalOrg
 
 DAG_ID = "sfstream_micro_batch"
@@ -24,10 +25,11 @@ def table_rows(lake: Path) -> list[tuple[bytes, Any]]:
     return sorted((row["_replay_id"], row["Number__c"]) for row in table.to_pylist())
 
 
-def position(airflow: AirflowStack) -> str:
+def position(airflow: AirflowStack, org: LocalOrg) -> str:
     """Return the position in the stream's Variable."""
-    values = [v["value"] for v in airflow.api("GET", "/variables")["variables"] if "Order__e.airflow" in v["key"]]
-    return str(json.loads(values[0])["position"])
+    recorded = live_position(airflow, Stream(org.org_id, "pubsub", TOPIC, "airflow"))
+    assert recorded is not None
+    return str(recorded["position"])
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def test_the_table_holds_what_the_org_published(
 ) -> None:
     record = [(event["replay_id"], event["fields"]["Number__c"]) for event in system_org.record(TOPIC)]
     assert table_rows(lake) == record
-    assert bytes.fromhex(position(airflow)) == record[-1][0]
+    assert bytes.fromhex(position(airflow, system_org)) == record[-1][0]
     window = airflow.xcom(DAG_ID, runs[-1], "drain")
     assert bytes.fromhex(window["through"]) == record[-1][0]
 
@@ -89,11 +91,13 @@ def test_a_run_without_events_is_skipped(airflow: AirflowStack) -> None:
 
 
 @pytest.mark.extended
-def test_clearing_a_finished_run_changes_nothing(airflow: AirflowStack, lake: Path, runs: list[str]) -> None:
-    before = (table_rows(lake), position(airflow), airflow.xcom(DAG_ID, runs[0], "drain"))
+def test_clearing_a_finished_run_changes_nothing(
+    airflow: AirflowStack, system_org: LocalOrg, lake: Path, runs: list[str]
+) -> None:
+    before = (table_rows(lake), position(airflow, system_org), airflow.xcom(DAG_ID, runs[0], "drain"))
     clear = {"dag_run_id": runs[0], "dry_run": False, "only_failed": False}
     airflow.api("POST", f"/dags/{DAG_ID}/clearTaskInstances", json=clear)
     assert airflow.wait_for_run(DAG_ID, runs[0]) == "success"
     window = airflow.xcom(DAG_ID, runs[0], "drain")
     assert window == {**before[2], "drained": False}
-    assert (table_rows(lake), position(airflow)) == before[:2]
+    assert (table_rows(lake), position(airflow, system_org)) == before[:2]

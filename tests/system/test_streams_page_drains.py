@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import FrameLocator, Page, expect
+from playwright.sync_api import FrameLocator, Locator, Page, expect
 
 from scripts.airflow_stack import AirflowStack
 from tests.support.browser import artifact_folder, browser_page
@@ -48,6 +48,11 @@ def all_streams(page: Page, airflow: AirflowStack) -> FrameLocator:
     return page.frame_locator("iframe")
 
 
+def stream_row(frame: FrameLocator, subscription: str) -> Locator:
+    """Return the row of a stream of these tests' topic, among those of other tests' streams."""
+    return frame.get_by_role("row").filter(has_text=f"{subscription} · salesforce_default").filter(has_text=TOPIC)
+
+
 def test_each_stream_shows_what_the_org_published(drained: AirflowStack, system_org: LocalOrg, tmp_path: Path) -> None:
     need(BROWSER)
     record = system_org.record(TOPIC)
@@ -58,9 +63,7 @@ def test_each_stream_shows_what_the_org_published(drained: AirflowStack, system_
             ("left", len(record), record[-1]["replay_id"].hex()),
             ("right", len(record), record[-1]["replay_id"].hex()),
         ):
-            row = (
-                frame.get_by_role("row").filter(has_text=f"{subscription} · salesforce_default").filter(has_text=TOPIC)
-            )
+            row = stream_row(frame, subscription)
             expect(row.get_by_role("img", name=re.compile(f"^{events} events in 72 hours"))).to_be_visible()
             row.get_by_role("link").click()
             expect(frame.get_by_text(position, exact=True)).to_be_visible()
@@ -74,7 +77,7 @@ def test_its_windows_lead_to_their_tasks_and_manifests(drained: AirflowStack, la
     runs = drained.run_ids("page.one")[-2:]
     with browser_page() as page:
         frame = all_streams(page, drained)
-        frame.get_by_role("row").filter(has_text="one · salesforce_default").get_by_role("link").click()
+        stream_row(frame, "one").get_by_role("link").click()
         frame.locator("summary", has_text="2 windows").click()
         windows = frame.get_by_role("table", name="Windows, newest first").locator("tbody").get_by_role("row")
         expect(windows).to_have_count(2)
@@ -91,7 +94,7 @@ def test_a_mapped_task_is_found_by_its_index(drained: AirflowStack) -> None:
     need(BROWSER)
     with browser_page() as page:
         frame = all_streams(page, drained)
-        frame.get_by_role("row").filter(has_text="right · salesforce_default").get_by_role("link").click()
+        stream_row(frame, "right").get_by_role("link").click()
         frame.locator("a .window").last.click()
         expect(page).to_have_url(re.compile(r"/dags/page\.mapped/runs/[^/]+/tasks/drain/mapped/1\?try_number=1$"))
         expect(page.get_by_text("Log message source details")).to_be_visible()
@@ -130,7 +133,7 @@ def test_the_buttons_open_pages_with_airflows_own_forms(drained: AirflowStack) -
             ("Backfill page.one", False),
         ):
             frame = all_streams(page, drained)
-            frame.get_by_role("row").filter(has_text="one · salesforce_default").get_by_role("link").click()
+            stream_row(frame, "one").get_by_role("link").click()
             frame.get_by_role("link", name=button).click()
             expect(page).to_have_url(re.compile(r"/dags/page\.one"))
             page.get_by_test_id("trigger-dag-button").click()
