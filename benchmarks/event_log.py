@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from airflow_provider_sfstream.spark.event_log.job import EventLogOptions, run
 from airflow_provider_sfstream.spark.event_log.reader import read_event_log
+from benchmarks.sessions import session
 from tests.support.json_windows import JsonEvent, land_json_window
 from tests.support.landing_files import LandedEvent, land_window
-from tests.support.spark import start_session
 
 TOPIC, TABLE = "/data/AccountChangeEvent", "AccountChangeEvent"
 START = datetime(2026, 1, 10, tzinfo=UTC)
@@ -151,15 +151,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cluster", action="store_true", help="on a standalone cluster of two workers")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         manifests = land(folder / "landing", given.events)
-        spark = start_session(folder)
-        measured = measure(spark, manifests, folder, given.rounds)
-        spark.stop()
+        with session(folder, cluster=given.cluster) as spark:
+            measured = measure(spark, manifests, folder, given.rounds)
     seconds = {side: statistics.median(times) for side, times in measured.items()}
-    ours = {"events": given.events, "events_per_second": round(given.events / seconds["ours"])}
+    ours = {
+        "cluster": given.cluster,
+        "events": given.events,
+        "events_per_second": round(given.events / seconds["ours"]),
+    }
     others = (
         ("event_log", "fastavro"),
         ("event_log_rewrite", "rewrite"),

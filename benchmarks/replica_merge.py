@@ -9,6 +9,9 @@ table, which is compared at a tenth of the size. Prints one JSON line for each k
 other's seconds divided by ours,
 ``growth`` our seconds divided by those for a tenth of changes and rows, ``worker_mib`` the highest resident size of a
 Python worker of Spark while ours ran, in all rounds.
+
+With ``--cluster`` all runs on a standalone cluster of two workers with a core each, and our table is on a real S3
+server; the other's is in a local folder still, since Spark comes without a client for S3.
 """
 
 from __future__ import annotations
@@ -22,14 +25,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet
+from deltalake import DeltaTable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -43,9 +48,8 @@ from airflow_provider_sfstream.spark.rows.merging import ChangesMerge, table_sch
 from airflow_provider_sfstream.spark.rows.replica_merge import SETTINGS
 from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.rows.routing import shaped
-from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
-from tests.support.spark import start_session
+from benchmarks.sessions import object_storage, session
 
 TABLE, SET_BY_A_CHANGE = "Account", 6
 _KINDS: tuple[ColumnType, ...] = ("string",) * 5 + ("double", "timestamp", "boolean", "date", "long")
@@ -59,11 +63,13 @@ class Workload:
 
     spark: Any
     folder: Path
+    output: str
     rows: int
 
     def __post_init__(self) -> None:
-        output = (self.folder / "ours").as_uri()
-        self.sink = DeltaSink(self.spark, HadoopFiles(self.spark), output, ReplicaOptions(output))
+        output, files = f"{self.output}/{self.rows}", HadoopFiles(self.spark)
+        self.sink = DeltaSink(self.spark, files, output, ReplicaOptions(output))
+        self.location = files.table_location(output).below(TABLE)
         self._table().write.option("compression", "zstd").parquet(str(self.folder / "whole"))
         for kind in KINDS:
             self._changes(kind).write.parquet(str(self.folder / kind))
@@ -110,7 +116,10 @@ class Workload:
 
         :raises RuntimeError: if they differ.
         """
-        ours = self.sink.read(TABLE, replace(after, columns=ColumnRegistry(COLUMNS)))
+        options = dict(self.location.options)
+        table = DeltaTable(self.location.uri, version=after.version, storage_options=options)
+        pyarrow.dataset.write_dataset(table.to_pyarrow_dataset(), self.folder / f"merged-{kind}", format="parquet")
+        ours = self.spark.read.parquet(str(self.folder / f"merged-{kind}"))
         other = self.spark.read.parquet(str(self.folder / "rewritten")).select(*ours.columns)
         if _digest(ours) != _digest(other):
             raise RuntimeError(f"The tables differ after the changes of kind {kind!r}: neither figure means anything.")
@@ -233,7 +242,7 @@ def _value(column: int, type_: ColumnType, number: Any) -> Any:
 
     noise = f.xxhash64(number, f.lit(column))
     makers = {
-        "string": lambda: f.substring(f.sha2(noise.cast("string"), 256), 1, 4 + 3 * (column % 7)),
+        "string": lambda: f.substring(f.concat(f.hex(noise), f.hex(-noise)), 1, 4 + 3 * (column % 7)),
         "double": lambda: f.pmod(noise, f.lit(1_000_000)) / 100,
         "timestamp": lambda: f.timestamp_millis(f.pmod(noise, f.lit(1_700_000_000_000))),
         "boolean": lambda: noise > 0,
@@ -284,29 +293,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--cluster", action="store_true", help="on a standalone cluster, our table on S3")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        spark = start_session(Path(name))
+    with ExitStack() as stack:
+        name = stack.enter_context(tempfile.TemporaryDirectory())
+        spark = stack.enter_context(session(Path(name), cluster=given.cluster))
+        output = (Path(name) / "ours").as_uri()
+        if given.cluster:
+            output = stack.enter_context(object_storage(spark, Path(name)))
         for key, value in SETTINGS.items():
             spark.conf.set(key, value)
         measured = {}
         for rows in (given.rows // 10, given.rows):
             folder = Path(name) / str(rows)
             folder.mkdir()
-            work, seconds = timed(lambda folder=folder, rows=rows: Workload(spark, folder, rows))
+            work, seconds = timed(lambda folder=folder, rows=rows: Workload(spark, folder, output, rows))
             print(f"{rows} rows made in {seconds:.0f} s", file=sys.stderr)
             if not measured:
                 # Warms up, and shows that both do the same, which takes longer than doing it.
                 measure(work, 1, compared=True, check=True)
             measured[rows] = measure(work, given.rounds, compared=rows == given.rows)
             shutil.rmtree(folder)
-        spark.stop()
     for kind in KINDS:
         large = {side: statistics.median(times) for side, times in measured[given.rows][kind].items()}
         small = statistics.median(measured[given.rows // 10][kind]["ours"])
         figures = {
             "benchmark": "replica_merge",
             "changes": kind,
+            "cluster": given.cluster,
             "ratio": round(large["whole"] / large["ours"], 2),
             "rows": given.rows,
             "seconds": {side: [round(t, 2) for t in measured[given.rows][kind][side]] for side in ("ours", "whole")},

@@ -1,0 +1,46 @@
+"""The Spark that benchmarks run on: two threads of this process, or a real standalone cluster with two workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.object_storage import BUCKET, ObjectStorage
+from tests.support.spark import start_session
+from tests.support.standalone_cluster import standalone_cluster
+
+
+@contextmanager
+def session(folder: Path, *, cluster: bool) -> Iterator[Any]:
+    """Yield a session on ``local[2]``, or on a cluster of two workers with one core and one GiB each."""
+    with ExitStack() as stack:
+        settings = {}
+        if cluster:
+            settings["spark.master"] = stack.enter_context(standalone_cluster(folder / "cluster")).master
+        spark = start_session(folder, settings)
+        stack.callback(spark.stop)
+        yield spark
+
+
+@contextmanager
+def object_storage(spark: Any, folder: Path) -> Iterator[str]:
+    """Yield the URL of a bucket on a real S3 server, which the tasks of ``spark`` reach as they do S3 anywhere.
+
+    Hadoop's own client for S3 is not part of Spark, so what Spark itself stores there is in ``folder``.
+    """
+    with ObjectStorage.running(folder / "object_storage") as storage:
+        settings = {
+            "fs.s3a.access.key": storage.user[0],
+            "fs.s3a.secret.key": storage.user[1],
+            "fs.s3a.endpoint": storage.endpoint,
+            "fs.s3a.endpoint.region": "us-east-1",
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.impl": "org.apache.hadoop.fs.viewfs.ViewFileSystemOverloadScheme",
+            f"fs.viewfs.mounttable.{BUCKET}.linkFallback": (folder / "bucket").as_uri(),
+        }
+        for name, value in settings.items():
+            spark._jsc.hadoopConfiguration().set(name, value)
+        (folder / "bucket").mkdir()
+        yield f"s3a://{BUCKET}"
