@@ -167,10 +167,10 @@ _FIELDS: dict[str, Any] = {
         "My Domain of the org without .salesforce.com, such as mycompany.my. For a JWT, refresh token or password also "
         "test (sandboxes), or empty (login.salesforce.com)",
     ),
-    "consumer_key": _field("Consumer Key", "Of the connected app"),
+    "consumer_key": _field("Consumer Key", "Of the external client app"),
     "consumer_secret": _field(
         "Consumer Secret",
-        "Of the connected app. Domain, key and secret are all that a login by client credentials needs",
+        "Of the external client app. Domain, key and secret are all that a login by client credentials needs",
         format="password",
     ),
     "auth_flow": _field(

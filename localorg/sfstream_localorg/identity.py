@@ -15,12 +15,12 @@ from sfstream_localorg.identifiers import to_18
 _LETTERS = string.ascii_letters + string.digits
 
 CONSUMER_SECRET = "SFSTREAM_LOCALORG_CONSUMER_SECRET"  # noqa: S105 - its name
-"""The environment variable with the connected app's secret, in place of the one that the org made."""
+"""The environment variable with the external client app's secret, in place of the one that the org made."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """One org and the single user and connected app it knows. Secrets stay out of the repr."""
+    """One org and the single user and external client app it knows. Secrets stay out of the repr."""
 
     org_id: str
     username: str
@@ -34,7 +34,7 @@ def load_or_create(data_dir: Path, environment: Mapping[str, str] = os.environ) 
     """Return the identity kept in ``data_dir/identity.json`` (readable by its owner only), making it at first start.
 
     :param environment: where ``SFSTREAM_LOCALORG_CONSUMER_KEY`` and ``SFSTREAM_LOCALORG_CONSUMER_SECRET`` are set, they
-        are those of the connected app, instead of the ones that are kept.
+        are those of the external client app, instead of the ones that are kept.
     :raises ValueError: if the file is not what this function wrote.
     """
     identity = _kept(data_dir)

@@ -145,12 +145,12 @@ class Org:
 
     @property
     def client_id(self) -> str:
-        """The consumer key of the connected app."""
+        """The consumer key of the external client app."""
         return self.identity.client_id
 
     @property
     def client_secret(self) -> str:
-        """The consumer secret of the connected app."""
+        """The consumer secret of the external client app."""
         return self.identity.client_secret
 
     @property

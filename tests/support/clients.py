@@ -14,7 +14,7 @@ from tests.support.localorg import LocalOrg
 
 
 def app_fields(org: LocalOrg) -> dict[str, str | None]:
-    """Return the connection fields of the org's connected app, enough for client credentials."""
+    """Return the connection fields of the org's external client app, enough for client credentials."""
     return {"login_url": org.login_url, "consumer_key": org.client_id, "consumer_secret": org.client_secret}
 
 

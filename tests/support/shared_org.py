@@ -44,7 +44,7 @@ class SharedOrg(LocalOrg):
         return int(self.admin("GET", "/org")["delivered"]) - self.delivered_before
 
     def rotate_consumer_secret(self) -> str:
-        """Give the connected app another secret, and return it. Connections made from now on have it."""
+        """Give the external client app another secret, and return it. Connections made from now on have it."""
         secret = str(self.admin("POST", "/oauth/consumer_secret", {})["client_secret"])
         self.info = {**self.info, "client_secret": secret}
         return secret

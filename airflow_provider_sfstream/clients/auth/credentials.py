@@ -36,7 +36,7 @@ class _Secretive:
 
 @dataclass(frozen=True)
 class ClientCredentials(_Secretive):
-    """OAuth client credentials: the connected app logs in as its own Run-As user."""
+    """OAuth client credentials: the external client app logs in as its own Run-As user."""
 
     login_url: str
     consumer_key: str
@@ -45,7 +45,7 @@ class ClientCredentials(_Secretive):
 
 @dataclass(frozen=True)
 class JwtBearer(_Secretive):
-    """OAuth JWT bearer: a signed assertion for a user who has pre-authorized the connected app."""
+    """OAuth JWT bearer: a signed assertion for a user who has pre-authorized the external client app."""
 
     login_url: str
     consumer_key: str

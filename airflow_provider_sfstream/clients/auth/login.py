@@ -39,14 +39,14 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
         "not supported on this domain",
         "Log in at the org's My Domain host: set domain (for example 'mycompany.my') or login_url.",
     ),
-    ("client_id", "Check consumer_key. A connected app that was just created is known after about ten minutes."),
+    ("client_id", "Check consumer_key. An external client app that was just created is known after about ten minutes."),
     (
         "client identifier",
-        "Check consumer_key. A connected app that was just created is known after about ten minutes.",
+        "Check consumer_key. An external client app that was just created is known after about ten minutes.",
     ),
     ("invalid_client", "Check consumer_key and consumer_secret."),
-    ("no client credentials user", "Choose a Run-As user for the client credentials flow of the connected app."),
-    ("approved this consumer", "Pre-authorize the connected app for the user's profile or permission set."),
+    ("no client credentials user", "Choose a Run-As user for the client credentials flow of the external client app."),
+    ("approved this consumer", "Pre-authorize the external client app for the user's profile or permission set."),
     (
         "audience",
         "Set domain or login_url to the org's own host; sandboxes use 'test' (the JWT's audience follows it).",
@@ -58,12 +58,12 @@ _REMEDIES: tuple[tuple[str, str], ...] = (
     ),
     (
         "assertion",
-        "The private key does not match the certificate of the connected app, or this machine's clock is wrong.",
+        "The private key does not match the certificate of the external client app, or this machine's clock is wrong.",
     ),
     ("user is locked", "Unlock the user in Salesforce."),
     ("inactive_user", "Activate the user in Salesforce."),
     ("inactive_org", "The org is not active; ask Salesforce."),
-    ("unsupported_grant_type", "Enable this login flow for the connected app, or choose another with auth_flow."),
+    ("unsupported_grant_type", "Enable this login flow for the external client app, or choose another with auth_flow."),
     (
         "authentication failure",
         "Check login, password and security_token, and that the org still allows this login flow.",
@@ -215,12 +215,14 @@ def _user(response: httpx.Response, *, given: bool) -> tuple[str, str | None]:
     refused = "the access token of the connection is expired, revoked, of another org, or" if given else "the token"
     raise IdentityError(
         f"{_address(response)} does not tell the organization id (HTTP {response.status_code}): {refused} lacks the "
-        "scope 'id'. Renew the token, or add the scope to the connected app."
+        "scope 'id'. Renew the token, or add the scope to the external client app."
     )
 
 
 def _refusal(url: str, document: dict[str, Any]) -> str:
     error, description = str(document["error"]), str(document.get("error_description") or "no description")
     text = f"{error} {description}".lower()
-    remedy = next((remedy for part, remedy in _REMEDIES if part in text), "Check the connection and the connected app.")
+    remedy = next(
+        (remedy for part, remedy in _REMEDIES if part in text), "Check the connection and the external client app."
+    )
     return f"{url} refused the login: {redacted(f'{error}: {description}')[:_LONGEST_REASON]}. {remedy}"

@@ -234,7 +234,7 @@ class _OAuth:
         return web.json_response({"refresh_token": token}, status=201)
 
     async def consumer_secret_rotate(self, request: web.Request) -> web.Response:
-        """Give the connected app another secret, until the org is started again. Tokens and streams go on."""
+        """Give the external client app another secret, until the org is started again. Tokens and streams go on."""
         self._org.identity = replace(self._org.identity, client_secret=secrets.token_hex(32).upper())
         return web.json_response({"client_secret": self._org.client_secret}, status=201)
 

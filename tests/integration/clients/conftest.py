@@ -103,7 +103,7 @@ def source(open_source: Callable[..., EventSourceAdapter]) -> EventSourceAdapter
 
 @pytest.fixture(scope="session")
 def other_private_key() -> str:
-    """An RSA key that no connected app knows."""
+    """An RSA key that no external client app knows."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 

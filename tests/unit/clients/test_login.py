@@ -134,7 +134,7 @@ def test_an_org_that_stays_unknown_is_an_identity_error(status: int, kwargs: dic
         ("unsupported_grant_type", "grant type not supported", "auth_flow"),
         ("inactive_user", "user is inactive", "Activate"),
         ("inactive_org", "org is inactive", "not active"),
-        ("something_new", "of tomorrow", "connected app"),
+        ("something_new", "of tomorrow", "external client app"),
     ],
 )
 def test_every_refusal_names_host_cause_and_remedy(error: str, description: str, remedy: str) -> None:
