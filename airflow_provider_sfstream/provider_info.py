@@ -27,6 +27,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     f"{_PACKAGE}.operators.accept_replay_loss",
                     f"{_PACKAGE}.operators.check_streams",
+                    f"{_PACKAGE}.operators.salesforce_preflight",
                     f"{_PACKAGE}.operators.drain_replay_window",
                     f"{_PACKAGE}.operators.maintain_tables",
                     f"{_PACKAGE}.operators.managed_event_subscription",

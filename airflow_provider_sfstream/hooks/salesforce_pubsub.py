@@ -79,12 +79,14 @@ class SalesforcePubSubHook(SalesforceLoginHook):
                 return False, refused
             logged_in = f"Logged in to org {self.org_id}; Pub/Sub API reached at {client.endpoint.target}"
             try:
-                subscribable = client.get_topic(topic or _EVERY_ORG_HAS).can_subscribe
+                found = client.get_topic(topic or _EVERY_ORG_HAS)
+                if topic and found.can_subscribe and found.schema_id:
+                    client.get_schema(found.schema_id)
             except (AccessDeniedError, TopicNotFoundError) as error:
                 return (False, f"Topic permission: {error}") if topic else (True, f"{logged_in}.")
             except SalesforceStreamError as error:
                 return False, f"Pub/Sub endpoint: {error}"
-            if topic and not subscribable:
+            if topic and not found.can_subscribe:
                 return False, f"Topic permission: the user may not subscribe to {topic}. Give it read access."
             return True, f"{logged_in}{f', {topic} can be subscribed to' if topic else ''}."
 

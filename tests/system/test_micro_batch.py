@@ -83,6 +83,20 @@ def test_tasks_lead_to_their_stream_to_the_run_before_and_to_spark(airflow: Airf
     assert [event["extra"]["task_url"] for event in told["asset_events"]] == [before]
 
 
+@pytest.mark.extended
+@pytest.mark.usefixtures("runs")
+def test_the_preflight_sees_all_that_the_runs_needed(airflow: AirflowStack) -> None:
+    airflow.wait_for_dag("sfstream_preflight")
+    airflow.unpause("sfstream_preflight")
+    run = airflow.trigger("sfstream_preflight")
+    assert airflow.wait_for_run("sfstream_preflight", run) == "success"
+    found = airflow.xcom("sfstream_preflight", run, "preflight")
+    names = [TOPIC, "clock", "allocations", "landing", "replay store", "Spark connection spark_default"]
+    assert [(each["what"], each["works"]) for each in found] == [(name, True) for name in names]
+    log = airflow.task_log("sfstream_preflight", run, "preflight")
+    assert all(f"works  {name}: " in log for name in names)
+
+
 @pytest.mark.usefixtures("runs")
 def test_a_run_without_events_is_skipped(airflow: AirflowStack) -> None:
     empty = airflow.trigger(DAG_ID)

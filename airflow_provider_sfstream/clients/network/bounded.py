@@ -68,7 +68,7 @@ class _Body:
             raise UnusableAnswerError("the answer's packed body has no end")
         # Without the headers that tell how the body came, which is here as it is.
         headers = self._response.headers.multi_items()
-        kept = [(name, value) for name, value in headers if name.lower() == "content-type"]
+        kept = [(name, value) for name, value in headers if name.lower() in ("content-type", "date")]
         status, request = self._response.status_code, self._response.request
         return httpx.Response(status, headers=kept, content=bytes(self._data), request=request)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import ClassVar, Self
 
 from airflow_provider_sfstream.clients.auth.tokens import TokenProvider
@@ -53,6 +54,14 @@ class RestApiClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def server_time(self) -> datetime:
+        """Return what time it is at the org, aware, in whole seconds, by the ``Date`` of an answer (RFC 9110). No API
+        request is counted for it.
+
+        :raises SalesforceStreamError: if the org does not answer, or without a time.
+        """
+        return self._rest.server_time()
 
     def close(self) -> None:
         """Close the connections."""

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Self
 
 import httpx
 
 from airflow_provider_sfstream.clients.auth.session import Session
-from airflow_provider_sfstream.clients.auth.tokens import TokenProvider
+from airflow_provider_sfstream.clients.auth.tokens import AccessToken, TokenProvider
 from airflow_provider_sfstream.clients.network.bounded import UNPACKED, read
 from airflow_provider_sfstream.clients.network.origins import checked_origin
 from airflow_provider_sfstream.clients.network.proxies import proxy_for
 from airflow_provider_sfstream.clients.network.tls import load_ca, ssl_context
-from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SessionExpiredError
+from airflow_provider_sfstream.exceptions import (
+    ConfigurationError,
+    RequestRejectedError,
+    SalesforceStreamError,
+    SessionExpiredError,
+)
 from airflow_provider_sfstream.protocol.errors.tooling import error_from_response
 
 CALL_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
@@ -97,14 +104,11 @@ class RestClient:
         self, method: str, path: str, arguments: Mapping[str, Any], what: str, names_record: bool
     ) -> dict[str, Any]:
         token = self._session.token()
-        origin = checked_origin("The org's instance URL", token.instance_url, allow_insecure=self._allow_insecure)
-        url = f"{origin}/services/data/v{self.api_version}/{path}"
+        url = f"{self._origin(token)}/services/data/v{self.api_version}/{path}"
         with self._session.using(token):
+            headers = {"Authorization": f"Bearer {token.value}", **UNPACKED}
             try:
-                client = self._client(url)
-                headers = {"Authorization": f"Bearer {token.value}", **UNPACKED}
-                answer = client.send(client.build_request(method, url, headers=headers, **arguments), stream=True)
-                response = read(answer, most_bytes=LARGEST_ANSWER, most_seconds=LONGEST_CALL)
+                response = self._response(method, url, headers=headers, **arguments)
             except (httpx.HTTPError, httpx.InvalidURL) as fault:
                 # The cause is left out: it holds the request, and with it the token.
                 text = f"{type(fault).__name__}: {fault}"
@@ -113,6 +117,26 @@ class RestClient:
             if not response.is_success or not isinstance(document, dict) or document.get("success") is False:
                 raise _error(response, document, what, names_record)
         return document
+
+    def server_time(self) -> datetime:
+        """See :meth:`RestApiClient.server_time`. The list of API versions, which anybody may read, is asked for."""
+        what = "the org's time"
+        try:
+            response = self._response("GET", f"{self._origin(self._session.token())}/services/data", headers=UNPACKED)
+            return parsedate_to_datetime(response.headers["Date"])
+        except (httpx.HTTPError, httpx.InvalidURL) as fault:
+            text = f"{type(fault).__name__}: {fault}"
+            raise error_from_response(None, None, text, what=what, names_record=False) from None
+        except (KeyError, ValueError):
+            raise RequestRejectedError(f"{what}: the answer does not tell it.") from None
+
+    def _origin(self, token: AccessToken) -> str:
+        return checked_origin("The org's instance URL", token.instance_url, allow_insecure=self._allow_insecure)
+
+    def _response(self, method: str, url: str, **arguments: Any) -> httpx.Response:
+        client = self._client(url)
+        answer = client.send(client.build_request(method, url, **arguments), stream=True)
+        return read(answer, most_bytes=LARGEST_ANSWER, most_seconds=LONGEST_CALL)
 
     def _client(self, url: str) -> httpx.Client:
         proxy = proxy_for(url, self._proxies)

@@ -1,0 +1,124 @@
+"""Look at what drains and Spark jobs need, before there is one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreHook, ReplayStoreKind
+from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.parts import DEFAULT_SUBSCRIPTION, check_choice, is_template
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_sfstream.protocol.streams import Stream
+
+
+class SalesforcePreflightOperator(BaseOperator):
+    """Try everything that a drain and its Spark jobs need, on the worker that will run them; fail if one does not work.
+
+    Its log has a line for each: each topic, that this user can log in, subscribe to it and read its schema; how far
+    this machine's clock is from Salesforce's; what remains of the allocations; that the landing can be written; that
+    the replay store can be read; ``spark-submit`` and the way to its master. All are looked at, whatever fails. No
+    event is read, no position moves; the landing gets a small file that is removed, and a new table store its tables.
+
+    The XCom result is a list with a dict for each: ``what``, ``works`` and ``seen``.
+
+    :param topics: a list of topics, as drains have them, or a template that becomes one with
+        ``render_template_as_native_obj``. (templated)
+    :param landing_url: the landing. (templated)
+    :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param api: as given to the drains: ``"pubsub"``, ``"streaming"``, or ``None``.
+    :param subscription: of the drains. (templated)
+    :param landing_conn_id: Airflow connection of the landing. (templated)
+    :param replay_store: as given to the drains: ``"variable"``, ``"table"`` or ``"landing"``.
+    :param replay_store_conn_id: as given to the drains. (templated)
+    :param spark_conn_id: Airflow connection of Spark; ``None``: there are no Spark jobs. (templated)
+    :raises ConfigurationError: at construction, if an argument cannot be used; in the run, if something does not work.
+    """
+
+    template_fields: Sequence[str] = (
+        "topics",
+        "landing_url",
+        "salesforce_conn_id",
+        "subscription",
+        "landing_conn_id",
+        "replay_store_conn_id",
+        "spark_conn_id",
+    )
+    ui_color = "#d8ecf8"
+
+    def __init__(
+        self,
+        *,
+        topics: Sequence[str] | str,
+        landing_url: str,
+        salesforce_conn_id: str = "salesforce_default",
+        api: Literal["pubsub", "streaming"] | None = None,
+        subscription: str = DEFAULT_SUBSCRIPTION,
+        landing_conn_id: str | None = None,
+        replay_store: ReplayStoreKind = "variable",
+        replay_store_conn_id: str = ReplayStoreHook.default_conn_name,
+        spark_conn_id: str | None = "spark_default",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_choice("replay_store", replay_store, REPLAY_STORES)
+        self.topics = topics
+        self.landing_url = landing_url
+        self.salesforce_conn_id = salesforce_conn_id
+        self.api = api
+        self.subscription = subscription
+        self.landing_conn_id = landing_conn_id
+        self.replay_store = replay_store
+        self.replay_store_conn_id = replay_store_conn_id
+        self.spark_conn_id = spark_conn_id
+        if not is_template(topics):
+            for topic in self._given_topics():
+                if not is_template(topic):
+                    Topic.parse(topic, api)
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        """Look at all of it; return what was seen."""
+        from airflow_provider_sfstream.tasks.preflight import findings, landing_looks, salesforce_looks, spark_look
+
+        with airflow_errors(self):
+            topics = [Topic.parse(topic, self.api) for topic in self._given_topics()]
+            looks = salesforce_looks(self.salesforce_conn_id, topics)
+            looks += landing_looks(
+                self.landing_url,
+                self.landing_conn_id,
+                self.replay_store,
+                self.replay_store_conn_id,
+                lambda: self._streams(topics),
+            )
+            if self.spark_conn_id:
+                looks.append(spark_look(self.spark_conn_id))
+            found = []
+            for finding in findings(looks):
+                self.log.log(logging.INFO if finding.works else logging.ERROR, "%s", finding)
+                found.append(finding)
+            failed = [finding for finding in found if not finding.works]
+            if failed:
+                others = f" And {len(failed) - 1} more, which the log has." if len(failed) > 1 else ""
+                raise ConfigurationError(f"{failed[0].what} does not work: {failed[0].seen}{others}")
+        return [asdict(finding) for finding in found]
+
+    def _streams(self, topics: Sequence[Topic]) -> list[Stream]:
+        from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
+        from airflow_provider_sfstream.protocol.streams import Stream
+
+        org_id = SalesforceLoginHook(self.salesforce_conn_id).known_org_id
+        return [Stream(org_id, topic.api, topic.name, self.subscription) for topic in topics]
+
+    def _given_topics(self) -> Sequence[str]:
+        if isinstance(self.topics, str) or not self.topics:
+            raise ConfigurationError("topics must be a list of topics, such as ['/event/Order__e']. Nothing was read.")
+        return self.topics

@@ -1,0 +1,41 @@
+"""Try all that drains and Spark jobs need, before there are any, or when something changed. Trigger it from the UI.
+
+The log of its task has a line for each thing that was looked at: login, topics with their schemas, clock, allocations,
+landing, replay store, Spark. No event is read and no position moves.
+
+Uses SFSTREAM_LAKE and SFSTREAM_REPLAY_STORE in the environment as the other examples do.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+
+from airflow.configuration import AIRFLOW_HOME
+from airflow.sdk import DAG, Param
+
+from airflow_provider_sfstream.operators.salesforce_preflight import SalesforcePreflightOperator
+
+LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
+REPLAY_STORE = os.environ.get("SFSTREAM_REPLAY_STORE", "variable")
+
+with DAG(
+    "sfstream_preflight",
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    render_template_as_native_obj=True,
+    params={
+        "topics": Param(["/event/Order__e"], type="array", items={"type": "string"}, minItems=1),
+        "salesforce_conn_id": Param("salesforce_default", type="string"),
+        "landing_url": Param(f"{LAKE}/landing", type="string"),
+    },
+    tags=["salesforce"],
+    doc_md=__doc__,
+):
+    SalesforcePreflightOperator(
+        task_id="preflight",
+        topics="{{ params.topics }}",
+        salesforce_conn_id="{{ params.salesforce_conn_id }}",
+        landing_url="{{ params.landing_url }}",
+        replay_store=REPLAY_STORE,
+    )

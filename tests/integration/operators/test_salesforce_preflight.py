@@ -1,0 +1,114 @@
+"""What a drain needs is tried on a real org, landing, database and Spark master, and what does not work is named."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.salesforce_preflight import SalesforcePreflightOperator
+from tests.support.localorg import LocalOrg, org
+from tests.support.spark import spark_environment
+from tests.support.tasks import context_for, set_connection, told
+
+__all__ = ["org"]
+TOPIC = "/event/Order__e"
+
+
+@pytest.fixture
+def spark_master(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A port that answers as a master's does, which is all that is asked of it."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        set_connection(monkeypatch, "spark_default", conn_type="spark", host="spark://127.0.0.1", port=port)
+        yield port
+
+
+@pytest.fixture(autouse=True)
+def connections(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    org.define("Order__e", Number__c="double")
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+
+
+@pytest.fixture(autouse=True)
+def spark_submit_is_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", spark_environment()["PATH"])
+
+
+def preflight(tmp_path: Path, *topics: str, **arguments: Any) -> SalesforcePreflightOperator:
+    given = {"landing_url": str(tmp_path / "landing"), "replay_store": "table", **arguments}
+    return SalesforcePreflightOperator(task_id="preflight", topics=topics or [TOPIC], **given)
+
+
+def test_all_that_works_is_seen_and_nothing_moves(org: LocalOrg, spark_master: int, tmp_path: Path) -> None:
+    org.publish(TOPIC, [{"Number__c": 1.0}] * 3)
+    operator = preflight(tmp_path, TOPIC, "/data/AccountChangeEvent", "/topic/OrderUpdates")
+    org.push_topic("OrderUpdates", "SELECT Id, Name FROM Account")
+    for recorded in (0, 1):
+        found = operator.execute(context_for("preflight"))
+        assert [each["what"] for each in found] == [
+            *(TOPIC, "/data/AccountChangeEvent", "/topic/OrderUpdates"),
+            *("clock", "allocations", "landing", "replay store", "Spark connection spark_default"),
+        ]
+        assert all(each["works"] for each in found)
+        seen = {each["what"]: each["seen"] for each in found}
+        assert f"Logged in to org {org.org_id}" in seen[TOPIC]
+        assert "remain" in seen["allocations"]
+        assert f"a position of {recorded} of 3 streams" in seen["replay store"]
+        assert str(spark_master) in seen["Spark connection spark_default"]
+        drain = DrainReplayWindowOperator(
+            task_id="drain",
+            topic=TOPIC,
+            landing_url=str(tmp_path / "landing"),
+            replay_store="table",
+            start_from="earliest",
+            idle_timeout=2.0,
+        )
+        if not recorded:
+            assert drain.execute(context_for("drain"))["event_count"] == 3
+    assert org.streams() == []
+
+
+def test_each_thing_that_does_not_work_is_named_and_the_rest_is_looked_at(
+    org: LocalOrg, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "landing").write_text("a file in the place of the folder")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        closed = taken.getsockname()[1]
+    set_connection(monkeypatch, "spark_default", conn_type="spark", host="spark://127.0.0.1", port=closed)
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="http", host="nothing")
+    with pytest.raises(AirflowFailException) as caught:
+        preflight(tmp_path, "/event/Missing__e", TOPIC).execute(context_for("preflight"))
+    assert "/event/Missing__e does not work: Topic permission" in told(caught.value)
+    assert "And 3 more, which the log has." in told(caught.value)
+    assert re.findall("(?:works|FAILS)  [^:]+", capsys.readouterr().out) == [
+        *("FAILS  /event/Missing__e", f"works  {TOPIC}", "works  clock", "works  allocations"),
+        *("FAILS  landing", "FAILS  replay store", "FAILS  Spark connection spark_default"),
+    ]
+
+
+def test_a_refused_login_is_named_by_each_that_needs_it(org: LocalOrg, tmp_path: Path, monkeypatch: Any) -> None:
+    wrong: dict[str, Any] = org.airflow_connection()
+    wrong["extra"] = {**wrong["extra"], "consumer_secret": "not-the-secret-at-all"}
+    set_connection(monkeypatch, "salesforce_default", **wrong)
+    with pytest.raises(AirflowFailException) as caught:
+        preflight(tmp_path, spark_conn_id=None).execute(context_for("preflight"))
+    assert f"{TOPIC} does not work: Login: " in told(caught.value)
+    assert "not-the-secret-at-all" not in told(caught.value)
+
+
+def test_what_cannot_be_is_refused_when_the_dag_is_parsed(tmp_path: Path) -> None:
+    with pytest.raises(InvalidTopicError):
+        preflight(tmp_path, "Order__e")
+    with pytest.raises(ConfigurationError, match="must be a list"):
+        SalesforcePreflightOperator(task_id="preflight", topics=TOPIC, landing_url=str(tmp_path))
+    with pytest.raises(ConfigurationError, match="replay_store="):
+        preflight(tmp_path, replay_store="redis")
