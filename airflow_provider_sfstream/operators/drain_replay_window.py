@@ -85,8 +85,8 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     ``first_event_time``, ``last_event_time``), ``event_count`` (of these windows together), ``confirmed_at`` (null:
     Salesforce has not said yet that these are all), ``missing`` (spans that can no longer be had), ``drained`` and
     ``schema_changes``: for each schema that is new with what was drained the ``event``, its ``schema_id``, the one
-    ``before``, and which fields were ``added``, ``removed`` (``name``, ``type``) and ``retyped`` (``name``, ``from``,
-    ``to``); null where that could not be seen.
+    ``before``, and which fields were ``added``, ``removed``, ``retyped`` (``name``, ``from``, ``to``) and
+    ``became_nullable`` (as the others, ``name`` and ``type``); null where that could not be seen.
 
     :param topic: ``/event/Order__e``, ``/data/AccountChangeEvent``, ``/data/ChangeEvents`` or a channel;
         ``/topic/MyPushTopic``, or ``/u/MyChannel``. (templated)

@@ -1,10 +1,10 @@
-"""How one schema of an event differs from another: fields added, removed, retyped. Pure."""
+"""How one schema of an event differs from another: fields added, removed, retyped, nullable. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_provider_sfstream.protocol.schemas import salesforce_type
 
@@ -15,7 +15,7 @@ class SchemaChange:
 
     Fields are named by their path, those of compound fields too (``BillingAddress.City``). A type is Avro's, without
     null, and in parentheses the Salesforce type that the schema names, if any: ``long (DateTime)``. The order of fields
-    is no difference, nor whether one may be null.
+    is no difference, nor is a field that may not be null any more: whoever reads its values need not know.
 
     :param event: the event's API name, such as ``Order__e``.
     :param schema_id: of the new schema.
@@ -23,6 +23,7 @@ class SchemaChange:
     :param added: type by field.
     :param removed: type that it had, by field.
     :param retyped: the type before and the one now, by field.
+    :param became_nullable: type by field, of those that could not be null before and can be now.
     """
 
     event: str
@@ -31,6 +32,7 @@ class SchemaChange:
     added: Mapping[str, str]
     removed: Mapping[str, str]
     retyped: Mapping[str, tuple[str, str]]
+    became_nullable: Mapping[str, str]
 
     @classmethod
     def between(cls, before_id: str, before: dict[str, Any], schema_id: str, schema: dict[str, Any]) -> SchemaChange:
@@ -39,24 +41,27 @@ class SchemaChange:
         :param before: and ``schema``, as :func:`~airflow_provider_sfstream.protocol.schemas.parse` gives them.
         """
         was, now = fields_of(before), fields_of(schema)
+        both = sorted(was.keys() & now.keys())
         return cls(
             event=event_of(schema),
             schema_id=schema_id,
             before=before_id,
-            added={name: now[name] for name in sorted(now.keys() - was.keys())},
-            removed={name: was[name] for name in sorted(was.keys() - now.keys())},
-            retyped={n: (was[n], now[n]) for n in sorted(was.keys() & now.keys()) if was[n] != now[n]},
+            added={name: now[name].type for name in sorted(now.keys() - was.keys())},
+            removed={name: was[name].type for name in sorted(was.keys() - now.keys())},
+            retyped={n: (was[n].type, now[n].type) for n in both if was[n].type != now[n].type},
+            became_nullable={n: now[n].type for n in both if now[n].nullable and not was[n].nullable},
         )
 
     def __len__(self) -> int:
-        """Return how many fields are other ones; none, and so false, for schemas that differ in their texts alone."""
-        return len(self.added) + len(self.removed) + len(self.retyped)
+        """Return how many differences there are; none, and so false, for schemas that differ in their texts alone."""
+        return len(self.added) + len(self.removed) + len(self.retyped) + len(self.became_nullable)
 
     def __str__(self) -> str:
         said = [
             *(f"{name} added ({type_})" for name, type_ in self.added.items()),
             *(f"{name} removed ({type_})" for name, type_ in self.removed.items()),
             *(f"{name} retyped from {was} to {now}" for name, (was, now) in self.retyped.items()),
+            *(f"{name} became nullable ({type_})" for name, type_ in self.became_nullable.items()),
         ]
         return f"{self.event}: {', '.join(said) or 'no field differs'}"
 
@@ -69,6 +74,7 @@ class SchemaChange:
             "added": [{"name": name, "type": type_} for name, type_ in self.added.items()],
             "removed": [{"name": name, "type": type_} for name, type_ in self.removed.items()],
             "retyped": [{"name": name, "from": was, "to": now} for name, (was, now) in self.retyped.items()],
+            "became_nullable": [{"name": name, "type": type_} for name, type_ in self.became_nullable.items()],
         }
 
 
@@ -77,8 +83,15 @@ def event_of(schema: Mapping[str, Any]) -> str:
     return str(schema.get("name", "")).rpartition(".")[2]
 
 
-def fields_of(schema: dict[str, Any]) -> dict[str, str]:
-    """Return the type of each field of a parsed schema by its path."""
+class Field(NamedTuple):
+    """What is compared of a field."""
+
+    type: str
+    nullable: bool
+
+
+def fields_of(schema: dict[str, Any]) -> dict[str, Field]:
+    """Return each field of a parsed schema by its path."""
     return dict(_Fields().of_record(schema, ""))
 
 
@@ -88,23 +101,25 @@ class _Fields:
     def __init__(self) -> None:
         self._records: dict[str, dict[str, Any]] = {}
 
-    def of_record(self, record: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    def of_record(self, record: dict[str, Any], path: str) -> Iterator[tuple[str, Field]]:
         self._records[event_of(record)] = record
         for field in record["fields"]:
             name = f"{path}{field['name']}"
-            branches = list(self._branches(field["type"]))
+            all_branches = list(self._branches(field["type"]))
+            branches = [branch for branch in all_branches if branch != "null"]
             said = salesforce_type(field)
-            yield name, "|".join(map(_name, branches)) + (f" ({said})" if said else "")
+            type_ = "|".join(map(_name, branches)) + (f" ({said})" if said else "")
+            yield name, Field(type_, nullable="null" in all_branches)
             for branch in branches:
                 if isinstance(branch, dict) and branch.get("type") == "record":
                     yield from self.of_record(branch, f"{name}.")
 
     def _branches(self, avro: Any) -> Iterable[Any]:
-        """Yield the types that a value may have, null left out, names of records in place of them resolved."""
+        """Yield the types that a value may have, null among them, names of records in place of them resolved."""
         for each in avro if isinstance(avro, list) else [avro]:
             if isinstance(each, dict) and isinstance(each.get("type"), dict | list):
                 yield from self._branches(each["type"])
-            elif each != "null":
+            else:
                 yield self._records.get(each.rpartition(".")[2], each) if isinstance(each, str) else each
 
 

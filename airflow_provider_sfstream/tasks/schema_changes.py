@@ -48,11 +48,13 @@ def schema_change_error(topic: str, changes: list[dict[str, Any]] | None) -> Sch
 
 
 def _said(change: dict[str, Any]) -> str:
-    said = (f"{len(change[kind])} fields {kind}: {_names(change[kind])}" for kind in _KINDS if change[kind])
+    said = (
+        f"{len(change[kind])} fields {word}: {_names(change[kind])}" for kind, word in _KINDS.items() if change[kind]
+    )
     return f"{change['event']}, {', '.join(said)}"
 
 
-_KINDS = ("added", "removed", "retyped")
+_KINDS = {"added": "added", "removed": "removed", "retyped": "retyped", "became_nullable": "became nullable"}
 _NAMED = 10
 """Fields of a kind that an error names. The result has all."""
 

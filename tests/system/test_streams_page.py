@@ -38,7 +38,11 @@ def hostile(now: datetime) -> list[Status]:
     drain = found[0].document
     task = signed(now, TAG, TAG)["task"]
     drain["gaps"] = [{"after": TAG, "since": None, "detected_at": now.isoformat(), "reason": TAG, "task": task}]
-    drain["schema_changes"] = [{"added": [TAG], TAG: TAG}]
+    field = {"name": TAG, "type": TAG}
+    retyped = [{"name": "Amount__c", "from": "double (Currency)", "to": TAG}]
+    change = {"event": TAG, "schema_id": TAG, "before": TAG, "added": [field], "removed": [], "retyped": retyped}
+    older = {"event": "Order__e", "added": TAG}  # as nobody but a stranger writes it
+    drain["schema_changes"] = [older, {**change, "became_nullable": [field], "at": now.isoformat()}]
     drain["position"] = TAG
     found[1].document["windows"][0] |= {"manifest_url": TAG, "stop_reason": TAG}
     tables = {"tables": {TAG: {"dirty": 1, "flag": TAG}}, "streams": [found[0].subject], "at": now.isoformat()}
@@ -218,6 +222,13 @@ def test_a_name_from_salesforce_is_text(server: PageServer, tmp_path: Path) -> N
         for section in ("State", "Where it stands", "Windows", "Gaps", "Schema changes", "Replica"):
             shown = main.locator("section").filter(has=page.get_by_role("heading", name=section, exact=True))
             expect(shown).to_contain_text(TAG)
+        changes = main.get_by_role("table", name="Changes of schemas, newest first")
+        for text in (
+            f"Added: {TAG}, {TAG}",
+            f"Retyped: Amount__c, double (Currency) before, {TAG} now",
+            f"May be null now: {TAG}, {TAG}",
+        ):
+            expect(changes).to_contain_text(text)
         expect(page.locator("img")).to_have_count(0)
         pictured(page, artifact_folder(tmp_path), "streams_page_hostile")
 

@@ -42,7 +42,7 @@ def with_type(name: str, type_: Any, **said: Any) -> list[dict[str, Any]]:
 
 
 def test_fields_are_named_by_their_path_also_where_a_record_is_named_again() -> None:
-    assert fields_of(schema(FIELDS)) == {
+    assert {name: field.type for name, field in fields_of(schema(FIELDS)).items()} == {
         "CreatedDate": "long (DateTime)",
         "Amount__c": "double (Double)",
         "Billing": "record (Address)",
@@ -58,7 +58,7 @@ def test_fields_are_named_by_their_path_also_where_a_record_is_named_again() -> 
 def test_equal_schemas_do_not_differ() -> None:
     assert not change(copy.deepcopy(FIELDS))
     assert not change(list(reversed(FIELDS[:3])) + FIELDS[3:]), "the order of fields is no difference"
-    assert not change(with_type("Amount__c", "double")), "nor whether one may be null"
+    assert not change(with_type("Amount__c", "double")), "nor is a field that may not be null any more"
 
 
 def test_a_field_that_came_and_one_that_went() -> None:
@@ -89,6 +89,37 @@ def test_a_field_of_another_type(type_: Any, doc: str | None, now: str) -> None:
     assert (len(found), dict(found.added), dict(found.removed)) == (1, {}, {})
 
 
+@pytest.mark.parametrize("nullable", [["null", "long"], ["long", "null"], ["null", {"type": "long"}]])
+def test_a_field_that_may_be_null_since(nullable: Any) -> None:
+    found = change(with_type("CreatedDate", nullable))
+    assert dict(found.became_nullable) == {"CreatedDate": "long (DateTime)"}
+    assert (len(found), dict(found.added), dict(found.removed), dict(found.retyped)) == (1, {}, {}, {})
+    assert str(found) == "Order__e: CreatedDate became nullable (long (DateTime))"
+
+
+def test_one_may_be_null_since_and_of_another_type() -> None:
+    found = change(with_type("CreatedDate", ["null", "string"]))
+    assert dict(found.retyped) == {"CreatedDate": ("long (DateTime)", "string (DateTime)")}
+    assert dict(found.became_nullable) == {"CreatedDate": "string (DateTime)"}
+
+
+def test_of_a_compound_field_each_part_has_its_own() -> None:
+    strict, loose = copy.deepcopy(ADDRESS), copy.deepcopy(ADDRESS)
+    strict["fields"][1]["type"] = "string"  # type: ignore[index]
+    before = with_type("Billing", ["null", strict])
+    assert set(change(with_type("Billing", ["null", loose]), before).became_nullable) == {
+        "Billing.City",
+        "Shipping.City",
+    }
+    assert set(change(with_type("Billing", ["null", strict]), with_type("Billing", strict)).became_nullable) == {
+        "Billing"
+    }
+
+
+def test_a_new_field_that_may_be_null_is_told_as_new_alone() -> None:
+    assert len(change([*FIELDS, {"name": "Note__c", "type": ["null", "string"]}])) == 1
+
+
 def test_a_field_inside_a_compound_one() -> None:
     more = copy.deepcopy(ADDRESS)
     more["fields"].append({"name": "Zip", "type": ["null", "string"]})  # type: ignore[attr-defined]
@@ -109,4 +140,7 @@ def test_the_document_is_json() -> None:
         "added": [],
         "removed": [],
         "retyped": [{"name": "Amount__c", "from": "double (Double)", "to": "string (Text)"}],
+        "became_nullable": [],
     }
+    loose = change(with_type("CreatedDate", ["null", "long"])).document()
+    assert loose["became_nullable"] == [{"name": "CreatedDate", "type": "long (DateTime)"}]

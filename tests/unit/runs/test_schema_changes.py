@@ -126,6 +126,15 @@ def test_schemas_that_differ_in_texts_alone_are_no_change(lake: Lake) -> None:
     assert lake.changes(lake.window("A2")) == []
 
 
+def test_of_one_that_may_be_null_since_the_other_way_round_is_no_change(lake: Lake) -> None:
+    required = {"type": "record", "name": "Order__e", "fields": [{"name": "Name", "type": "string"}]}
+    lake.schema("required", text=json.dumps(required))
+    lake.window("required")
+    [change] = schema_changes(lake.landed, [lake.window("A")])
+    assert (change.before, change.schema_id, dict(change.became_nullable)) == ("required", "A", {"Name": "string"})
+    assert lake.changes(lake.window("required")) == []
+
+
 def test_windows_together_tell_each_change_once(lake: Lake) -> None:
     lake.window("A")
     windows = [lake.window("B"), lake.window("B"), lake.window("C")]

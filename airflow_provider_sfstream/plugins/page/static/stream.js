@@ -95,13 +95,20 @@ function gaps(found) {
 }
 
 function changes(found) {
-  const told = (value) => (Array.isArray(value) ? value.join(", ") : typeof value === "object" ? JSON.stringify(value) : value);
-  const items = found.map(({ at = null, ...change }) => {
-    const facts = Object.entries(change).filter(([, value]) => value !== null && value?.length !== 0);
-    const texts = facts.map(([name, value]) => `${name.replaceAll("_", " ")}: ${told(value)}`);
-    return element("li", {}, moment(at), " · ", texts.join(" · "));
+  const kinds = [
+    ["added", "Added"],
+    ["removed", "Removed"],
+    ["retyped", "Retyped"],
+    ["became_nullable", "May be null now"],
+  ];
+  const type = (field) => (field.from ? `${field.from} before, ${field.to} now` : field.type);
+  const rows = found.map((change) => {
+    const told = kinds.filter(([kind]) => Array.isArray(change[kind]) && change[kind].length);
+    const lines = told.map(([kind, word]) => `${word}: ${change[kind].map((field) => `${field.name}, ${type(field)}`).join("; ")}`);
+    return [moment(change.at), change.event, lines.map((line) => element("div", {}, line)), element("code", {}, change.schema_id)];
   });
-  return items.length ? [element("ul", {}, ...items)] : [];
+  const columns = ["Noticed", "Event", "Fields", "New schema"];
+  return rows.length ? [table("Changes of schemas, newest first", columns, rows)] : [];
 }
 
 function replica(found) {
