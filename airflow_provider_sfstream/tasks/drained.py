@@ -62,10 +62,13 @@ class TellsOfDrain(TellsLineage):
         return None if previous is None else self._catalog.read_manifest(first.stream, previous)
 
     def lineage(self, *, has_ended: bool) -> Lineage:
-        """Return the topic as input and the landed stream as output; once there are windows, with what they hold."""
+        """Return the topic as input and the landed stream as output; once there are windows, with what they hold.
+
+        A task that ended without one tells no output.
+        """
         drained = self._drained if has_ended else None
         fields = {} if drained is None else self._fields(drained)
-        return drain_lineage(StreamUri.parse(self.stream_uri), drained, fields)
+        return drain_lineage(StreamUri.parse(self.stream_uri), drained, fields, has_ended=has_ended)
 
     def _fields(self, drained: DrainedWindows) -> dict[str, object]:
         # Not the catalog that is there: a listener asks in a fork, which has no threads of its filesystem.

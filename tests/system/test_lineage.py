@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -20,7 +21,7 @@ from tests.support.spark import INTERPRETED
 
 pytestmark = pytest.mark.extended  # an Airflow of its own: in that of the other tests, each task would take longer
 
-EVENTS, RECORDS = "lineage.events", "lineage.records"
+EVENTS, RECORDS, FAILING = "lineage.events", "lineage.records", "lineage.failing"
 ORG = "sfstream://salesforce_default"
 TOLD = (ORG, "/event/Told__e?subscription=airflow")
 CHANGES = (ORG, "/data/ContactChangeEvent?subscription=airflow")
@@ -59,12 +60,12 @@ def telling_airflow(
         yield stack
 
 
-def run(airflow: AirflowStack, dag_id: str, *tasks: str) -> str:
-    """Run a DAG, which has to succeed."""
+def run(airflow: AirflowStack, dag_id: str, *tasks: str, ends: str = "success") -> str:
+    """Run a DAG, which has to succeed; or to fail, where that is how it ``ends``."""
     airflow.wait_for_dag(dag_id)
     run_id = airflow.trigger(dag_id)
     ended = airflow.wait_for_run(dag_id, run_id)
-    assert ended == "success", "\n".join(airflow.task_log(dag_id, run_id, task) for task in tasks)
+    assert ended == ends, "\n".join(airflow.task_log(dag_id, run_id, task) for task in tasks)
     return run_id
 
 
@@ -168,6 +169,49 @@ def test_a_replica_and_its_refresh_tell_events_and_objects(
         link = telling_airflow.links(RECORDS, run_id, task)["Spark UI"]
         assert link is not None
         assert link.startswith(f"{HISTORY}/history/local-")
+
+
+def test_a_drain_that_fails_tells_of_what_landed_and_of_nothing_else(
+    telling_airflow: AirflowStack, system_org: LocalOrg, own_lake: Path, listener: LineageListener
+) -> None:
+    job, topic, landed = f"{FAILING}.drain", "/event/Failing__e", "/event/Failing__e?subscription=airflow"
+
+    def failed(number: int) -> dict[str, Any]:
+        """Return the event of a run that has to fail, the ``number``th one to do so."""
+        run(telling_airflow, FAILING, "drain", ends="failed")
+        fails = wait_for(lambda: events if len(events := listener.events(job, "FAIL")) == number else None, 60, "FAIL")
+        return fails[-1]
+
+    # There is no such topic yet: nothing is read, and nothing lands.
+    event = failed(1)
+    assert "Failing__e" in event["run"]["facets"]["errorMessage"]["message"]
+    assert "sfstream_windows" not in event["run"]["facets"]
+    assert (names(event["inputs"]), event["outputs"]) == ([(ORG, topic)], [])
+    assert not event["inputs"][0].get("inputFacets")
+    assert names(told(listener, job, "START")["outputs"]) == [(ORG, landed)], "it was to be written"
+
+    system_org.define("Failing__e", Number__c="double")
+    system_org.publish(topic, [{"Number__c": 1.0}])
+    run(telling_airflow, FAILING, "drain")
+    before = set(own_lake.rglob("part-*.parquet"))
+
+    # It fails for another schema once everything is stored: then the output is told, as it lies there.
+    system_org.define("Failing__e", Number__c="double", Note__c="string")
+    system_org.publish(topic, [{"Number__c": float(n), "Note__c": "new"} for n in range(7)])
+    event = failed(2)
+    assert "SchemaChangedError" in event["run"]["facets"]["errorMessage"]["message"]
+    [read], [written] = event["inputs"], event["outputs"]
+    assert (names([read]), names([written])) == ([(ORG, topic)], [(ORG, landed)])
+    assert read["inputFacets"]["inputStatistics"]["rowCount"] == 7
+    files = set(own_lake.rglob("part-*.parquet")) - before
+    statistics = {key: written["outputFacets"]["outputStatistics"][key] for key in ("rowCount", "size", "fileCount")}
+    assert statistics == {"rowCount": 7, "size": sum(f.stat().st_size for f in files), "fileCount": len(files)}
+    assert sum(pq.read_metadata(file).num_rows for file in files) == 7
+    [fact] = event["run"]["facets"]["sfstream_windows"]["windows"]
+    assert fact["through"] == system_org.record(topic)[-1]["replay_id"].hex()
+    assert written["facets"]["version"]["datasetVersion"] == fact["window_id"]
+    assert Path(fact["manifest_url"].removeprefix("file://")).exists()
+    assert len(listener.events(job, "COMPLETE")) == 1
 
 
 def test_each_kind_of_task_has_its_links(telling_airflow: AirflowStack, events_run: str) -> None:

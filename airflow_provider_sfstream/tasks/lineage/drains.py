@@ -38,17 +38,20 @@ class DrainedWindows:
     own: tuple[Manifest, ...]
 
 
-def drain_lineage(landed: StreamUri, drained: DrainedWindows | None, fields: Mapping[str, Any]) -> Lineage:
-    """Return the lineage of a drain; ``drained`` is ``None`` before it, and where it failed.
+def drain_lineage(
+    landed: StreamUri, drained: DrainedWindows | None, fields: Mapping[str, Any], *, has_ended: bool
+) -> Lineage:
+    """Return the lineage of a drain; ``drained`` is ``None`` before it, and where it failed before it had a window.
 
     The landed stream has the columns of the landing, and the fields of the event, which lie in its payload unchanged.
+    A drain that ended without a window has not written to it, so it is no output then.
 
     :param fields: column type of each field of the events, as far as it is known.
     """
     source = name_of_stream(StreamUri(landed.salesforce_conn_id, landed.topic, api=landed.api))
     target = name_of_stream(landed)
     if drained is None:
-        return Lineage([Told(source)], [Told(target)])
+        return Lineage([Told(source)], [] if has_ended else [Told(target)])
     from airflow_provider_sfstream.landing.columns import SCHEMA
 
     own, types = drained.own, types_text(fields)

@@ -74,6 +74,7 @@ def test_a_drain_that_fails_tells_what_it_was_to_read(drain: Any, monkeypatch: p
         operator.execute(context_for("drain"))
     lineage = operator.lineage(has_ended=True)
     assert [(told.name.name, told.rows) for told in lineage.inputs] == [("/event/Missing__e", None)]
+    assert lineage.outputs == [], "nothing is landed"
 
 
 def test_schemas_that_cannot_be_read_leave_the_rest_told(drain: Any, tmp_path: Path) -> None:

@@ -25,6 +25,16 @@ with DAG("lineage.events", schedule=None, max_active_runs=1, start_date=START):
     wait >> drain
     SparkSubmitEventLogOperator(task_id="event_log", windows=drain.output, output_url=str(LAKE / "tables"))
 
+with DAG("lineage.failing", schedule=None, max_active_runs=1, start_date=START):
+    DrainReplayWindowOperator(
+        task_id="drain",
+        topic="/event/Failing__e",
+        landing_url=str(LAKE / "landing"),
+        max_seconds=30,
+        idle_timeout=2,
+        on_schema_change="fail",
+    )
+
 with DAG("lineage.records", schedule=None, max_active_runs=1, start_date=START):
     drain = DrainReplayWindowOperator(
         task_id="drain",

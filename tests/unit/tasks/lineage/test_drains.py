@@ -31,7 +31,7 @@ def window(tmp_path: Path, number: int, rows: int) -> Manifest:
 
 
 def test_beforehand_only_the_names_are_known() -> None:
-    lineage = drain_lineage(LANDED, None, {})
+    lineage = drain_lineage(LANDED, None, {}, has_ended=False)
     assert [(told.name, told.rows, told.columns) for told in (*lineage.inputs, *lineage.outputs)] == [
         (TOPIC, None, {}),
         (STORED, None, {}),
@@ -40,7 +40,7 @@ def test_beforehand_only_the_names_are_known() -> None:
 
 def test_windows_are_counted_and_their_fields_lead_back_to_the_topic(tmp_path: Path) -> None:
     two = (window(tmp_path, 1, 5), window(tmp_path, 2, 3))
-    lineage = drain_lineage(LANDED, DrainedWindows(two, two), FIELDS)
+    lineage = drain_lineage(LANDED, DrainedWindows(two, two), FIELDS, has_ended=True)
     [read], [written] = lineage.inputs, lineage.outputs
     assert (read.name, read.rows, read.size, read.columns) == (TOPIC, 8, 160, FIELDS)
     assert (written.name, written.rows, written.size, written.files) == (STORED, 8, 222, 4)
@@ -54,7 +54,7 @@ def test_windows_are_counted_and_their_fields_lead_back_to_the_topic(tmp_path: P
 
 def test_windows_that_others_landed_were_not_written_by_this_task(tmp_path: Path) -> None:
     theirs, own = window(tmp_path, 1, 5), window(tmp_path, 2, 3)
-    lineage = drain_lineage(LANDED, DrainedWindows((theirs, own), (own,)), {})
+    lineage = drain_lineage(LANDED, DrainedWindows((theirs, own), (own,)), {}, has_ended=True)
     assert (lineage.inputs[0].rows, lineage.outputs[0].rows, lineage.outputs[0].files) == (3, 3, 2)
     assert len(lineage.windows) == 2
 
