@@ -13,6 +13,8 @@ HISTORY_SERVER = "history_server"
 """Key in the extra of a Spark connection: the address of the history server."""
 _YARN = "yarn_resourcemanager_webapp_address"
 """The key by which Airflow's own Spark provider finds YARN."""
+_MASTER = "master_ui"
+"""Key in the extra of a Spark connection: the address of the web UI of a standalone master."""
 
 
 def file_page(url: str, storage_extra: dict[str, Any]) -> str:
@@ -35,17 +37,20 @@ def file_page(url: str, storage_extra: dict[str, Any]) -> str:
 
 
 def application_page(application_id: str, spark_extra: dict[str, Any]) -> str:
-    """Return where a browser shows an application of Spark: its history server's page, else YARN's; an empty text where
-    the connection names neither.
+    """Return where a browser shows an application of Spark: its history server's page, else YARN's or its master's,
+    which lead on to its own UI as long as it runs; an empty text where the connection names none.
 
     :param application_id: as Spark gives it.
     :param spark_extra: of the Airflow connection of Spark.
     """
-    history, yarn = _address(spark_extra.get(HISTORY_SERVER)), _address(spark_extra.get(_YARN))
+    history, yarn, master = (_address(spark_extra.get(key)) for key in (HISTORY_SERVER, _YARN, _MASTER))
+    quoted = quote(application_id, safe="")
     if history:
-        return f"{history}/history/{quote(application_id, safe='')}/jobs/"
+        return f"{history}/history/{quoted}/jobs/"
     if yarn and application_id.startswith("application_"):
-        return f"{yarn}/cluster/app/{quote(application_id, safe='')}"
+        return f"{yarn}/cluster/app/{quoted}"
+    if master and application_id.startswith("app-"):
+        return f"{master}/app/?appId={quoted}"
     return ""
 
 

@@ -1,7 +1,8 @@
 """The links that the UI shows beside a task of this package.
 
 Airflow asks for them once, in the task's own process when its try has ended, and keeps each as an XCom. A link of which
-nothing is known is an empty text, which the UI shows as a button that cannot be pressed.
+nothing is known is an empty text, which the UI shows as a button that cannot be pressed. One that is of use before,
+the task leaves itself (:func:`show_now`).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class PreviousWindowLink(BaseOperatorLink):
 
 
 class SparkUILink(BaseOperatorLink):
-    """The page of the Spark application that a task submitted, where its connection names a history server or YARN."""
+    """The page of the Spark application that a task submitted, where its connection names who has one."""
 
     name = "Spark UI"
 
@@ -87,6 +88,15 @@ class SparkUILink(BaseOperatorLink):
         """Return its address; empty where no application began, or nobody keeps a page of it."""
         application = operator.spark_application
         return "" if application is None else application_page(application, _extra_of(operator.spark_conn_id))
+
+
+def show_now(link: BaseOperatorLink, operator: BaseOperator, task_instance: Any) -> None:
+    """Show a link of a task that is still at work, if it leads anywhere yet."""
+    try:
+        if address := link.get_link(operator, ti_key=task_instance):
+            task_instance.xcom_push(key=link.xcom_key, value=address)
+    except Exception as error:  # it is shown at the end, then
+        operator.log.debug("The link %r cannot be shown yet: %s", link.name, type(error).__name__)
 
 
 def _extra_of(conn_id: str) -> dict[str, Any]:

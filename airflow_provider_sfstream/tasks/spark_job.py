@@ -20,7 +20,7 @@ from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
 from airflow_provider_sfstream.redaction import has_credentials, quoted
 from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.links import SparkUILink
+from airflow_provider_sfstream.tasks.links import SparkUILink, show_now
 from airflow_provider_sfstream.tasks.parts import run_identity
 from airflow_provider_sfstream.tasks.small_windows import JavaArchive, java_archive, small_window_settings
 
@@ -72,6 +72,10 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         self.small_window_options = small_window_options
         self._java_archive: JavaArchive | None = None
 
+    _begun: str | None = None
+    """The id of the application, as its driver's log has told it."""
+    _task_instance: Any = None
+
     def submit(self, context: Context, arguments: Sequence[str]) -> dict[str, Any] | None:
         """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
 
@@ -81,6 +85,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         """
         from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package
 
+        self._begun, self._task_instance = None, context["ti"]
         metrics_url = f"{self.output_url.rstrip('/')}/_sfstream/metrics/{_file_name(context)}.json"
         where = ["--output", self.output_url, "--metrics-file", metrics_url]
         self.application_args = [*arguments, *where, f"--job={run_identity(context)}"]
@@ -111,9 +116,9 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
 
     @property
     def spark_application(self) -> str | None:
-        """The id of the Spark application; ``None`` as long as it is not known: the job tells it when it has succeeded,
-        YARN and Kubernetes when it begins."""
-        told: Any = (self.metrics or {}).get("application_id")
+        """The id of the Spark application; ``None`` as long as it is not known: a driver on the worker tells it when it
+        begins, YARN and Kubernetes too; one on a standalone cluster when its job has succeeded."""
+        told: Any = self._begun or (self.metrics or {}).get("application_id")
         if not told and self._hook is not None:
             told = self._hook._yarn_application_id or self._hook._kubernetes_application_id
         return told or None
@@ -156,6 +161,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
                 hook = super()._get_hook()
         hook._last_submit_log_lines = deque(maxlen=_LAST_LINES)
         hook._exception_anchor_seen = True  # or the first exception drops what stands before it
+        process = hook._process_spark_submit_log
+        hook._process_spark_submit_log = lambda lines: process(self._showing_its_page(lines))
         if hook._connection["master"].startswith("local"):
             hook._env_vars = {**_local_environment(hook), **(self.env_vars or {})}
             # The driver's log is the task's log here: without Spark's hundreds of lines, the job's own can be found.
@@ -165,6 +172,20 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
                 self._java_archive = java_archive()
             hook._conf = small_window_settings(hook._conf, self._java_archive)
         return hook
+
+    def _showing_its_page(self, lines: Iterator[str]) -> Iterator[str]:
+        """Pass on what ``spark-submit`` writes. As soon as a line has told which application it is, its page is linked:
+        it is of most use while the job is at work, or after it has failed."""
+        from airflow_provider_sfstream.spark.apps.application import HAS_BEGUN
+
+        linked = self.spark_application
+        for line in lines:
+            if begun := HAS_BEGUN.search(line):
+                self._begun = begun[1]
+            yield line  # the hook finds the ids of YARN and Kubernetes
+            if self.spark_application != linked:
+                linked = self.spark_application
+                show_now(SparkUILink(), self, self._task_instance)
 
     def _has_connection(self) -> bool:
         from airflow.sdk import Connection

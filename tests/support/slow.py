@@ -95,6 +95,9 @@ SLOW: dict[str, str] = {
     "tests/integration/spark/test_replica_workload.py::test_the_replica_equals_the_org": (
         "five Spark jobs over four tables of up to 90 columns, and an org of its own"
     ),
+    "tests/integration/spark/test_spark_submit.py::test_a_job_at_work_and_one_that_failed_are_linked_on_their_master": (
+        "a Spark cluster, and spark-submit twice"
+    ),
     "tests/integration/spark/test_spark_submit.py::test_killed_in_the_middle_of_its_write_and_run_again": (
         "spark-submit, twice"
     ),

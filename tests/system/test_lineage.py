@@ -69,6 +69,15 @@ def run(airflow: AirflowStack, dag_id: str, *tasks: str, ends: str = "success") 
     return run_id
 
 
+def linked_at_work(airflow: AirflowStack, run_id: str, task: str) -> str | None:
+    """Return where Spark UI leads of a task that is at work; ``None`` as long as it leads nowhere."""
+    state = airflow.task_states(RECORDS, run_id).get(task)
+    link = airflow.links(RECORDS, run_id, task)["Spark UI"] if state == "running" else None
+    state = airflow.task_states(RECORDS, run_id).get(task)
+    assert state not in ("success", "failed", "upstream_failed"), f"{task} has ended before it was linked"
+    return link if state == "running" else None
+
+
 def told(listener: LineageListener, job: str, kind: str = "COMPLETE") -> dict[str, Any]:
     """Return the last event of a task; it may come a moment after the task's end."""
     return wait_for(lambda: listener.events(job, kind), 60, f"{kind} of {job}")[-1]
@@ -146,7 +155,10 @@ def test_a_replica_and_its_refresh_tell_events_and_objects(
     telling_airflow: AirflowStack, own_lake: Path, system_org: LocalOrg, listener: LineageListener
 ) -> None:
     created = [system_org.rest("POST", "/sobjects/Contact", {"LastName": f"Told {n}"})["id"] for n in range(7)]
-    run_id = run(telling_airflow, RECORDS, "drain", "replica", "refresh")
+    telling_airflow.wait_for_dag(RECORDS)
+    run_id = telling_airflow.trigger(RECORDS)
+    at_work = wait_for(lambda: linked_at_work(telling_airflow, run_id, "replica"), 600, "the job's page")
+    assert telling_airflow.wait_for_run(RECORDS, run_id) == "success"
     table = ("file", str(own_lake / "lineage" / "replica" / "Contact"))
     applied, refreshed = told(listener, f"{RECORDS}.replica"), told(listener, f"{RECORDS}.refresh")
     assert (names(applied["inputs"]), names(applied["outputs"])) == ([CHANGES], [table])
@@ -169,6 +181,7 @@ def test_a_replica_and_its_refresh_tell_events_and_objects(
         link = telling_airflow.links(RECORDS, run_id, task)["Spark UI"]
         assert link is not None
         assert link.startswith(f"{HISTORY}/history/local-")
+    assert at_work == telling_airflow.links(RECORDS, run_id, "replica")["Spark UI"]
 
 
 def test_a_drain_that_fails_tells_of_what_landed_and_of_nothing_else(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -12,6 +13,11 @@ from typing import Any
 
 from airflow_provider_sfstream.spark.apps.executor_package import is_shipped, write_executor_package
 from airflow_provider_sfstream.spark.apps.progress import progress
+
+log = logging.getLogger(__name__)
+
+HAS_BEGUN = re.compile(r"Spark application (\S+) has begun; ")
+"""In the line by which the driver's log names the application."""
 
 
 def run_application(name: str, job: Callable[[Any], Any]) -> None:
@@ -25,6 +31,8 @@ def run_application(name: str, job: Callable[[Any], Any]) -> None:
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.appName(f"sfstream-{name.replace('_', '-')}").getOrCreate()
+    ui = spark.sparkContext.uiWebUrl
+    log.info("Spark application %s has begun; its UI: %s.", spark.sparkContext.applicationId, ui or "none")
     try:
         with tempfile.TemporaryDirectory() as folder:
             if not is_shipped(spark):

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import structlog.testing
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -25,6 +26,7 @@ from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubm
 from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package
 from tests.support.landing_files import LandedEvent, encode, land_window
 from tests.support.spark import MASTER, SETTINGS, short_lived_environment
+from tests.support.standalone_cluster import DriverPage, standalone_cluster
 from tests.support.tasks import context_for, set_connection
 
 APPLICATION = Path(__file__).parents[3] / "airflow_provider_sfstream/spark/apps/event_log.py"
@@ -153,6 +155,47 @@ def test_the_operator_submits_windows_and_returns_the_metrics(tmp_path: Path, mo
     assert numbers(tmp_path / "tables") == list(range(30))
     (commit,) = DeltaTable(str(tmp_path / "tables/Order__e")).history()
     assert commit["sfstream"]["job"] == "orders.event_log run run-1 try 1"
+
+
+@pytest.mark.extended
+def test_a_job_at_work_and_one_that_failed_are_linked_on_their_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[tuple[str, str, bool]] = []
+
+    def look(key: str, value: str) -> None:
+        page = httpx.get(value, timeout=60, trust_env=False).text
+        looked.append((key, page, task._hook._submit_sp.poll() is None))
+
+    context = context_for("event_log")
+    context["ti"].xcom_push = look
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+    with standalone_cluster(tmp_path / "cluster", workers=1) as cluster:
+        set_connection(
+            monkeypatch, "spark_default", conn_type="spark", host=cluster.master, extra={"master_ui": cluster.web}
+        )
+        driver = DriverPage()
+        ports = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        conf = {**SETTINGS, **ports, **driver.settings}
+        manifest = land_window(tmp_path / "landing", "w1", events(30), {"one": SCHEMA})
+        task = operator(tmp_path, manifest, conf=conf)
+        metrics = task.execute(context)
+        assert metrics is not None
+        [(key, page, at_work)] = looked
+        assert (key, at_work) == ("_link_SparkUILink", True)
+        assert metrics["application_id"] in page
+        assert driver.settings["spark.ui.port"] in page, "it leads on to the UI of the running application"
+
+        looked.clear()
+        task = operator(tmp_path, (tmp_path / "missing.json").as_uri(), conf=conf)
+        with pytest.raises(AirflowFailException, match=r"missing\.json"):
+            task.execute(context)
+        [(_, page, at_work)] = looked
+        assert at_work
+        assert task.spark_application is not None
+        assert task.spark_application in page
+        assert task.spark_application != metrics["application_id"]
 
 
 def test_an_end_with_an_error_is_told_in_a_line(

@@ -56,6 +56,10 @@ def test_the_environment_may_say_that_s3_is_not_of_aws(monkeypatch: pytest.Monke
             "http://rm:8088/cluster/app/application_1_2",
         ),
         ("spark-1", {"yarn_resourcemanager_webapp_address": "rm:8088"}, ""),
+        ("app-1", {"master_ui": "https://master/"}, "https://master/app/?appId=app-1"),
+        ("app-1", {"master_ui": "https://master", "history_server": "http://h"}, "http://h/history/app-1/jobs/"),
+        ("local-1", {"master_ui": "https://master"}, ""),
+        ("app-1&x=/", {"master_ui": "master:8080"}, "http://master:8080/app/?appId=app-1%26x%3D%2F"),
     ],
 )
 def test_an_application_has_a_page_where_the_connection_names_one(

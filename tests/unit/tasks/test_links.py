@@ -117,6 +117,60 @@ def test_the_application_is_on_the_history_server_of_the_connection(monkeypatch:
     assert links(task)["Spark UI"] == "http://history:18080/history/app-1/jobs/"
 
 
+class Shown(dict[str, str]):
+    """Stands for the task's own instance, which keeps what it is given at once."""
+
+    def xcom_push(self, key: str, value: str) -> None:
+        self[key] = value
+
+
+def submitting(monkeypatch: pytest.MonkeyPatch, **connection: Any) -> tuple[SparkSubmitEventLogOperator, Shown]:
+    """Return an operator whose ``spark-submit`` writes what the test says, and the links that it has shown."""
+    set_connection(monkeypatch, "spark_default", **{"conn_type": "spark", "host": "spark://master", **connection})
+    task, shown = event_log(DRAINED), Shown()
+    task._task_instance, task._hook = shown, task._get_hook()
+    return task, shown
+
+
+BEGUN = "2026 INFO x: Spark application app-7-0001 has begun; its UI: http://driver:4040."
+
+
+def test_the_application_is_linked_as_soon_as_its_driver_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, shown = submitting(monkeypatch, extra={"master_ui": "http://master:8080"})
+    steps = []
+
+    def lines() -> Any:
+        for line in ("before", BEGUN, "after"):
+            steps.append((task.spark_application, dict(shown)))
+            yield line
+
+    task._hook._process_spark_submit_log(lines())
+    link = {"_link_SparkUILink": "http://master:8080/app/?appId=app-7-0001"}
+    assert steps == [(None, {}), (None, {}), ("app-7-0001", link)]
+    assert task.metrics is None, "so also of a job that fails"
+    assert links(task)["Spark UI"] == link["_link_SparkUILink"]
+
+
+def test_an_application_on_yarn_is_linked_when_it_is_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"deploy-mode": "cluster", "yarn_resourcemanager_webapp_address": "rm:8088"}
+    task, shown = submitting(monkeypatch, host="yarn", extra=extra)
+    task._hook._process_spark_submit_log(iter(["INFO Client: Submitted application application_1_2", "later"]))
+    assert shown == {"_link_SparkUILink": "http://rm:8088/cluster/app/application_1_2"}
+
+
+def test_an_application_of_which_nobody_has_a_page_is_not_linked(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, shown = submitting(monkeypatch)
+    task._hook._process_spark_submit_log(iter([BEGUN, "later"]))
+    assert (task.spark_application, shown) == ("app-7-0001", {})
+
+
+def test_a_link_that_cannot_be_kept_ends_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, _ = submitting(monkeypatch, extra={"master_ui": "http://master:8080"})
+    task._task_instance = None
+    task._hook._process_spark_submit_log(iter([BEGUN, "later"]))
+    assert task.spark_application == "app-7-0001"
+
+
 @pytest.mark.parametrize(
     ("run", "page"),
     [
