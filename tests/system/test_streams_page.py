@@ -200,7 +200,7 @@ def test_a_broken_stream_says_what_is_wrong(server: PageServer, tmp_path: Path, 
         "gap": ("Events were lost", "accepted by ada"),
         "failed_login": ("the login was refused", "Check consumer_key and consumer_secret."),
         "quarantine": ("Rows are in quarantine", "15, 1 h"),
-        "dirty_replica": ("Rows are dirty", "s3://lake/replica"),
+        "dirty_replica": ("Dirty rows wait for a refresh", "s3://lake/replica"),
         "never_confirmed": ("Its end was never confirmed", "covers no time"),
     }[name]
     topic = BROKEN[name](datetime.now(UTC))[0].document["stream"]["topic"]

@@ -78,7 +78,7 @@ def _tables(row: Mapping[str, Any]) -> Iterator[Concern]:
     if row["flagged"]:
         yield Concern(WARNING, "A table has to be fetched anew")
     elif row["dirty"]:
-        yield Concern(WARNING, "Rows are dirty")
+        yield Concern(WARNING, "Dirty rows wait for a refresh")
 
 
 def _allocation(row: Mapping[str, Any]) -> Iterator[Concern]:

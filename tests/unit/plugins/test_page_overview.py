@@ -19,7 +19,7 @@ SAID = {
     "gap": ("bad", "Events were lost"),
     "failed_login": ("bad", "Task drain failed: AuthenticationError: /event/Login__e: the login was refused"),
     "quarantine": ("warning", "Rows are in quarantine"),
-    "dirty_replica": ("warning", "Rows are dirty"),
+    "dirty_replica": ("warning", "Dirty rows wait for a refresh"),
     "never_confirmed": ("warning", "Its end was never confirmed: the time left is only assumed"),
 }
 

@@ -55,7 +55,7 @@ function cells(stream, now, dag) {
     sparkline(stream.hours),
     some(stream.gaps),
     some(stream.quarantined),
-    element("span", {}, some(stream.dirty), stream.flagged ? " and a flag" : null),
+    element("span", {}, some(stream.dirty), stream.flagged ? ", and a whole table" : null),
     stream.allocations.map((each) => element("div", {}, allocation(each))),
   ];
 }

@@ -7,6 +7,9 @@ import { airflow } from "./links.js";
 import { allocation, concerns } from "./overview.js";
 import { timeline } from "./timeline.js";
 
+const NOT_COVERED =
+  "That does not mean lost: no window answers for this time, or not yet. What was lost is under Gaps.";
+
 /** Return what is shown of a stream. */
 export function stream(found) {
   return [
@@ -72,7 +75,7 @@ function windows(found) {
   const holesTitle = `Not covered: ${count(holes.length, "span")} of time`;
   return [
     timeline(times, now),
-    holes.length ? folded(holesTitle, element("ul", {}, ...holes)) : null,
+    holes.length ? folded(holesTitle, element("div", {}, element("p", {}, NOT_COVERED), element("ul", {}, ...holes))) : null,
     folded(count(rows.length, "window"), table("Windows, newest first", columns, rows)),
   ];
 }
@@ -82,7 +85,7 @@ function folded(title, content) {
 }
 
 function gaps(found) {
-  const missing = (found.missing ?? []).map((lost) => element("p", {}, `Of the last interval: ${time(lost.from)} to ${time(lost.to)}`));
+  const missing = (found.missing ?? []).map((lost) => element("p", {}, `Lost of the last interval: ${time(lost.from)} to ${time(lost.to)}`));
   const rows = found.gap_list.map((gap) => [
     moment(gap.since),
     moment(gap.detected_at),
