@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo up env test test-all fuzz test-random test-pythons test-iceberg mutants lint format reference bench proto clean
+.PHONY: demo up env test test-all fuzz test-random test-pythons test-iceberg mutants lint format docs reference bench proto clean
 
 demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
 	@$(BIN)/python scripts/demo.py
@@ -44,6 +44,9 @@ lint: $(INSTALLED)  ## ruff, mypy and the import rule of the floors
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(INSTALLED)  ## the site of the documentation, in build/site; a link that leads nowhere is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 reference: $(INSTALLED)  ## docs/reference/, from the docstrings
 	$(BIN)/python scripts/reference.py
