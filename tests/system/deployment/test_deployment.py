@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from scripts.airflow_stack import PATIENT, wait_for
+from tests.support.browser import artifact_folder, browser_page
 from tests.support.compose import generated_variables
 from tests.support.compose_airflow import DeployedAirflow
 from tests.support.compose_deployment import NativeDeployment
 from tests.support.deployed_lake import SPARK_ON_A_MOUNT, DeployedLake
 from tests.support.localorg import LocalOrg
 from tests.support.object_storage import mounted
-from tests.support.packages import FUSE, POSTGRES, WEB_CLIENTS, need
+from tests.support.packages import BROWSER, FUSE, POSTGRES, WEB_CLIENTS, need
 from tests.support.secret_sweep import SecretSweep
 from tests.support.spark import INTERPRETED
 
@@ -202,3 +204,19 @@ def test_tables_equal_the_org_whatever_fails(deployment: Deployment) -> None:
     services.wait_until_healthy()
     deployment.say("every service is healthy")
     assert services.files_outside_of_volumes() <= {"airflow.cfg"}, "but for this one, which the image has"
+
+
+def test_the_page_of_streams_shows_both(deployment: Deployment, tmp_path: Path) -> None:
+    """As somebody sees it who logs in, after the faults of the test before."""
+    need(BROWSER)
+    with browser_page() as page:
+        page.goto(f"{deployment.airflow.url}/")
+        page.get_by_label("Username").fill("admin")
+        page.get_by_label("Password").fill(deployment.services.variables["AIRFLOW_ADMIN_PASSWORD"])
+        page.get_by_role("button", name="Sign in").click()
+        page.get_by_role("button", name="Browse").click()
+        page.get_by_role("menuitem", name="Salesforce streams").click()
+        rows = page.frame_locator("iframe").get_by_role("rowheader")
+        for name in (TOPIC, "/data/AccountChangeEvent"):
+            expect(rows.filter(has_text=name)).to_have_count(1)
+        page.screenshot(path=artifact_folder(tmp_path) / "streams_page_deployment.png")
