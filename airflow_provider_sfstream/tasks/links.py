@@ -92,7 +92,8 @@ class SparkUILink(BaseOperatorLink):
 def _extra_of(conn_id: str) -> dict[str, Any]:
     """Return the extra of a connection; nothing if it does not exist."""
     from airflow.sdk import Connection
-    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    from airflow_provider_sfstream._airflow import AirflowNotFoundException
 
     try:
         extra: dict[str, Any] = Connection.get(conn_id).extra_dejson
