@@ -16,7 +16,8 @@ import os
 from datetime import UTC, datetime, timedelta
 
 from airflow.configuration import AIRFLOW_HOME
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, Param
+from airflow.timetables.interval import CronDataIntervalTimetable
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from airflow.sdk import Asset, AssetWatcher
 
+from airflow_provider_sfstream._airflow import require_shared_streams
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
@@ -54,8 +55,9 @@ def salesforce_topic_asset(
     :param max_wait: wake with fewer once the oldest of them is this old, in seconds or as a timedelta.
     :param min_interval: from one wake-up to the next at least, in seconds or as a timedelta. A burst collapses.
     :raises InvalidTopicError: if Salesforce cannot have such a topic, or ``api`` does not carry it.
-    :raises ConfigurationError: if an argument cannot be used. Nothing was contacted.
+    :raises ConfigurationError: if an argument cannot be used, or before Airflow 3.3. Nothing was contacted.
     """
+    require_shared_streams()
     uri = StreamUri(
         salesforce_conn_id,
         topic,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow.sdk.configuration import conf
-
+from airflow_provider_sfstream._airflow import conf
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseOperator, conf
-from airflow.sdk.exceptions import AirflowSkipException, TaskDeferralTimeout
+from airflow.sdk import BaseOperator
 
+from airflow_provider_sfstream._airflow import AirflowSkipException, TaskDeferralTimeout, conf
 from airflow_provider_sfstream.exceptions import EventsLostError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowSkipException
-
+from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.given_windows import TakesWindows

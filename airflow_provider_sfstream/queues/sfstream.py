@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowOptionalProviderFeatureException
 from airflow.triggers.base import BaseEventTrigger
 
+from airflow_provider_sfstream._airflow import AirflowOptionalProviderFeatureException, require_shared_streams
 from airflow_provider_sfstream.protocol.stream_uris import SCHEME, StreamUri
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
@@ -34,7 +34,11 @@ class SfstreamMessageQueueProvider(BaseMessageQueueProvider):  # type: ignore[mi
         return queue.lower().startswith(f"{SCHEME}://")
 
     def trigger_class(self) -> type[BaseEventTrigger]:
-        """Return the trigger that waits on the topic."""
+        """Return the trigger that waits on the topic.
+
+        :raises ConfigurationError: before Airflow 3.3.
+        """
+        require_shared_streams()
         return SalesforceEventTrigger
 
     def trigger_kwargs(self, queue: str, **kwargs: Any) -> dict[str, Any]:

@@ -56,7 +56,8 @@ class VariableStatusStore:
     """
 
     def __init__(self, variables: ListedVariables | None = None) -> None:
-        self._variables: ListedVariables = AirflowVariables() if variables is None else variables
+        # A document that is taken for none is made anew: nothing depends on it.
+        self._variables: ListedVariables = AirflowVariables(must_be_certain=False) if variables is None else variables
 
     def change(self, subject: str, section: str, step: Step) -> Document:
         """Replace a section's document by what ``step`` makes of it; return that."""

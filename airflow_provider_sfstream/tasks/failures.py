@@ -16,8 +16,7 @@ from textwrap import TextWrapper
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
-
+from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamError
 from airflow_provider_sfstream.protocol.topics import Topic, retention
 from airflow_provider_sfstream.redaction import has_credentials, redacted

@@ -102,7 +102,8 @@ def show_now(link: BaseOperatorLink, operator: BaseOperator, task_instance: Any)
 def _extra_of(conn_id: str) -> dict[str, Any]:
     """Return the extra of a connection; nothing if it does not exist."""
     from airflow.sdk import Connection
-    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    from airflow_provider_sfstream._airflow import AirflowNotFoundException
 
     try:
         extra: dict[str, Any] = Connection.get(conn_id).extra_dejson

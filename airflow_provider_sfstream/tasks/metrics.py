@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from airflow_provider_sfstream._airflow import gauge
 from airflow_provider_sfstream.protocol.headroom import Headroom
 from airflow_provider_sfstream.protocol.status import Document
 from airflow_provider_sfstream.protocol.stream_uris import SCHEME, StreamUri
@@ -14,11 +15,9 @@ _SINCE = {"last_event_time": "last_event_age", "contact_at": "contact_age", "con
 
 def tell_metrics(subject: str, section: str, document: Document) -> None:
     """Give Airflow the numbers of a document as gauges, tagged with the stream or the folder of tables."""
-    from airflow.sdk.observability import stats
-
     tags = _tags(subject)
     for name, value, more in numbers(section, document, datetime.now(UTC)):
-        stats.gauge(f"sfstream.{name}", value, tags={**tags, **more})
+        gauge(f"sfstream.{name}", value, {**tags, **more})
 
 
 def numbers(section: str, document: Document, now: datetime) -> Iterator[tuple[str, float, dict[str, str]]]:

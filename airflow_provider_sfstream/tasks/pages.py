@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from airflow.sdk import conf
+from airflow_provider_sfstream._airflow import conf
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.protocol.streams import RunIdentity

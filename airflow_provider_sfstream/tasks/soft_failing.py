@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseSensorOperator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -14,15 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_sfstream import exceptions
+from airflow_provider_sfstream._airflow import AirflowException
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
 from airflow_provider_sfstream.redaction import has_credentials, quoted
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.links import SparkUILink, show_now
 from airflow_provider_sfstream.tasks.parts import run_identity
 from airflow_provider_sfstream.tasks.small_windows import JavaArchive, java_archive, small_window_settings
+from airflow_provider_sfstream.tasks.storage import storage_path
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -66,11 +68,12 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     ) -> None:
         if {"application", "application_args"} & kwargs.keys():
             raise ConfigurationError("application and application_args are set by this operator; leave them out.")
-        super().__init__(application=str(_APPLICATIONS / script), conn_id=conn_id, durable=durable, **kwargs)
+        super().__init__(application=str(_APPLICATIONS / script), conn_id=conn_id, **_resuming(durable), **kwargs)
         self.output_url = output_url
         self.output_conn_id = output_conn_id
         self.small_window_options = small_window_options
         self._java_archive: JavaArchive | None = None
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
     _begun: str | None = None
     """The id of the application, as its driver's log has told it."""
@@ -104,7 +107,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             super().execute(context)
             succeeded = True
         except AirflowException as error:
-            raise driver_error(str(error), self._hook._connection["master"]) from error
+            text = "\n".join([str(error), *self._last_lines])
+            raise driver_error(text, self._hook._connection["master"]) from error
         finally:
             if self._java_archive is not None:
                 self._java_archive.end(succeeded=succeeded)
@@ -139,10 +143,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     def _read_metrics(self, url: str) -> dict[str, Any] | None:
         import json
 
-        from airflow.sdk import ObjectStoragePath
-
         try:
-            metrics: dict[str, Any] = json.loads(ObjectStoragePath(url, conn_id=self.output_conn_id).read_text())
+            metrics: dict[str, Any] = json.loads(storage_path(url, self.output_conn_id).read_text())
         except (
             Exception
         ) as error:  # the job is done; whatever keeps the worker from reading a report must not undo that
@@ -159,10 +161,9 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             self.log.warning("There is no connection %r; running Spark here, with master local[*].", self._conn_id)
             with _local_connection(self._conn_id):  # the hook would fall back to YARN, which nobody asked for
                 hook = super()._get_hook()
-        hook._last_submit_log_lines = deque(maxlen=_LAST_LINES)
-        hook._exception_anchor_seen = True  # or the first exception drops what stands before it
-        process = hook._process_spark_submit_log
-        hook._process_spark_submit_log = lambda lines: process(self._showing_its_page(lines))
+        # Hooks of older providers keep no lines; newer ones drop what stands before the first exception.
+        read_log = hook._process_spark_submit_log
+        hook._process_spark_submit_log = lambda lines: read_log(self._read(lines))
         if hook._connection["master"].startswith("local"):
             hook._env_vars = {**_local_environment(hook), **(self.env_vars or {})}
             # The driver's log is the task's log here: without Spark's hundreds of lines, the job's own can be found.
@@ -173,13 +174,15 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             hook._conf = small_window_settings(hook._conf, self._java_archive)
         return hook
 
-    def _showing_its_page(self, lines: Iterator[str]) -> Iterator[str]:
-        """Pass on what ``spark-submit`` writes. As soon as a line has told which application it is, its page is linked:
-        it is of most use while the job is at work, or after it has failed."""
+    def _read(self, lines: Iterator[str]) -> Iterator[str]:
+        """Pass on what ``spark-submit`` writes, and remember its end. As soon as a line has told which application it
+        is, its page is linked: it is of most use while the job is at work, or after it has failed."""
         from airflow_provider_sfstream.spark.apps.application import HAS_BEGUN
 
+        self._last_lines.clear()
         linked = self.spark_application
         for line in lines:
+            self._last_lines.append(line.strip())
             if begun := HAS_BEGUN.search(line):
                 self._begun = begun[1]
             yield line  # the hook finds the ids of YARN and Kubernetes
@@ -189,7 +192,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
 
     def _has_connection(self) -> bool:
         from airflow.sdk import Connection
-        from airflow.sdk.exceptions import AirflowNotFoundException
+
+        from airflow_provider_sfstream._airflow import AirflowNotFoundException
 
         try:
             Connection.get(self._conn_id)
@@ -198,10 +202,25 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         return True
 
 
+def _resuming(durable: bool) -> dict[str, bool]:
+    """Return the argument that tells the Spark provider whether to go on with an earlier driver.
+
+    :raises ConfigurationError: if it is to, and cannot.
+    """
+    known = inspect.signature(SparkSubmitOperator.__init__).parameters
+    name = next((name for name in ("durable", "reconnect_on_retry") if name in known), None)
+    if name is None and durable:
+        raise ConfigurationError(
+            "durable=True needs a newer apache-airflow-providers-apache-spark: this one never goes on with an earlier "
+            "driver. Upgrade it, or leave durable out."
+        )
+    return {} if name is None else {name: durable}
+
+
 def driver_error(text: str, master: str) -> SalesforceStreamError:
     """Return the error with which a driver ended: this package's own, by its class, or else a SparkJobError.
 
-    :param text: of the hook's exception, which has the exit code and the last lines of the driver's log.
+    :param text: of the hook's exception, which has the exit code, and the last lines of the driver's log.
     """
     code = re.search(r"Error code is: (-?\d+)", text)
     raised = re.findall(r"^(?:Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*)$", text, re.MULTILINE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_sfstream._airflow import storage_conn_id
 from airflow_provider_sfstream.landing.storage import never_remember_listings
 
 if TYPE_CHECKING:
@@ -32,9 +33,11 @@ def path_of_this_process(url: str, conn_id: str | None) -> ObjectStoragePath:
     from airflow.sdk import ObjectStoragePath
     from airflow.sdk.io import attach
 
-    path = ObjectStoragePath(url, conn_id=conn_id)
-    store = attach(path.protocol or "file", path.conn_id)
+    # Airflow 3.1 takes None for a connection that was named, and forgets the one in the URL.
+    named = {} if conn_id is None else {"conn_id": conn_id}
+    path = ObjectStoragePath(url, **named)
+    store = attach(path.protocol or "file", storage_conn_id(path))
     if getattr(store.fs, "_pid", os.getpid()) == os.getpid():
         return path
     del store.fs  # it is made anew when it is asked for
-    return ObjectStoragePath(url, conn_id=conn_id)
+    return ObjectStoragePath(url, **named)

@@ -7,8 +7,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from airflow.sdk.exceptions import AirflowTaskTimeout
-
+from airflow_provider_sfstream._airflow import AirflowTaskTimeout
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.topics import Api, retention
 from airflow_provider_sfstream.triggers.loading import described

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from airflow_provider_sfstream._airflow import require_shared_streams
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import POSITION_STORES, PositionStoreKind, open_replay_store
@@ -36,11 +37,11 @@ class SalesforceEventTrigger(BaseEventTrigger):
     ``until_confirmed`` it also fires when Salesforce says that nothing has come: ``reason: quiet``, and
     ``confirmed_at``, a moment (ISO 8601) for which that is so.
 
-    **In an** ``AssetWatcher`` it fires again and again. Watchers of one topic with equal arguments share one
-    subscription, and the watch position, kept in the asset's state, advances only over what Airflow has
-    persisted: an event is told at least once. Without a watch position yet, or when it can no longer be read, it fires
-    first with ``reason: started`` or ``replay_lost``, because something may have come unseen. It never ends
-    for an error; it logs it and tries again.
+    **In an** ``AssetWatcher``, from Airflow 3.3 on, it fires again and again. Watchers of one topic with equal
+    arguments share one subscription, and the watch position, kept in the asset's state, advances only over what Airflow
+    has persisted: an event is told at least once. Without a watch position yet, or when it can no longer be read, it
+    fires first with ``reason: started`` or ``replay_lost``, because something may have come unseen. It never ends for
+    an error; it logs it and tries again.
 
     Either way an event is a wake-up: the drain's own position decides what is read, so that one lost or told twice
     costs time and never data.
@@ -124,9 +125,14 @@ class SalesforceEventTrigger(BaseEventTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Fire once: when the conditions are met, or with the error that no waiting can mend."""
+        """Fire once: when the conditions are met, or with the error that no waiting can mend.
+
+        :raises ConfigurationError: of a watcher of an asset, before Airflow 3.3; the triggerer logs it.
+        """
         from airflow_provider_sfstream.watch.payload import error_payload, payload
 
+        if self.trigger_id is not None and self.task_instance is None:  # the triggerer's, and no task's
+            require_shared_streams()
         try:
             self._check()
             wake_ups = await imported("airflow_provider_sfstream.watch.wake_ups")

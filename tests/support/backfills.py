@@ -8,10 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.protocol.streams import Gap, Stream
+from airflow_provider_sfstream.stores.document.airflow_variables import NEW
 from airflow_provider_sfstream.stores.document.document import gaps_from_json
 from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from scripts.airflow_stack import AirflowStack
 from sfstream_localorg.process import LocalOrg
+from tests.support.airflow_names import TELLS_OF_ABSENCE
 from tests.support.landed import replay_ids_of
 
 HOUR = timedelta(hours=1)
@@ -97,6 +99,12 @@ def live_position(airflow: AirflowStack, stream: Stream) -> dict[str, Any] | Non
     """Return all that the Variable of a stream's position says, ``None`` where there is none."""
     text = _variable(airflow, DocumentReplayStore().key(stream))
     return None if text is None else dict(json.loads(text))
+
+
+def say_that_it_is_new(airflow: AirflowStack, stream: Stream) -> None:
+    """Make the Variable of a stream that was never drained, where Airflow cannot tell that there is none."""
+    if not TELLS_OF_ABSENCE:
+        airflow.api("POST", "/variables", json={"key": DocumentReplayStore().key(stream), "value": NEW})
 
 
 def recorded_gaps(airflow: AirflowStack, stream: Stream) -> tuple[Gap, ...]:

@@ -12,8 +12,7 @@ from typing import Any
 from unittest import mock
 from urllib.parse import urlsplit
 
-from airflow.sdk.exceptions import AirflowSkipException
-
+from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.operators.reconcile_replica import ReconcileReplicaOperator
 from airflow_provider_sfstream.operators.refresh_computed_fields import RefreshComputedFieldsOperator
 from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator

@@ -27,6 +27,7 @@ DRAIN = {
     "topic": os.environ.get("TOPIC", "/event/Order__e"),
     "landing_url": os.environ.get("LANDING", "/lake"),
     "idle_timeout": 1.0,
+    "replay_store": "landing",
     "on_invalid_replay": os.environ.get("ON_INVALID_REPLAY", "fail"),
     "on_failure_callback": [POSTED, THROUGH],
     "on_success_callback": POSTED,

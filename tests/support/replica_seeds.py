@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from airflow.sdk.exceptions import AirflowSkipException
-
+from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.spark.replica.job import run
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reader import read_replica

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.execution_time.context import OutletEventAccessors
+
+from tests.support.airflow_names import TaskDeferred
 
 
 def context_for(task_id: str, run_id: str = "run-1", try_number: int = 1, hour: int = 1, **dag_run: Any) -> Any:

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_sfstream.protocol.streams import Stream
 from scripts.airflow_stack import AirflowStack, wait_for
-from tests.support.backfills import live_position
+from tests.support.backfills import live_position, say_that_it_is_new
 from tests.support.localorg import LocalOrg
 
 DAG_ID = "sfstream_micro_batch"
@@ -37,6 +37,7 @@ def runs(airflow: AirflowStack, system_org: LocalOrg) -> list[str]:
     """Two runs that found events, the scheduler's and one by hand."""
     system_org.define("Order__e", Number__c="double")
     system_org.publish(TOPIC, [{"Number__c": float(n)} for n in range(700)])
+    say_that_it_is_new(airflow, Stream(system_org.org_id, "pubsub", TOPIC, "airflow"))
     airflow.wait_for_dag(DAG_ID)
     airflow.unpause(DAG_ID)
     scheduled = wait_for(lambda: airflow.run_ids(DAG_ID), 180, "the scheduled run")[0]

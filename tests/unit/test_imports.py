@@ -85,7 +85,7 @@ LIGHT: dict[str, tuple[str, str, set[str]]] = {
 """What has been loaded before, what is looked at, and what that must not load."""
 
 MISSING_MESSAGING = """
-from airflow.sdk.exceptions import AirflowOptionalProviderFeatureException
+from airflow_provider_sfstream._airflow import AirflowOptionalProviderFeatureException
 try:
     import airflow_provider_sfstream.queues.sfstream
 except AirflowOptionalProviderFeatureException as error:

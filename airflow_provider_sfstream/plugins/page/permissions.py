@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.models import Connection
-from airflow.models.dag import DagModel
 
+from airflow_provider_sfstream._airflow import authorized_connections, connection_teams, dag_teams, of_team
 from airflow_provider_sfstream.plugins.page.reader import Reader, all_dag_ids
 from airflow_provider_sfstream.protocol.status import Status, connection_of
 
@@ -27,16 +26,16 @@ def reader_of(user: BaseUser, statuses: Iterable[Status], session: Session) -> R
     statuses = list(statuses)
     manager: Any = get_auth_manager()
     dag_ids = all_dag_ids(statuses)
-    teams = DagModel.get_dag_id_to_team_name_mapping(list(dag_ids), session=session)
+    teams = dag_teams(dag_ids, session)
     dags = _allowed(
-        dag_ids, teams, lambda ids, team: manager.filter_authorized_dag_ids(dag_ids=ids, user=user, team_name=team)
+        dag_ids, teams, lambda ids, team: manager.filter_authorized_dag_ids(dag_ids=ids, user=user, **of_team(team))
     )
     connections = {each for status in statuses if (each := connection_of(status.subject)) is not None}
-    teams = Connection.get_conn_id_to_team_name_mapping(list(connections), session=session)
+    teams = connection_teams(connections, session)
     allowed = _allowed(
         connections,
         teams,
-        lambda ids, team: manager.filter_authorized_connections(conn_ids=ids, user=user, team_name=team),
+        lambda ids, team: authorized_connections(manager, ids, user, team),
     )
     return Reader(dags, allowed)
 

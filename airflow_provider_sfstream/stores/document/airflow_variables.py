@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from airflow_provider_sfstream._airflow import variable_keys
 from airflow_provider_sfstream.exceptions import ReplayStoreError
+
+NEW = "new"
+"""The value of a Variable that somebody made to say that there was none."""
 
 
 class Variables(Protocol):
@@ -30,7 +34,15 @@ class AirflowVariables:
 
     The SDK answers "not found" as well when the API server or a secrets backend merely failed. Believing that would
     start a stream anew, so a Variable counts as absent only if the list of keys, which does report failures, lacks it.
+    Airflow before 3.3 has no such list. There a Variable counts as absent only if it is there and says so: somebody
+    made it with the value ``new``.
+
+    :param must_be_certain: whether a Variable that may be there must not be taken for none. Where it makes no
+        difference to anybody, one that reads as absent is, where there is no list.
     """
+
+    def __init__(self, *, must_be_certain: bool = True) -> None:
+        self._must_be_certain = must_be_certain
 
     def name(self, key: str) -> str:
         """Return what holds the text of ``key``, for messages."""
@@ -39,14 +51,22 @@ class AirflowVariables:
     def get(self, key: str) -> str | None:
         """Return the value, ``None`` only if there certainly is no such Variable.
 
-        :raises ReplayStoreError: if it cannot be read, or reads as absent although it exists.
+        :raises ReplayStoreError: if it cannot be read, or reads as absent although it exists or may exist.
         """
         from airflow.sdk import Variable
 
         with _variable_errors("read", key):
             value: str | None = Variable.get(key, default=None)
-            exists = value is not None or key in Variable.keys(prefix=key)
-        if value is None and exists:
+            keys = variable_keys(key) if value is None else []
+        if value == NEW:
+            return None
+        if keys is None and self._must_be_certain:
+            raise ReplayStoreError(
+                f"The Variable {key!r} does not exist or could not be read just now; Airflow before 3.3 does not say "
+                "which. Nothing was read from Salesforce or moved. If it never existed, say so once: airflow variables "
+                f"set {key} {NEW}. Else try again. replay_store='landing' and 'table' need no such step."
+            )
+        if keys is not None and key in keys:
             raise ReplayStoreError(
                 f"The Variable {key!r} exists but could not be read just now (Airflow logs why). Nothing was read from "
                 "Salesforce or moved. Try again; if it persists, check the API server and the secrets backends."
@@ -58,10 +78,14 @@ class AirflowVariables:
 
         :raises ReplayStoreError: if they cannot be listed.
         """
-        from airflow.sdk import Variable
-
         with _variable_errors("list", prefix):
-            return list(Variable.keys(prefix=prefix))
+            keys = variable_keys(prefix)
+        if keys is None:
+            raise ReplayStoreError(
+                f"The Variables that begin with {prefix!r} cannot be listed: Airflow has this from 3.3 on. Keep status "
+                "in a table: [sfstream] status_conn_id. Nothing was read from Salesforce or moved."
+            )
+        return keys
 
     def set(self, key: str, value: str, description: str) -> None:
         """Create or replace the Variable.

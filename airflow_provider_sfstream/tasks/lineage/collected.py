@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from airflow_provider_sfstream._airflow import hook_lineage_collector
 from airflow_provider_sfstream.protocol.dataset_names import stream_folder
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 
@@ -20,11 +21,9 @@ def collect_lineage(hook: Any, landed: StreamUri, manifests: Sequence[str]) -> N
     :param hook: that read the topic.
     :param manifests: URLs of the manifests of what was landed; without one, nothing was written.
     """
-    from airflow.sdk.lineage import get_hook_lineage_collector
-
     topic = StreamUri(landed.salesforce_conn_id, landed.topic, api=landed.api)
     try:
-        collector = get_hook_lineage_collector()
+        collector = hook_lineage_collector()
         collector.add_input_asset(context=hook, uri=str(topic))
         for folder in sorted(set(map(stream_folder, manifests))):
             collector.add_output_asset(context=hook, uri=folder)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.operators.check_streams import CheckSalesforceStreamsOperator
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from tests.support.localorg import LocalOrg, org

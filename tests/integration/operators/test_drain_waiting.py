@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowTaskTimeout, TaskDeferred
 
+from airflow_provider_sfstream._airflow import AirflowFailException, AirflowTaskTimeout
 from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.protocol.events import StartFrom
@@ -22,6 +22,7 @@ from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from airflow_provider_sfstream.tasks.waiting import LONGEST_WAIT, wait_in_worker
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
+from tests.support.airflow_names import TaskDeferred
 from tests.support.localorg import wait_until
 from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
 from tests.support.tasks import context_for, fired, set_connection

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from tests.support.airflow_names import TaskDeferred
 from tests.support.interval_runs import (
     TOPIC,
     Make,

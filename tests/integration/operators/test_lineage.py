@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk import lineage as airflow_lineage
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.protocol.dataset_names import DatasetName
 from airflow_provider_sfstream.tasks.lineage.told import Column
+from tests.support.airflow_names import lineage as airflow_lineage
 from tests.support.localorg import LocalOrg
 from tests.support.tasks import context_for, set_connection
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.clients.pubsub import visibility as managed_visibility
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SubscriptionBusyError
 from airflow_provider_sfstream.operators.managed_event_subscription import (

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.clients.pubsub import subscription
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator

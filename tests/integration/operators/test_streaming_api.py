@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import InvalidTopicError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import ResetReplayPositionOperator

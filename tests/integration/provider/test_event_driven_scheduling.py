@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset, salesforce_topic_asset
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 from tests.support import scheduling
+from tests.support.airflow_names import DagSerialization
 from tests.support.scheduling import end_runs, fire, parse, pause, queued, runs, schedule, watches
 
 EXAMPLE = Path(__file__).parents[3] / "dags" / "sfstream_on_event.py"

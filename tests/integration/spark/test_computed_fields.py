@@ -9,8 +9,8 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.clients.rest.records import RecordClient
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.replica.job import run

@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import pytest
 import structlog.testing
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError, SparkJobError
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package

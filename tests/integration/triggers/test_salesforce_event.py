@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.triggers.shared_stream import SharedStreamManager
 
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
-from airflow_provider_sfstream.triggers import topic_watch
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+from tests.support.airflow_names import SHARED_STREAMS
 from tests.support.shared_org import SharedOrg, org, shared_org
 from tests.support.tasks import set_connection
 
@@ -124,6 +123,14 @@ async def test_many_waits_share_one_connection_and_one_login(org: SharedOrg) -> 
     assert org.logins == 1
 
 
+if SHARED_STREAMS:
+    from airflow.triggers.shared_stream import SharedStreamManager
+
+    from airflow_provider_sfstream.triggers import topic_watch
+
+watches = pytest.mark.skipif(not SHARED_STREAMS, reason="this Airflow has no shared streams")
+
+
 class AssetState:
     """The state of one asset, kept in a dict."""
 
@@ -206,6 +213,7 @@ async def triggerer(org: SharedOrg) -> AsyncIterator[Triggerer]:
     assert topic_watch._groups == {}
 
 
+@watches
 async def test_a_watch_tells_its_start_then_events_and_saves_its_position(org: SharedOrg, triggerer: Triggerer) -> None:
     state = AssetState()
     watcher = triggerer.start(state)
@@ -217,6 +225,7 @@ async def test_a_watch_tells_its_start_then_events_and_saves_its_position(org: S
     assert triggerer.told(watcher) == 5
 
 
+@watches
 async def test_a_watch_goes_on_after_its_position_and_tells_nothing_twice(org: SharedOrg) -> None:
     state, ids = AssetState(), publish(org, 5)
     state.keep(org, ids[1])
@@ -235,6 +244,7 @@ async def test_a_watch_goes_on_after_its_position_and_tells_nothing_twice(org: S
     await second.stop()
 
 
+@watches
 async def test_what_airflow_did_not_store_is_told_again(org: SharedOrg) -> None:
     state, ids = AssetState(), publish(org, 3)
     state.keep(org, ids[0])
@@ -252,6 +262,7 @@ async def test_what_airflow_did_not_store_is_told_again(org: SharedOrg) -> None:
     await patient.stop()
 
 
+@watches
 async def test_watchers_share_one_subscription_and_a_late_one_is_told_to_look(
     org: SharedOrg, triggerer: Triggerer
 ) -> None:
@@ -272,6 +283,7 @@ async def test_watchers_share_one_subscription_and_a_late_one_is_told_to_look(
     assert subscribe_calls(org) == 1
 
 
+@watches
 async def test_a_burst_becomes_a_few_wake_ups(org: SharedOrg, triggerer: Triggerer) -> None:
     state = AssetState()
     watcher = triggerer.start(state, min_interval=2)
@@ -283,6 +295,7 @@ async def test_a_burst_becomes_a_few_wake_ups(org: SharedOrg, triggerer: Trigger
     assert len(triggerer.fired[watcher]) <= 4 + (time.monotonic() - began) / 2
 
 
+@watches
 async def test_a_watch_outlives_refused_credentials(
     org: SharedOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
 ) -> None:
@@ -299,6 +312,7 @@ async def test_a_watch_outlives_refused_credentials(
     assert org.client_secret not in caplog.text
 
 
+@watches
 async def test_a_watch_takes_the_credentials_that_the_connection_has_by_then(
     org: SharedOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
 ) -> None:
@@ -317,6 +331,7 @@ async def test_a_watch_takes_the_credentials_that_the_connection_has_by_then(
     assert secret not in caplog.text
 
 
+@watches
 async def test_a_watch_position_that_aged_out_wakes_and_goes_on(org: SharedOrg, triggerer: Triggerer) -> None:
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)
@@ -329,6 +344,7 @@ async def test_a_watch_position_that_aged_out_wakes_and_goes_on(org: SharedOrg, 
     await until(lambda: state.position == more[-1].hex(), "the position")
 
 
+@watches
 async def test_a_quiet_topic_does_not_age_out(org: SharedOrg, triggerer: Triggerer) -> None:
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)
@@ -341,6 +357,7 @@ async def test_a_quiet_topic_does_not_age_out(org: SharedOrg, triggerer: Trigger
     assert triggerer.fired[watcher] == []
 
 
+@watches
 async def test_a_topic_that_was_quiet_for_a_day_wakes_its_dags(org: SharedOrg, triggerer: Triggerer) -> None:
     state, ids = AssetState(), publish(org, 2)
     org.knobs(keepalive_seconds=0.2)
@@ -350,6 +367,7 @@ async def test_a_topic_that_was_quiet_for_a_day_wakes_its_dags(org: SharedOrg, t
     assert [event["reason"] for event in triggerer.fired[watcher]] == ["quiet"]
 
 
+@watches
 async def test_a_topic_that_cannot_be_watched_wakes_its_dags_once_until_it_can(
     org: SharedOrg, triggerer: Triggerer, monkeypatch: Any, caplog: Any
 ) -> None:

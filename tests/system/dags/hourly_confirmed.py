@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 
-from airflow.sdk import DAG, CronDataIntervalTimetable
+from airflow.sdk import DAG
+from airflow.timetables.interval import CronDataIntervalTimetable
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 

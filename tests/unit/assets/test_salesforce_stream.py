@@ -8,6 +8,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
+pytest.importorskip("airflow.triggers.shared_stream", reason="this Airflow has no shared streams")
+
 from airflow.sdk import Asset
 from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import BaseEventTrigger

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from airflow.providers.openlineage.utils.utils import translate_airflow_asset
 from airflow.sdk import Asset
-from airflow.sdk.lineage import HookLineageCollector
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.assets.sfstream import create_asset
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+from tests.support.airflow_names import lineage
 
 ORDERS = "sfstream://salesforce_default/event/Order__e"
 
@@ -67,7 +67,7 @@ def test_the_factory_makes_the_asset_that_a_drain_emits() -> None:
 
 
 def test_lineage_finds_the_factory_by_the_scheme() -> None:
-    collector = HookLineageCollector()
+    collector = lineage.HookLineageCollector()
     hook = object()
     collector.add_input_asset(
         hook, scheme="sfstream", asset_kwargs={"salesforce_conn_id": "c", "topic": "/event/Order__e"}

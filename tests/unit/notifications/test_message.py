@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from airflow.sdk import TaskInstanceState
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import AuthenticationError, ServiceUnavailableError
 from airflow_provider_sfstream.notifications.losses import Losses
 from airflow_provider_sfstream.notifications.message import StreamMessage

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferralTimeout
 
+from airflow_provider_sfstream._airflow import AirflowFailException, TaskDeferralTimeout
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, ReplayStoreError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.protocol.topics import retention
@@ -124,7 +124,7 @@ def test_no_wait_can_outlast_the_retention_of_the_position_that_it_began_from() 
 
 
 def test_a_dag_with_it_can_be_serialized() -> None:
-    from airflow.serialization.serialized_objects import DagSerialization
+    from tests.support.airflow_names import DagSerialization
 
     with DAG("waiting", schedule=None) as dag:
         drain(deferrable=True, min_events=3, max_wait=timedelta(minutes=1))

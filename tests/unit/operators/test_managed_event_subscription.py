@@ -6,13 +6,13 @@ from typing import Any, cast
 
 import pytest
 from airflow.sdk import DAG, BaseOperator
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
 from airflow_provider_sfstream.operators.managed_event_subscription import (
     DeleteManagedEventSubscriptionOperator,
     ManagedEventSubscriptionOperator,
 )
+from tests.support.airflow_names import DagSerialization
 
 CONFIRMED = {"managed_subscription": "Orders", "confirm_position_loss": True}
 ARGUMENTS: dict[type[BaseOperator], dict[str, Any]] = {

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
 from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Snapshot, StreamState

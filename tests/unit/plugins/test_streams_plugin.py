@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
-from airflow._shared.plugins_manager import is_valid_plugin
 from airflow.api_fastapi.app import RESERVED_URL_PREFIXES
 from airflow.api_fastapi.core_api.datamodels.plugins import ExternalViewResponse
 from fastapi.routing import APIRoute
 
 from airflow_provider_sfstream.plugins.page.app import build_app
 from airflow_provider_sfstream.plugins.streams import URL_PREFIX, SalesforceStreamsPlugin, StreamsPage
+from tests.support.airflow_names import is_valid_plugin
 
 APP = "airflow_provider_sfstream.plugins.page.app"
 

@@ -6,14 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import (
-    AirflowFailException,
-    AirflowSensorTimeout,
-    AirflowSkipException,
-    TaskDeferralError,
-    TaskDeferred,
-)
 
+from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
 from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
     ConfigurationError,
@@ -24,6 +18,7 @@ from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpReason
 from airflow_provider_sfstream.watch.payload import error_payload, payload
+from tests.support.airflow_names import AirflowSensorTimeout, TaskDeferralError, TaskDeferred
 from tests.support.tasks import context_for
 
 STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e")

@@ -308,7 +308,7 @@ def test_without_a_landing_windows_cannot_be_found(store: DocumentReplayStore) -
 def test_outside_a_task_the_store_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("_AIRFLOW_PROCESS_CONTEXT", raising=False)
 
-    with pytest.raises(ReplayStoreError, match="inside a task only"):
+    with pytest.raises(ReplayStoreError, match=r"inside a task only|does not say which"):
         DocumentReplayStore().read(STREAM)
 
 
@@ -316,8 +316,15 @@ def test_a_variable_that_exists_but_cannot_be_read_is_not_taken_for_none(monkeyp
     from airflow.sdk import Variable
 
     monkeypatch.setattr(Variable, "get", lambda key, default: default)
-    monkeypatch.setattr(Variable, "keys", lambda prefix: [prefix, prefix + ".gaps"])
+    monkeypatch.setattr(Variable, "keys", lambda prefix: [prefix, prefix + ".gaps"], raising=False)
 
     with pytest.raises(ReplayStoreError, match="exists but could not be read") as raised:
         DocumentReplayStore().read(STREAM)
     assert raised.value.retriable
+
+
+def test_a_variable_that_says_that_there_was_none_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.sdk import Variable
+
+    monkeypatch.setattr(Variable, "get", lambda key, default: "new")
+    assert DocumentReplayStore().read(STREAM) == Position()

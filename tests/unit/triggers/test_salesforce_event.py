@@ -11,6 +11,7 @@ from airflow.triggers.base import BaseEventTrigger
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+from tests.support.airflow_names import SHARED_STREAMS
 
 TOPIC = "/event/Order__e"
 
@@ -73,6 +74,7 @@ async def test_an_argument_that_went_bad_on_the_way_fails_the_task_that_waits() 
     ]
 
 
+@pytest.mark.skipif(not SHARED_STREAMS, reason="this Airflow has no shared streams")
 def test_a_deferred_task_waits_alone_and_watchers_share() -> None:
     assert trigger().shared_stream_key() == trigger().shared_stream_key() is not None
     deferred = trigger()

@@ -8,6 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
+pytest.importorskip("airflow.triggers.shared_stream", reason="this Airflow has no shared streams")
+
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
 
 from airflow_provider_sfstream.protocol.events import StartFrom

@@ -1,0 +1,159 @@
+"""What differs between the Airflows that this package runs on, 3.1.1 and later: the one place that tells them apart.
+
+By what is there, never by a version number. The newest name comes first, so that a branch that serves an old Airflow
+alone goes when the floor rises.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from airflow.sdk import ObjectStoragePath
+    from airflow.sdk import conf as conf
+    from airflow.sdk.exceptions import AirflowException as AirflowException
+    from airflow.sdk.exceptions import AirflowFailException as AirflowFailException
+    from airflow.sdk.exceptions import AirflowNotFoundException as AirflowNotFoundException
+    from airflow.sdk.exceptions import (
+        AirflowOptionalProviderFeatureException as AirflowOptionalProviderFeatureException,
+    )
+    from airflow.sdk.exceptions import AirflowSkipException as AirflowSkipException
+    from airflow.sdk.exceptions import AirflowTaskTimeout as AirflowTaskTimeout
+    from airflow.sdk.exceptions import TaskDeferralTimeout as TaskDeferralTimeout
+    from sqlalchemy.orm import Session
+else:
+    try:
+        from airflow.sdk.configuration import conf
+        from airflow.sdk.exceptions import (
+            AirflowException,
+            AirflowFailException,
+            AirflowNotFoundException,
+            AirflowOptionalProviderFeatureException,
+            AirflowSkipException,
+            AirflowTaskTimeout,
+            TaskDeferralTimeout,
+        )
+    except ImportError:  # Airflow 3.1
+        from airflow.configuration import conf
+        from airflow.exceptions import (
+            AirflowException,
+            AirflowFailException,
+            AirflowNotFoundException,
+            AirflowOptionalProviderFeatureException,
+            AirflowSkipException,
+            AirflowTaskTimeout,
+            TaskDeferralTimeout,
+        )
+
+__all__ = [
+    "AirflowException",
+    "AirflowFailException",
+    "AirflowNotFoundException",
+    "AirflowOptionalProviderFeatureException",
+    "AirflowSkipException",
+    "AirflowTaskTimeout",
+    "TaskDeferralTimeout",
+    "authorized_connections",
+    "conf",
+    "connection_teams",
+    "dag_teams",
+    "gauge",
+    "hook_lineage_collector",
+    "of_team",
+    "require_shared_streams",
+    "storage_conn_id",
+    "variable_keys",
+]
+
+
+def require_shared_streams() -> None:
+    """Check that asset watchers can be kept to what they promise.
+
+    :raises ConfigurationError: before Airflow 3.3, whose triggerer confirms no event to a trigger.
+    """
+    if find_spec("airflow.triggers.shared_stream") is None:
+        raise ConfigurationError(
+            "Watching a topic to start DAGs needs Airflow 3.3: an older one does not tell a watcher whether it has "
+            "stored an event, so a wake-up could be lost for good. Nothing was contacted. Give the DAG a clock and "
+            "its drain deferrable=True, or a SalesforceEventSensor; both wait on the triggerer in this Airflow too."
+        )
+
+
+def gauge(name: str, value: float, tags: dict[str, str]) -> None:
+    """Give Airflow a metric."""
+    try:
+        from airflow.sdk.observability import stats
+    except ImportError:  # Airflow 3.1
+        from airflow import stats  # type: ignore[no-redef]
+    # Airflow 3.1 and 3.2 have the function on a class.
+    (stats if hasattr(stats, "gauge") else stats.Stats).gauge(name, value, tags=tags)
+
+
+def hook_lineage_collector() -> Any:
+    """Return what Airflow collects the lineage of hooks in."""
+    try:
+        from airflow.sdk.lineage import get_hook_lineage_collector
+    except ImportError:  # Airflow 3.1
+        from airflow.lineage.hook import get_hook_lineage_collector  # type: ignore[import-not-found, no-redef]
+
+    return get_hook_lineage_collector()
+
+
+def storage_conn_id(path: ObjectStoragePath) -> str | None:
+    """Return the Airflow connection of a path's storage, where it has one."""
+    if hasattr(path, "conn_id"):
+        return path.conn_id
+    return path.storage_options.get("conn_id")  # Airflow 3.1
+
+
+def variable_keys(prefix: str) -> list[str] | None:
+    """Return the keys of the Variables in Airflow's database that begin with ``prefix``; ``None`` before Airflow 3.3.
+
+    Only the list tells a Variable that is not there from one that cannot be read: the API server swallows errors of its
+    database when it looks up one key, in every version, and answers "not found".
+    """
+    from airflow.sdk import Variable
+
+    list_keys = getattr(Variable, "keys", None)
+    return None if list_keys is None else list(list_keys(prefix=prefix))
+
+
+def dag_teams(dag_ids: Collection[str], session: Session) -> dict[str, str | None]:
+    """Return the teams of DAGs, in the API server. Airflow before 3.2 asks about no team."""
+    from airflow.models.dag import DagModel
+
+    teams = getattr(DagModel, "get_dag_id_to_team_name_mapping", None)
+    return {} if teams is None else teams(list(dag_ids), session=session)
+
+
+def connection_teams(conn_ids: Collection[str], session: Session) -> dict[str, str | None]:
+    """Return the teams of connections, in the API server. Airflow before 3.2 asks about no team."""
+    from airflow.models import Connection
+
+    teams = getattr(Connection, "get_conn_id_to_team_name_mapping", None)
+    return {} if teams is None else teams(list(conn_ids), session=session)
+
+
+def of_team(team: str | None) -> dict[str, str]:
+    """Return the argument that tells an auth manager of a team; Airflow 3.1 knows no such argument, and no team."""
+    return {} if team is None else {"team_name": team}
+
+
+def authorized_connections(manager: Any, conn_ids: set[str], user: Any, team: str | None) -> set[str]:
+    """Return which of the connections of a team an auth manager lets a user read."""
+    if hasattr(manager, "filter_authorized_connections"):
+        allowed: set[str] = manager.filter_authorized_connections(conn_ids=conn_ids, user=user, **of_team(team))
+        return allowed
+    from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails
+
+    # Airflow 3.1 is asked about one at a time.
+    return {
+        conn_id
+        for conn_id in conn_ids
+        if manager.is_authorized_connection(method="GET", details=ConnectionDetails(conn_id=conn_id), user=user)
+    }

@@ -1,0 +1,66 @@
+"""Names of Airflow that tests need and the package does not, where each Airflow has them."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import airflow.sdk
+from airflow.sdk import Variable
+
+if TYPE_CHECKING:
+    from airflow._shared.plugins_manager import is_valid_plugin as is_valid_plugin
+    from airflow.sdk import lineage as lineage
+    from airflow.sdk.exceptions import AirflowRescheduleException as AirflowRescheduleException
+    from airflow.sdk.exceptions import AirflowSensorTimeout as AirflowSensorTimeout
+    from airflow.sdk.exceptions import TaskDeferralError as TaskDeferralError
+    from airflow.sdk.exceptions import TaskDeferred as TaskDeferred
+    from airflow.serialization.serialized_objects import DagSerialization as DagSerialization
+else:
+    try:
+        from airflow.sdk import lineage
+        from airflow.sdk.exceptions import (
+            AirflowRescheduleException,
+            AirflowSensorTimeout,
+            TaskDeferralError,
+            TaskDeferred,
+        )
+    except ImportError:  # Airflow 3.1
+        from airflow.exceptions import AirflowRescheduleException, AirflowSensorTimeout, TaskDeferralError, TaskDeferred
+        from airflow.lineage import hook as lineage
+
+    try:
+        from airflow._shared.plugins_manager import is_valid_plugin
+    except ImportError:  # Airflow 3.1
+        from airflow.plugins_manager import AirflowPlugin
+
+        def is_valid_plugin(plugin):
+            plugin.validate()
+            return issubclass(plugin, AirflowPlugin)
+
+    try:
+        from airflow.serialization.serialized_objects import DagSerialization
+    except ImportError:  # Airflow 3.1
+        from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization
+
+PARTITIONS = hasattr(airflow.sdk, "CronPartitionTimetable")
+"""Whether this Airflow has runs of partitions."""
+
+TELLS_OF_ABSENCE = hasattr(Variable, "keys")
+"""Whether this Airflow tells a Variable that is not there from one that cannot be read."""
+
+SHARED_STREAMS = find_spec("airflow.triggers.shared_stream") is not None
+"""Whether this Airflow has what asset watchers need."""
+
+__all__ = [
+    "PARTITIONS",
+    "SHARED_STREAMS",
+    "TELLS_OF_ABSENCE",
+    "AirflowRescheduleException",
+    "AirflowSensorTimeout",
+    "DagSerialization",
+    "TaskDeferralError",
+    "TaskDeferred",
+    "is_valid_plugin",
+    "lineage",
+]
