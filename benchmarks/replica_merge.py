@@ -49,11 +49,10 @@ from airflow_provider_sfstream.spark.rows.replica_merge import SETTINGS
 from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.rows.routing import shaped
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
+from benchmarks.merge_rows import COLUMNS, write_changes, write_rows
 from benchmarks.sessions import object_storage, session
 
-TABLE, SET_BY_A_CHANGE = "Account", 6
-_KINDS: tuple[ColumnType, ...] = ("string",) * 5 + ("double", "timestamp", "boolean", "date", "long")
-COLUMNS: dict[str, ColumnType] = {f"Field{number}__c": _KINDS[number % 10] for number in range(80)}
+TABLE = "Account"
 KINDS = ("spread", "hot", "one")
 
 
@@ -70,9 +69,9 @@ class Workload:
         output, files = f"{self.output}/{self.rows}", HadoopFiles(self.spark)
         self.sink = DeltaSink(self.spark, files, output, ReplicaOptions(output))
         self.location = files.table_location(output).below(TABLE)
-        self._table().write.option("compression", "zstd").parquet(str(self.folder / "whole"))
+        write_rows(self.folder / "whole", self.rows)
         for kind in KINDS:
-            self._changes(kind).write.parquet(str(self.folder / kind))
+            write_changes(self.folder / kind, self.rows, kind)
         rows, schema = self.spark.read.parquet(str(self.folder / "whole")), table_schema(COLUMNS)
         came, state = Came(rows, shaped(schema), schema, False, self.rows), TableState("stream")
         self.state, _ = self.sink.merge(TABLE, state, came, _Given(COLUMNS), everything=False)
@@ -124,64 +123,6 @@ class Workload:
         if _digest(ours) != _digest(other):
             raise RuntimeError(f"The tables differ after the changes of kind {kind!r}: neither figure means anything.")
 
-    def _table(self) -> Any:
-        from pyspark.sql import functions as f
-
-        envelope = {
-            "Id": _record_id(f.col("id")),
-            "_deleted": f.lit(False),
-            "_dirty": f.lit(False),
-            "_dirty_since": f.lit(None).cast("timestamp"),
-            "_dirty_reason": f.lit(None).cast("string"),
-            "_replay_id": f.lit(b"\0" * 8),
-            "_commit_time": f.timestamp_seconds(f.lit(1_700_000_000)),
-            "_transaction_key": f.hex(f.xxhash64("id")),
-            "_sequence": f.lit(0).cast("long"),
-            "_refreshed_at": f.lit(None).cast("timestamp"),
-        }
-        values = [_value(n, type_, f.col("id")).alias(name) for n, (name, type_) in enumerate(COLUMNS.items())]
-        rows = self.spark.range(self.rows, numPartitions=4)
-        return rows.select(*(envelope[name].alias(name) for name in TABLE_ENVELOPE), *values)
-
-    def _changes(self, kind: str) -> Any:
-        from pyspark.sql import functions as f
-
-        number, count = f.col("id"), self.rows // 10
-        record = {
-            "spread": f.pmod(f.xxhash64(number), f.lit(self.rows)),
-            "hot": f.pmod(f.xxhash64(number), f.lit(self.rows // 200)) * 200,
-            "one": f.lit(4711).cast("long"),
-        }[kind]
-        # The columns that one change sets lie a step apart, and where the first is differs from change to change.
-        step, first = len(COLUMNS) // SET_BY_A_CHANGE, f.pmod(f.xxhash64(number, f.lit(1)), f.lit(len(COLUMNS)))
-        chosen = {
-            name: f.pmod(f.lit(n) - first, f.lit(step)) == 0 if n < step * SET_BY_A_CHANGE else f.lit(False)
-            for n, name in enumerate(COLUMNS)
-        }
-        words = [
-            sum(
-                (f.when(chosen[name], f.lit(_signed(1 << n % 64))).otherwise(f.lit(0)).cast("long") for n, name in part)
-            )
-            for part in _words()
-        ]
-        seen = f.timestamp_seconds(f.lit(1_750_000_000) + number)
-        envelope = {
-            "Id": _record_id(record),
-            "_sequence": number + 1,
-            "_operation": f.lit("patch"),
-            "_dirty_reason": f.lit(None).cast("string"),
-            "_set": f.array(*words),
-            "_replay_id": f.to_binary(f.lpad(f.hex(number), 16, "0")),
-            "_commit_time": seen,
-            "_transaction_key": f.hex(f.xxhash64("id")),
-        }
-        values = [
-            f.when(chosen[name], _value(n, type_, number + 1_000_003)).alias(name)
-            for n, (name, type_) in enumerate(COLUMNS.items())
-        ]
-        rows = self.spark.range(count, numPartitions=4)
-        return rows.select(*(column.alias(name) for name, column in envelope.items()), *values)
-
 
 def _read(files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of Parquet files, as decoding yields those of events: as Arrow, in Python."""
@@ -219,37 +160,6 @@ def largest_worker(found: list[float]) -> Iterator[None]:
         ended.set()
         thread.join()
         found.append(round(highest, 1))
-
-
-def _words() -> Iterator[list[tuple[int, str]]]:
-    numbered = list(enumerate(COLUMNS))
-    return (numbered[first : first + 64] for first in range(0, len(numbered), 64))
-
-
-def _signed(word: int) -> int:
-    return word - (1 << 64) if word >> 63 else word
-
-
-def _record_id(number: Any) -> Any:
-    from pyspark.sql import functions as f
-
-    return f.concat(f.lit("0015g"), f.lpad(f.hex(number), 13, "0"))
-
-
-def _value(column: int, type_: ColumnType, number: Any) -> Any:
-    """Return a value of about the size that records have; a third of the fields is empty."""
-    from pyspark.sql import functions as f
-
-    noise = f.xxhash64(number, f.lit(column))
-    makers = {
-        "string": lambda: f.substring(f.concat(f.hex(noise), f.hex(-noise)), 1, 4 + 3 * (column % 7)),
-        "double": lambda: f.pmod(noise, f.lit(1_000_000)) / 100,
-        "timestamp": lambda: f.timestamp_millis(f.pmod(noise, f.lit(1_700_000_000_000))),
-        "boolean": lambda: noise > 0,
-        "date": lambda: f.date_from_unix_date(f.pmod(noise, f.lit(20_000)).cast("int")),
-        "long": lambda: f.pmod(noise, f.lit(100_000)),
-    }
-    return f.when(f.pmod(noise, f.lit(3)) > 0, makers[str(type_)]())
 
 
 def _digest(rows: Any) -> Any:
