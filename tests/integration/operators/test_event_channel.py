@@ -244,3 +244,25 @@ def test_enriched_changes_are_drained(org: LocalOrg, name: str, tmp_path: Path) 
         ("Energy", "w2", "1"),
         ("Energy", "w0", None),
     ]
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_events": 1}, {"max_bytes": 1}], ids=["none", "max_events", "max_bytes"])
+def test_the_events_of_one_replay_id_are_in_one_window(
+    org: LocalOrg, name: str, tmp_path: Path, limits: dict[str, int]
+) -> None:
+    """Salesforce splits an enriched change of several records; who goes on after its replay ID gets none of it."""
+    topic = run(name, ACCOUNT, enriched_fields={ACCOUNT: ["Website"]})["topic"]
+    client = SObjectClient(org)
+    ids = [client.create("Account", Name=f"A{n}", Website=f"w{n}") for n in range(3)]
+    for phone in ("1", "2"):
+        records = [{"attributes": {"type": "Account"}, "id": one, "Phone": phone} for one in ids]
+        assert client.call("PATCH", "/composite/sobjects", {"records": records}).status_code == 200
+    client.close()
+    windows: list[list[tuple[str, str | None, str | None]]] = []
+    while rows := drain(tmp_path, topic, **limits):
+        records = [row["record"] for row in rows]
+        windows.append([(one["ChangeEventHeader"]["recordIds"][0], one["Phone"], one["Website"]) for one in records])
+    assert [row for window in windows for row in window] == [
+        (one, phone, f"w{n}") for phone in (None, "1", "2") for n, one in enumerate(ids)
+    ]
+    assert [len(window) for window in windows] == ([1, 1, 1, 3, 3] if limits else [9])
