@@ -29,6 +29,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{_PACKAGE}.operators.check_streams",
                     f"{_PACKAGE}.operators.salesforce_preflight",
                     f"{_PACKAGE}.operators.drain_replay_window",
+                    f"{_PACKAGE}.operators.event_channel",
                     f"{_PACKAGE}.operators.maintain_tables",
                     f"{_PACKAGE}.operators.managed_event_subscription",
                     f"{_PACKAGE}.operators.prune_replay_windows",
@@ -61,6 +62,7 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": "Salesforce Pub/Sub API",
                 "python-modules": [
+                    f"{_PACKAGE}.hooks.event_channel",
                     f"{_PACKAGE}.hooks.managed_event_subscription",
                     f"{_PACKAGE}.hooks.replay_store",
                     f"{_PACKAGE}.hooks.salesforce_allocations",

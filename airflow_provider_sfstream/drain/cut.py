@@ -25,6 +25,10 @@ def cut(batch: EventBatch, limits: DrainLimits, event_count: int, payload_bytes:
     """Return what may still be stored of ``batch`` after ``event_count`` events with ``payload_bytes`` bytes.
 
     Where several limits meet at one event, ``until`` is the reason: it says that the interval is complete.
+
+    Events with one replay ID stay together, beyond a limit too: whoever goes on after that replay ID gets none of them
+    again. Salesforce makes such events of one change of several records, on a channel that enriches them (Change Data
+    Capture guide, "Event Enrichment Considerations").
     """
     keep, stop = len(batch), None
     if limits.max_events is not None and event_count + keep >= limits.max_events:
@@ -40,7 +44,16 @@ def cut(batch: EventBatch, limits: DrainLimits, event_count: int, payload_bytes:
         if past <= keep and past < len(batch):
             keep, stop = past, StopReason.UNTIL
             size = sum(map(len, batch.payloads[:keep]))
-    return Cut(batch if keep == len(batch) else batch.part(0, keep), size, stop)
+    whole = _whole(batch.replay_ids, keep)
+    size += sum(map(len, batch.payloads[keep:whole]))
+    return Cut(batch if whole == len(batch) else batch.part(0, whole), size, stop)
+
+
+def _whole(replay_ids: Sequence[bytes], keep: int) -> int:
+    """Return how many events are kept where the last replay ID's events are kept all."""
+    while 0 < keep < len(replay_ids) and replay_ids[keep] == replay_ids[keep - 1]:
+        keep += 1
+    return keep
 
 
 def _within_bytes(payloads: Sequence[bytes], room: int, *, first: bool) -> tuple[int, int]:

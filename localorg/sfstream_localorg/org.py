@@ -18,6 +18,8 @@ from sfstream_localorg.bus.event_bus import BusEvent, EventBus
 from sfstream_localorg.bus.payloads import encode
 from sfstream_localorg.bus.schemas import SchemaRegistry
 from sfstream_localorg.bus.topics import TopicDefinition, TopicRegistry
+from sfstream_localorg.channels.delivery import ChannelDelivery
+from sfstream_localorg.channels.records import ChannelRecords
 from sfstream_localorg.cometd.channels import PUSH_TOPIC, STREAMING_CHANNEL, StreamingChannels
 from sfstream_localorg.cometd.payloads import EventData
 from sfstream_localorg.cometd.sessions import CometdSessions
@@ -106,6 +108,8 @@ class Org:
         for entity in entities:
             if not entity.has_change_events:
                 self.streaming_channels.written(self.sobjects.all(entity))
+        self.channels = ChannelRecords(self.topics, entities.of_topic)
+        self.channel_delivery = ChannelDelivery(self.topics, self.schemas, entities.of_topic, self.sobjects.content)
         self.sessions = Sessions(data_dir / "sessions.sqlite3", self.org_id)
         self.deliveries = Allocation(24 * 3600, lambda: self.knobs.delivery_quota, time.monotonic)
         self.monthly_deliveries = Allocation(30 * 24 * 3600, lambda: None, time.monotonic)

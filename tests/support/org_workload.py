@@ -331,16 +331,17 @@ class OrgWorkload:
 class RandomWindows:
     """Lands an org's change events, window after window, cut where chance wants: inside transactions too.
 
+    :param topic: what to read them from.
     :attr manifests: URLs of the manifests, in the order of the chain.
     """
 
-    def __init__(self, org: LocalOrg, folder: Path, seed: int) -> None:
+    def __init__(self, org: LocalOrg, folder: Path, seed: int, topic: str = TOPIC) -> None:
         org.knobs(keepalive_seconds=0.05)
         self.manifests: list[str] = []
         self.events = 0
         self._random = random.Random(f"windows of {seed}")
         self._client = pubsub_client(org)
-        self._stream = Stream(org.org_id, "pubsub", TOPIC)
+        self._stream = Stream(org.org_id, "pubsub", topic)
         self._catalog = LandingCatalog(Landing.from_url(str(folder)))
         self._store = DocumentReplayStore(self._catalog, DictVariables())
         self._due = datetime(2026, 1, 10, tzinfo=UTC)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from airflow_provider_sfstream.tasks.replica import read_snapshot
 from tests.support.computed_fields import add_computed_fields
 from tests.support.event_replica import EventReplica
 from tests.support.localorg import LocalOrg
-from tests.support.org_workload import OrgWorkload, RandomWindows
+from tests.support.org_workload import TOPIC, OrgWorkload, RandomWindows
 from tests.support.refreshing import reconcile, refresh, refresh_computed
 from tests.support.replica_comparison import (
     Difference,
@@ -135,7 +135,14 @@ class Outcome:
 
 
 def run_seed(
-    seed: int, folder: Path, job: Job, *, aside: Job | None = None, runs: int = 2, steps: int = 160
+    seed: int,
+    folder: Path,
+    job: Job,
+    *,
+    aside: Job | None = None,
+    runs: int = 2,
+    steps: int = 160,
+    topic: Callable[[LocalOrg], str] = lambda _: TOPIC,
 ) -> Outcome:
     """Run a seed.
 
@@ -143,12 +150,13 @@ def run_seed(
     :param aside: does what need not be done by ``job``, on the same replica: the beginning, and windows given again.
     :param runs: how often about the job is started for windows of the second part.
     :param steps: requests that change records, about.
+    :param topic: returns the topic of the change events, made on a new org.
     """
     rng, aside = random.Random(f"runs of {seed}"), aside or job
     with (
         LocalOrg.running(folder / "org") as org,
         OrgWorkload.on(org, seed, diffs=seed % 2 == 0) as workload,
-        RandomWindows(org, folder / "lake", seed) as windows,
+        RandomWindows(org, folder / "lake", seed, topic(org)) as windows,
     ):
         add_computed_fields(org)
         workload.run(steps // 4)

@@ -92,6 +92,9 @@ SLOW: dict[str, str] = {
     "tests/integration/spark/test_replica_merge.py::test_random_windows_give_what_the_model_gives": (
         "five Spark jobs over 90 columns"
     ),
+    "tests/integration/spark/test_replica_workload.py::test_a_replica_from_an_enriched_channel_equals_the_org": (
+        "a replica made, refreshed and compared, as below"
+    ),
     "tests/integration/spark/test_replica_workload.py::test_the_replica_equals_the_org": (
         "five Spark jobs over four tables of up to 90 columns, and an org of its own"
     ),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
-from urllib.parse import quote
 
-from airflow_provider_sfstream.clients.rest.api import RestApiClient
+from airflow_provider_sfstream.clients.rest.tooling_records import ToolingRecordsClient, soql_text
 from airflow_provider_sfstream.exceptions import RequestRejectedError, TopicNotFoundError
 from airflow_provider_sfstream.protocol.identifiers import to_18
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
@@ -58,7 +57,7 @@ class ManagedEventSubscriptionRecord:
         return f"managed event subscription {self.developer_name} ({self.id})"
 
 
-class ToolingClient(RestApiClient):
+class ToolingClient(ToolingRecordsClient):
     """Creates, reads, changes and deletes managed event subscriptions; a context manager that closes its connections.
 
     Reading needs the user permission "View Setup and Configuration", all else "Customize Application". Changes are
@@ -99,10 +98,9 @@ class ToolingClient(RestApiClient):
             "error_recovery_replay": error_recovery_replay,
             "state": state,
         }
-        body = {"FullName": developer_name, "Metadata": _metadata(settings)}
         what = f"managed event subscription {developer_name} on {topic_name}"
-        created = self._rest.request("POST", f"tooling/sobjects/{_OBJECT}", what=what, body=body)
-        return self.get(ManagedSubscription.parse(str(created.get("id") or developer_name)))
+        record_id = self._post(_OBJECT, developer_name, _metadata(settings), what)
+        return self.get(ManagedSubscription.parse(record_id or developer_name))
 
     def get(self, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord:
         """Return the record of ``subscription``.
@@ -150,13 +148,7 @@ class ToolingClient(RestApiClient):
         }
         metadata = {**row["Metadata"], **_metadata({name: to for name, to in changes.items() if to is not None})}
         record = _record(row)
-        self._rest.request(
-            "PATCH",
-            f"tooling/sobjects/{_OBJECT}/{quote(record.id, safe='')}",
-            what=str(record),
-            body={"FullName": record.developer_name, "Metadata": metadata},
-            names_record=True,
-        )
+        self._patch(_OBJECT, record.id, record.developer_name, metadata, str(record))
         return self.get(ManagedSubscription.parse(record.id))
 
     def delete(self, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord | None:
@@ -164,12 +156,7 @@ class ToolingClient(RestApiClient):
         record = self.find(subscription)
         if record is None:
             return None
-        path = f"tooling/sobjects/{_OBJECT}/{quote(record.id, safe='')}"
-        try:
-            self._rest.request("DELETE", path, what=str(record), names_record=True)
-        except TopicNotFoundError:
-            return None  # somebody else was faster
-        return record
+        return record if self._delete(_OBJECT, record.id, str(record)) else None
 
     def _row(self, subscription: ManagedSubscription) -> dict[str, Any]:
         row = self._find_row(subscription)
@@ -189,7 +176,7 @@ class ToolingClient(RestApiClient):
         what = f"managed event subscription {subscription.text}"
         # Metadata may be selected only where one record comes back.
         rows = self._query(
-            f"SELECT Id, DeveloperName, Metadata FROM {_OBJECT} WHERE {field} = {_quoted(value)} LIMIT 1",  # noqa: S608
+            f"SELECT Id, DeveloperName, Metadata FROM {_OBJECT} WHERE {field} = {soql_text(value)} LIMIT 1",  # noqa: S608
             what,
         )
         if not rows:
@@ -197,13 +184,6 @@ class ToolingClient(RestApiClient):
         if not isinstance(rows[0].get("Metadata"), dict):
             raise RequestRejectedError(f"{what}: Salesforce answered without its settings. Nothing was changed.")
         return rows[0]
-
-    def _query(self, soql: str, what: str) -> Sequence[dict[str, Any]]:
-        answer = self._rest.request("GET", "tooling/query/", what=what, parameters={"q": soql})
-        rows = answer.get("records")
-        if not isinstance(rows, Sequence) or not all(isinstance(row, dict) and "Id" in row for row in rows):
-            raise RequestRejectedError(f"{what}: the answer to the query is not one that Salesforce gives.")
-        return rows
 
 
 def _metadata(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,9 +200,3 @@ def _record(row: Mapping[str, Any]) -> ManagedEventSubscriptionRecord:
         **{name: str(metadata.get(theirs) or "") for name, theirs in _METADATA.items()},
         version=None if version is None else str(version),
     )
-
-
-def _quoted(text: str) -> str:
-    """Return ``text`` as a SOQL string literal."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

@@ -2,7 +2,8 @@
 
 A refused request is answered with a list of ``{"errorCode", "message"}``. The code decides first, the HTTP status
 second: one status stands for faults that need different answers. Source: "Status Codes and Error Responses" of the
-REST API guide, "ManagedEventSubscription" of the Tooling API guide.
+REST API guide, "ManagedEventSubscription" of the Tooling API guide. What Salesforce reports of custom channels is not
+documented: a second one of a name was seen to give ``DUPLICATE_DEVELOPER_NAME``, the rest is taken to be the same.
 
 Pure: no HTTP here, statuses are numbers.
 """
@@ -98,7 +99,7 @@ _BY_CODE: dict[str, Rule] = {
     ),
     "LIMIT_EXCEEDED": Rule(
         QuotaExceededError,
-        "the org has as many as it may have (200 managed event subscriptions)",
+        "the org has as many as it may have (of managed event subscriptions 200)",
         "Delete some that are no longer used. Nothing was changed.",
     ),
     "SERVER_UNAVAILABLE": _UNAVAILABLE,

@@ -11,7 +11,7 @@ from sfstream_localorg.managed.settings import check_full_name
 from sfstream_localorg.managed.stream import ManagedStream
 from sfstream_localorg.managed.subscriptions import ManagedRecord
 from sfstream_localorg.org import Org
-from sfstream_localorg.rest.tooling import settings_of
+from sfstream_localorg.rest.tooling_managed import settings_of
 
 Body = dict[str, Any]
 _VERSION = "66.0"

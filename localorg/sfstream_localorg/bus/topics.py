@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,10 +20,25 @@ Kind = Literal["platform_event", "change_event", "channel"]
 
 
 @dataclass(frozen=True)
+class Selection:
+    """How a custom channel has one of its members.
+
+    :param developer_name: of the member's record.
+    :param filter_expression: which of its events are delivered; empty for all.
+    :param enriched_fields: fields of the record that its update and delete events have besides what changed.
+    """
+
+    developer_name: str
+    filter_expression: str = ""
+    enriched_fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class TopicDefinition:
     """A topic. ``event_name`` is the event API name of its schema, ``None`` for a channel, which has ``members``.
 
-    ``members`` are topic names. ``fields`` are a platform event's custom fields as they were given.
+    ``members`` are topic names. ``fields`` are a platform event's custom fields as they were given. A custom channel
+    may have a ``label``, and ``selections`` of its members, by their topics.
     """
 
     name: str
@@ -31,11 +46,18 @@ class TopicDefinition:
     event_name: str | None = None
     fields: tuple[dict[str, Any], ...] = ()
     members: tuple[str, ...] = ()
+    label: str = ""
+    selections: Mapping[str, Selection] = field(default_factory=dict)
 
     @property
     def can_publish(self) -> bool:
         """Whether clients may publish to it: platform events only."""
         return self.kind == "platform_event"
+
+    def selection(self, member: str) -> Selection:
+        """Return how a channel has one of its members."""
+        names = (self.name.rpartition("/")[2], member.rpartition("/")[2])
+        return self.selections.get(member) or Selection("_".join(names).replace("__", "_"))
 
 
 class TopicRegistry:
@@ -48,8 +70,7 @@ class TopicRegistry:
         self._channels: dict[str, tuple[str, ...]] = {}
         for (text,) in database.execute("SELECT definition FROM topic ORDER BY name"):
             definition = json.loads(text)
-            definition["fields"], definition["members"] = tuple(definition["fields"]), tuple(definition["members"])
-            self._topics[definition["name"]] = TopicDefinition(**definition)
+            self._topics[definition["name"]] = _definition(definition)
 
     def get(self, name: str) -> TopicDefinition | None:
         """Return the topic called ``name`` (``/event/Order__e``), ``None`` if there is none."""
@@ -111,7 +132,20 @@ class TopicRegistry:
         if len(kinds) != 1 or "channel" in kinds:
             raise ValueError(f"{name}: members must be events that exist, all platform events or all change events")
         prefix = "/event/" if kinds == {"platform_event"} else "/data/"
-        return self._store(TopicDefinition(prefix + name, "channel", members=tuple(topic.name for topic in topics)))
+        return self.put_channel(
+            TopicDefinition(prefix + name, "channel", members=tuple(topic.name for topic in topics))
+        )
+
+    def put_channel(self, channel: TopicDefinition) -> TopicDefinition:
+        """Create a custom channel, or have another definition of it. Its members have been checked."""
+        return self._store(channel)
+
+    def remove_channel(self, name: str) -> None:
+        """Remove a custom channel: nobody can subscribe to it any more."""
+        with self._database:
+            self._database.execute("DELETE FROM topic WHERE name = ?", (name,))
+        del self._topics[name]
+        self._channels.clear()
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Define everything in ``{"platform_events": [...], "channels": [...]}``.
@@ -140,6 +174,15 @@ class TopicRegistry:
         self._topics[definition.name] = definition
         self._channels.clear()
         return definition
+
+
+def _definition(stored: Mapping[str, Any]) -> TopicDefinition:
+    selections = {
+        topic: Selection(**{**one, "enriched_fields": tuple(one["enriched_fields"])})
+        for topic, one in stored.get("selections", {}).items()
+    }
+    tuples = {name: tuple(stored[name]) for name in ("fields", "members")}
+    return TopicDefinition(**{**stored, **tuples, "selections": selections})
 
 
 def read_topics_file(path: Path) -> Mapping[str, Any]:

@@ -35,8 +35,8 @@ class Delivery:
         while self._left is None or self._left > 0:
             found, horizon = self._next()
             if self._left is not None and len(found) > self._left:
-                found = found[: self._left]
-                horizon = found[-1][1].position
+                horizon = found[self._left - 1][1].position
+                found = [entry for entry in found if entry[1].position <= horizon]
             for subscription in self._session.subscriptions.values():
                 if not self._org.faults.is_silent(subscription.channel):
                     subscription.position = max(subscription.position, horizon)
@@ -60,7 +60,8 @@ class Delivery:
             if self._org.faults.is_silent(subscription.channel):
                 continue
             events = self._org.bus.retained(subscription.channel, subscription.position, _CHUNK)
-            found += [(subscription, event) for event in events]
+            shown = self._org.channel_delivery.events(subscription.channel, events)
+            found += [(subscription, event) for event in shown]
             if len(events) == _CHUNK:
                 horizon = min(horizon, events[-1].position)
         found = [entry for entry in found if entry[1].position <= horizon]

@@ -63,7 +63,7 @@ class EventData:
         self._schemas = schemas
         self._memory = memory
         self._dates: dict[str, dict[str, Convert]] = {}
-        self._made: OrderedDict[int, bytes] = OrderedDict()
+        self._made: OrderedDict[tuple[int, bytes], bytes] = OrderedDict()
         self._size = 0
 
     def __call__(self, event: StoredEvent) -> bytes:
@@ -71,10 +71,10 @@ class EventData:
         if not event.schema_id:
             # Our own words come first in these events: nothing that a user wrote stands before the replay ID.
             return event.payload.replace(_REPLAY_ID, b'"replayId":%d' % event.position, 1)
-        position = event.position
-        data = self._made.get(position)
+        key = event.position, event.payload  # on a channel an event may be another than on its own topic
+        data = self._made.get(key)
         if data is None:
-            data = self._made[position] = self._make(event)
+            data = self._made[key] = self._make(event)
             self._size += len(data)
             while self._size > self._memory:
                 self._size -= len(self._made.popitem(last=False)[1])

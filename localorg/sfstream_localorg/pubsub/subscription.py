@@ -171,14 +171,20 @@ class Subscription:
         until_drop = self._org.faults.events_until_drop(self.topic, self.delivered)
         quota = self._org.deliveries.left()
         bounds = [bound for bound in (self._pending, knobs.batch_events, until_drop, quota) if bound is not None]
-        position, frames = self._org.bus.read(self.topic, self._position, max(1, min(bounds)), knobs.response_bytes)
-        if frames and quota == 0:
-            raise refused(*LIMIT_EXCEEDED)
-        self._position = position
+        frames: list[bytes] = []
+        while not frames:
+            position, read = self._org.bus.read(self.topic, self._position, max(1, min(bounds)), knobs.response_bytes)
+            # One event may become several on a channel: they have one replay ID, and go out together.
+            frames = self._org.channel_delivery.frames(self.topic, read)
+            if frames and quota == 0:
+                raise refused(*LIMIT_EXCEEDED)
+            self._position = position
+            if not read:
+                break
         return self._org.faults.schemas.delivered(self.topic, frames)
 
     async def _respond(self, frames: list[bytes]) -> None:
-        self._pending -= len(frames)
+        self._pending = max(0, self._pending - len(frames))
         self.delivered += len(frames)
         self._org.delivered(len(frames))
         rest = pb.FetchResponse(

@@ -140,6 +140,10 @@ class Entities:
         """Return the entity called ``name`` in any letter case, ``None`` if there is none."""
         return next((entity for entity in self if entity.name.lower() == name.lower()), None)
 
+    def of_topic(self, topic: str) -> Entity:
+        """Return the entity whose change events a topic carries."""
+        return next(entity for entity in self.captured() if entity.topic == topic)
+
     def of_record(self, record_id: str) -> Entity | None:
         """Return the entity that a record id belongs to by its first three characters."""
         return next((entity for entity in self if record_id.startswith(entity.key_prefix)), None)

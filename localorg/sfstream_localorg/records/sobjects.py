@@ -32,7 +32,7 @@ from sfstream_localorg.records.change_events import (
 )
 from sfstream_localorg.records.computed_fields import with_values
 from sfstream_localorg.records.entities import Entities
-from sfstream_localorg.records.entity import Entity
+from sfstream_localorg.records.entity import Entity, Record
 from sfstream_localorg.records.record_store import RecordStore, StoredRecord
 from sfstream_localorg.records.record_values import accept, defaults, missing, stored_value
 
@@ -120,6 +120,14 @@ class SObjects:
             raise ApiError("ENTITY_IS_DELETED", "entity is deleted", status=404)
         (shown,) = with_values(entity.computed.values(), [stored], self._store)
         return shown
+
+    def content(self, record_id: str) -> Record | None:
+        """Return the values that a record has, or had when it was deleted, by column; ``None`` if there never was one.
+
+        Those of formula fields are not among them.
+        """
+        stored = self._store.get(record_id)
+        return None if stored is None else stored.content
 
     def all(self, entity: Entity, *, include_deleted: bool = False) -> list[StoredRecord]:
         """Return an entity's records by id."""

@@ -9,7 +9,8 @@ import pytest
 from sfstream_localorg.errors import ApiError
 from sfstream_localorg.managed.settings import ManagedSettings, check_full_name
 from sfstream_localorg.managed.subscriptions import ManagedRecord
-from sfstream_localorg.rest.tooling_query import columns_of, run, shown
+from sfstream_localorg.rest.tooling_managed import SUBSCRIPTION, stored
+from sfstream_localorg.rest.tooling_query import run
 
 TOPIC = "/event/Order__e"
 USER = "005000000000001AAA"
@@ -27,7 +28,8 @@ def record(number: int = 1, name: str = "Orders") -> ManagedRecord:
 
 
 def answered(soql: str, *records: ManagedRecord) -> dict[str, Any]:
-    return run(soql, records, base="/services/data/v62.0", user_id=USER)
+    rows = [stored(one, USER) for one in records]
+    return run(soql, [SUBSCRIPTION], {SUBSCRIPTION.entity.name: lambda: rows}, base="/services/data/v62.0")
 
 
 def test_what_is_left_out_is_as_salesforce_has_it() -> None:
@@ -68,7 +70,7 @@ def test_developer_names(name: str) -> None:
 
 
 def test_every_column_of_a_record() -> None:
-    row = shown(record(), columns_of(), base="/services/data/v62.0", user_id=USER)
+    row = SUBSCRIPTION.shown(stored(record(), USER), base="/services/data/v62.0")
     assert row["attributes"]["url"] == f"/services/data/v62.0/tooling/sobjects/ManagedEventSubscription/{record().id}"
     assert (row["Id"], row["FullName"], row["MasterLabel"]) == (record().id, "Orders", "label 1")
     assert row["Metadata"] == record().settings.as_metadata()
@@ -89,5 +91,6 @@ def test_metadata_are_for_a_single_row() -> None:
 
 
 def test_an_api_version_without_the_object() -> None:
+    assert not SUBSCRIPTION.is_in("59.0")
     with pytest.raises(ApiError, match="INVALID_TYPE"):
-        run("SELECT Id FROM ManagedEventSubscription", None, base="/services/data/v59.0", user_id=USER)
+        run("SELECT Id FROM ManagedEventSubscription", [], {}, base="/services/data/v59.0")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sfstream_localorg.process import LocalOrg
 from tests.support.replica_comparison import summary
 from tests.support.replica_seeds import SessionJob, run_seed
 
@@ -35,3 +36,36 @@ def test_the_replica_equals_the_org(spark: Any, tmp_path: Path, seed: int, size:
     assert outcome.dirty > 0
     assert outcome.gaps > 5
     assert outcome.windows > 3
+
+
+ENRICHED = {
+    "AccountChangeEvent": ("Industry", "BillingAddress", "Name"),
+    "ContactChangeEvent": ("Title", "Name"),
+    "OpportunityChangeEvent": ("StageName",),
+    "Shipment__ChangeEvent": ("Status__c", "Destination__c"),
+}
+
+
+def enriched_channel(org: LocalOrg) -> str:
+    """Make a channel on which every entity is enriched; return its topic."""
+    channel = {"FullName": "Enriched__chn", "Metadata": {"channelType": "data", "label": "Enriched"}}
+    org.rest("POST", "/tooling/sobjects/PlatformEventChannel", channel)
+    for entity, fields in ENRICHED.items():
+        member = {"eventChannel": "Enriched__chn", "selectedEntity": entity}
+        enriched = [{"name": name} for name in fields]
+        body = {
+            "FullName": f"Enriched_{entity}".replace("__", "_"),
+            "Metadata": {**member, "enrichedFields": enriched},
+        }
+        org.rest("POST", "/tooling/sobjects/PlatformEventChannelMember", body)
+    return "/data/Enriched__chn"
+
+
+def test_a_replica_from_an_enriched_channel_equals_the_org(spark: Any, tmp_path: Path) -> None:
+    """Enriched fields did not change, and a change of several records is events with one replay ID."""
+    job = SessionJob(spark, tmp_path / "replica")
+    outcome = run_seed(0, tmp_path, job, topic=enriched_channel, runs=1, steps=60)
+    assert not outcome.unexplained, f"before the refresh, in rows not dirty: {summary(outcome.unexplained)}"
+    assert not outcome.differences, summary(outcome.differences)
+    assert (outcome.dirty_after, outcome.flags_after, outcome.not_proved) == (0, [], {})
+    assert outcome.dirty > 0

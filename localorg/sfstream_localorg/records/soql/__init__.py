@@ -7,7 +7,7 @@ LIKE  IN  NOT IN``, joined by ``AND``, ``OR``, ``NOT`` and parentheses; date lit
 """
 
 from sfstream_localorg.records.soql.fields import EntityLookup, Parents, columns_of, no_parents
-from sfstream_localorg.records.soql.parser import parse, parse_conditions
+from sfstream_localorg.records.soql.parser import parse, parse_conditions, parse_where
 from sfstream_localorg.records.soql.query import Query
 
-__all__ = ["EntityLookup", "Parents", "Query", "columns_of", "no_parents", "parse", "parse_conditions"]
+__all__ = ["EntityLookup", "Parents", "Query", "columns_of", "no_parents", "parse", "parse_conditions", "parse_where"]

@@ -17,7 +17,6 @@ from sfstream_localorg.records.soql.conditions import (
     Negation,
     Period,
     Test,
-    compared,
     equals,
     like,
     negated,
@@ -26,6 +25,7 @@ from sfstream_localorg.records.soql.conditions import (
     parts,
     unescaped,
 )
+from sfstream_localorg.records.soql.conditions import compared as compared_in
 from sfstream_localorg.records.soql.dates import period
 from sfstream_localorg.records.soql.fields import EntityLookup, NoEntities, QueryField, fields_of
 from sfstream_localorg.records.soql.lexer import Token, Tokens, malformed, unexpected
@@ -72,13 +72,22 @@ def parse_conditions(text: str, entity: Entity) -> tuple[Condition, frozenset[st
 
     :raises ApiError: ``MALFORMED_QUERY`` or ``INVALID_FIELD``.
     """
-    tokens = Tokens(text)
-    condition = _Conditions(tokens, entity, NoEntities(), None).expression()
-    tokens.end()
+    condition, compared = parse_where(text, entity)
     for part in parts(condition):
         if isinstance(part, Disjunction | Negation) or (isinstance(part, Comparison) and part.operator == "LIKE"):
             raise malformed("only comparisons that AND joins can stand here, and LIKE is none of them")
-    return condition, compared(condition)
+    return condition, compared
+
+
+def parse_where(text: str, entity: Entity) -> tuple[Condition, frozenset[str]]:
+    """Return all that can stand behind ``WHERE``, but for date literals and parents, and the columns it looks at.
+
+    :raises ApiError: ``MALFORMED_QUERY`` or ``INVALID_FIELD``.
+    """
+    tokens = Tokens(text)
+    condition = _Conditions(tokens, entity, NoEntities(), None).expression()
+    tokens.end()
+    return condition, compared_in(condition)
 
 
 def _selected(tokens: Tokens) -> tuple[list[str], list[tuple[str, str]]]:

@@ -1,0 +1,135 @@
+"""Have custom channels with the members, filters and enriched fields that are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.hooks.event_channel import EventChannelHook, check_confirmed
+from airflow_provider_sfstream.protocol.event_channels import channel_name, members_of
+from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.parts import check_choice, is_template
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class SalesforceEventChannelOperator(BaseOperator):
+    """Have a custom channel that is as declared: which events one topic delivers, and with which fields.
+
+    Each delivered event counts towards the org's delivery allocation; **what a filter leaves out is not delivered and
+    does not count**. Creates the channel, adds members, changes filters and enriched fields that differ, and removes
+    members that are not declared: safe to retry, half-way too, and to clear. An open subscription sees a change within
+    about 10 minutes. What a drain has landed stays.
+
+    **What is removed is no longer delivered on the channel**, not even what was published before and no drain has read
+    yet: drain first. Other topics are not affected.
+
+    - *Filters* compare fields with values: ``=  !=  <  <=  >  >=  LIKE  IN  NOT IN``, joined by ``AND``, ``OR`` and
+      parentheses. Texts stand in single quotes and compare in any letter case; a date or date-time is written out
+      (``2026-11-24T09:30:00Z``), not ``TODAY``. Of a change event the header too, except lists:
+      ``ChangeEventHeader.changeType = 'UPDATE'``. Long text areas cannot be compared. No event tells that a record
+      matches no more.
+    - *Enriched fields* are in update and delete events whether they changed or not, and so are the fields of a filter.
+      ``changedFields`` does not name them, and a replica takes them for what they are: unchanged. Salesforce fills them
+      in when it delivers: an event that is read again may have others.
+    - **Salesforce splits a change of several records** on a member with enriched fields or with a filter of record
+      fields: one event for each record, **all with one replay ID**, each counted. The event log keeps one of them, for
+      it takes two events with one replay ID for the same: keep such a channel for a replica.
+
+    Source: "Filter Your Stream of Change Events with Channels" and "Event Enrichment Considerations" of the Change Data
+    Capture guide.
+
+    The XCom result is a dict: ``channel``, ``topic``, ``label``, ``members`` (dicts with ``entity``, ``filter``,
+    ``enriched_fields``; of an absent one those that it had), ``state`` and ``changed`` (false when it was so).
+
+    :param channel: full name of a custom channel: ``Sales__chn``. (templated)
+    :param members: its selected entities: change events (``AccountChangeEvent``, ``Shipment__ChangeEvent``), or
+        platform events (``Order__e``), never both. Not needed for an absent one. (templated)
+    :param filters: filter expressions, by member. (templated)
+    :param enriched_fields: lists of names of fields, by member; of change events. (templated)
+    :param state: ``"present"``, or ``"absent"``: delete it.
+    :param channel_label: for people. ``None``: as it is, and the name with spaces for a new one. (templated)
+    :param confirm_removal: must be ``True`` with ``state="absent"``, and where members are to be removed or to get
+        another filter: you know that what was delivered before may not be any more.
+    :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :raises ConfigurationError: at construction, if an argument cannot be used, or a deletion is not confirmed; in the
+        run, before anything is changed, if less may be delivered and that is not confirmed, or the channel is of the
+        other type; and if Salesforce does not accept a value.
+    """
+
+    template_fields: Sequence[str] = (
+        *("channel", "members", "filters", "enriched_fields"),
+        *("channel_label", "salesforce_conn_id"),
+    )
+    ui_color = "#e6f0d8"
+
+    def __init__(
+        self,
+        *,
+        channel: str,
+        members: Sequence[str] = (),
+        filters: Mapping[str, str] | None = None,
+        enriched_fields: Mapping[str, Sequence[str]] | None = None,
+        state: Literal["present", "absent"] = "present",
+        channel_label: str | None = None,
+        confirm_removal: bool = False,
+        salesforce_conn_id: str = "salesforce_default",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.channel = channel
+        self.members = members
+        self.filters = filters
+        self.enriched_fields = enriched_fields
+        self.state = state
+        self.channel_label = channel_label
+        self.confirm_removal = confirm_removal
+        self.salesforce_conn_id = salesforce_conn_id
+        check_choice("state", state, ("present", "absent"))
+        if confirm_removal not in (True, False):
+            raise ConfigurationError(f"confirm_removal={confirm_removal!r} must be True or False.")
+        if state == "absent":
+            check_confirmed(confirm_removal, f"deleting channel {channel}")
+        if not is_template(channel):
+            channel_name(channel)
+        if state == "present" and not any(_has_template(one) for one in (members, filters, enriched_fields)):
+            members_of(members, filters, enriched_fields)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Make it so, or find it so; return what it is."""
+        hook = EventChannelHook(self.salesforce_conn_id)
+        with airflow_errors(self):
+            if self.state == "absent":
+                return self._delete(hook)
+            change = hook.ensure(
+                self.channel,
+                self.members,
+                filters=self.filters,
+                enriched_fields=self.enriched_fields,
+                label=self.channel_label or None,
+                confirm_removal=self.confirm_removal,
+            )
+        self.log.info("%s.", change)
+        return {**change.channel.as_dict(), "state": self.state, "changed": change.changed}
+
+    def _delete(self, hook: EventChannelHook) -> dict[str, Any]:
+        channel = hook.delete(self.channel, confirm_removal=self.confirm_removal)
+        if channel is None:
+            self.log.info("There is no channel %s.", self.channel)
+            was: dict[str, Any] = {"channel": self.channel, "topic": None, "label": None, "members": []}
+        else:
+            was = channel.as_dict()
+        return {**was, "state": self.state, "changed": channel is not None}
+
+
+def _has_template(value: Any) -> bool:
+    """Return whether an argument, or anything in it, is known only once the task runs."""
+    if isinstance(value, Mapping):
+        return any(_has_template(one) for pair in value.items() for one in pair)
+    if isinstance(value, list | tuple):
+        return any(_has_template(one) for one in value)
+    return is_template(value)

@@ -1,0 +1,158 @@
+"""Custom channels: what they carry, which events of it, and with which fields. Pure.
+
+Source of the protocol facts: ``PlatformEventChannel`` and ``PlatformEventChannelMember`` of the Tooling API reference;
+"Change Event Filters" and "Enrich Change Events with Extra Fields" of the Change Data Capture guide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+
+ChannelType = Literal["data", "event"]
+
+_SUFFIX = "__chn"
+_CHANNEL = re.compile(rf"[A-Za-z](?:_?[A-Za-z0-9])*{_SUFFIX}")
+_ENTITY = re.compile(r"[A-Za-z](?:_{0,2}[A-Za-z0-9])*")
+_FIELD = re.compile(r"[A-Za-z](?:_{0,2}[A-Za-z0-9])*")
+_LONGEST_NAME = 80
+_DIGITS_OF_HASH = 8
+_NOTHING = "Nothing was contacted."
+
+
+@dataclass(frozen=True)
+class ChannelMember:
+    """A member of a channel.
+
+    :param entity: the selected entity: ``AccountChangeEvent``, ``Shipment__ChangeEvent``, ``Order__e``.
+    :param filter: expression that its events have to meet, ``None`` for all of them.
+    :param enriched_fields: fields that its update and delete events have besides what changed.
+    """
+
+    entity: str
+    filter: str | None = None
+    enriched_fields: tuple[str, ...] = ()
+
+    def equals(self, other: ChannelMember) -> bool:
+        """Return whether another member delivers the same: the order of enriched fields does not matter."""
+        mine, theirs = ({name.lower() for name in one.enriched_fields} for one in (self, other))
+        return (self.entity, self.filter) == (other.entity, other.filter) and mine == theirs
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the member as JSON has it."""
+        return {"entity": self.entity, "filter": self.filter, "enriched_fields": list(self.enriched_fields)}
+
+    def __str__(self) -> str:
+        filtered = f" where {self.filter}" if self.filter else ""
+        enriched = f" with {', '.join(self.enriched_fields)}" if self.enriched_fields else ""
+        return f"{self.entity}{filtered}{enriched}"
+
+
+def channel_name(text: object) -> str:
+    """Return the full name of a custom channel: ``Sales__chn``.
+
+    :raises ConfigurationError: if ``text`` is none. Nothing was contacted.
+    """
+    if text == "ChangeEvents":
+        raise ConfigurationError(
+            "ChangeEvents is the standard channel: it cannot be created or deleted, and its members are chosen in "
+            f"Setup, under Change Data Capture. Give a custom channel, such as Sales__chn. {_NOTHING}"
+        )
+    short = text.removesuffix(_SUFFIX) if isinstance(text, str) else ""
+    if not isinstance(text, str) or not _CHANNEL.fullmatch(text) or len(short) > _LONGEST_NAME:
+        raise ConfigurationError(
+            f"channel={text!r} is not the full name of a custom channel, such as Sales__chn: at most {_LONGEST_NAME} "
+            f"letters, digits and single underscores, beginning with a letter, and {_SUFFIX}. {_NOTHING}"
+        )
+    return text
+
+
+def members_of(
+    members: Sequence[str],
+    filters: Mapping[str, str] | None = None,
+    enriched_fields: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[ChannelMember, ...]:
+    """Return the members of a channel, in the order given.
+
+    :param members: their selected entities: all change events, or all platform events.
+    :param filters: filter expressions, by entity.
+    :param enriched_fields: names of fields, by entity; of change events only.
+    :raises ConfigurationError: if Salesforce cannot have such a channel. Nothing was contacted.
+    """
+    entities = _names("members", members)
+    wrong = [name for name in entities if not _ENTITY.fullmatch(name) or name.endswith((_SUFFIX, "__c"))]
+    if wrong or not entities:
+        raise ConfigurationError(
+            f"members={members!r}: {repr(wrong[0]) if wrong else 'nothing'} is not a selected entity. Give change "
+            "events (AccountChangeEvent, Shipment__ChangeEvent) or platform events (Order__e), at least one: the "
+            f"channel's type follows from them. {_NOTHING}"
+        )
+    if len({type_of(name) for name in entities}) > 1:
+        raise ConfigurationError(
+            f"members={list(entities)!r}: a channel has change events or platform events, never both. {_NOTHING}"
+        )
+    filters, enriched_fields = _by_entity("filters", filters), _by_entity("enriched_fields", enriched_fields)
+    for argument, given in (("filters", filters), ("enriched_fields", enriched_fields)):
+        if unknown := [name for name in given if name not in entities]:
+            raise ConfigurationError(f"{argument} has {unknown[0]!r}, which is not among the members. {_NOTHING}")
+    return tuple(_member(name, filters.get(name), enriched_fields.get(name)) for name in entities)
+
+
+def type_of(entity: str) -> ChannelType:
+    """Return the type of the channels that can have an entity as a member."""
+    return "data" if entity.endswith("ChangeEvent") else "event"
+
+
+def topic_of(channel: str, channel_type: str) -> str:
+    """Return the topic to subscribe to: ``/data/Sales__chn``."""
+    return f"/{channel_type}/{channel}"
+
+
+def member_name(channel: str, entity: str) -> str:
+    """Return the full name for a new member: ``Sales_chn_AccountChangeEvent``.
+
+    Salesforce wants single underscores in it, and at most 80 characters: one that is longer is cut, and ends with a
+    hash of the whole.
+    """
+    name = f"{channel}_{entity}".replace("__", "_")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    digits = hashlib.sha256(name.encode()).hexdigest()[:_DIGITS_OF_HASH]
+    return f"{name[: _LONGEST_NAME - _DIGITS_OF_HASH - 1].rstrip('_')}_{digits}"
+
+
+def _member(entity: str, expression: object, fields: object) -> ChannelMember:
+    if expression is not None and (not isinstance(expression, str) or not expression.strip()):
+        raise ConfigurationError(
+            f"filters[{entity!r}] must be an expression such as \"Industry = 'Energy'\"; leave it out for all events. "
+            f"{_NOTHING}"
+        )
+    names = _names(f"enriched_fields[{entity!r}]", () if fields is None else fields)
+    if wrong := [name for name in names if not _FIELD.fullmatch(name)]:
+        raise ConfigurationError(f"enriched_fields[{entity!r}]: {wrong[0]!r} is not the name of a field. {_NOTHING}")
+    if names and type_of(entity) == "event":
+        raise ConfigurationError(
+            f"enriched_fields has {entity!r}: a platform event has all its fields already. {_NOTHING}"
+        )
+    return ChannelMember(entity, expression.strip() if isinstance(expression, str) else None, names)
+
+
+def _names(argument: str, given: object) -> tuple[str, ...]:
+    is_list = isinstance(given, Iterable) and not isinstance(given, str | Mapping)
+    names: tuple[str, ...] = tuple(given) if is_list else ()  # type: ignore[arg-type]
+    if not is_list or not all(isinstance(name, str) for name in names):
+        raise ConfigurationError(f"{argument} must be a list of names, not {given!r}. {_NOTHING}")
+    if twice := [name for name in names if [one.lower() for one in names].count(name.lower()) > 1]:
+        raise ConfigurationError(f"{argument} has {twice[0]!r} twice. {_NOTHING}")
+    return names
+
+
+def _by_entity(argument: str, given: object) -> Mapping[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise ConfigurationError(f"{argument} must be a dict with the members it is about as keys. {_NOTHING}")
+    return given or {}

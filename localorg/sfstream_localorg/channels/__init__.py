@@ -1,0 +1,1 @@
+"""Custom channels: their records, their filters, and what of an event is delivered on them."""

@@ -1,0 +1,68 @@
+"""The hook of custom channels against a local org: reading, and what is refused before anything is changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import AlreadyExistsError, ConfigurationError, TopicNotFoundError
+from airflow_provider_sfstream.hooks.event_channel import EventChannelHook
+from airflow_provider_sfstream.protocol.event_channels import ChannelMember
+from tests.support.localorg import LocalOrg
+from tests.support.tasks import set_connection
+
+ACCOUNT, CONTACT = "AccountChangeEvent", "ContactChangeEvent"
+
+
+@pytest.fixture
+def hook(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> EventChannelHook:
+    set_connection(monkeypatch, "sf", **org.airflow_connection())
+    return EventChannelHook("sf")
+
+
+def member(org: LocalOrg, full_name: str, entity: str, channel: str) -> Any:
+    body = {"FullName": full_name, "Metadata": {"eventChannel": channel, "selectedEntity": entity}}
+    return org.rest("POST", "/tooling/sobjects/PlatformEventChannelMember", body)
+
+
+def test_what_the_org_has(org: LocalOrg, hook: EventChannelHook) -> None:
+    with pytest.raises(TopicNotFoundError, match=r"channel Sales__chn.*SalesforceEventChannelOperator"):
+        hook.get("Sales__chn")
+    org.channel("Sales__chn", [CONTACT, ACCOUNT])
+    org.channel("Others__chn", [ACCOUNT])
+    found = hook.get("Sales__chn")
+    assert (found.topic, found.members) == ("/data/Sales__chn", (ChannelMember(ACCOUNT), ChannelMember(CONTACT)))
+    assert hook.delete("Sales__chn", confirm_removal=True) == found
+    assert hook.delete("Sales__chn", confirm_removal=True) is None
+    assert hook.get("Others__chn").members == (ChannelMember(ACCOUNT),)
+
+
+def test_members_are_known_by_their_entity(org: LocalOrg, hook: EventChannelHook) -> None:
+    hook.ensure("Known__chn", [CONTACT])
+    member(org, "Named_by_somebody_else", ACCOUNT, "Known__chn")
+    assert not hook.ensure("Known__chn", [ACCOUNT, CONTACT]).changed
+    changed = hook.ensure("Known__chn", [ACCOUNT, CONTACT], filters={ACCOUNT: "Industry = 'Energy'"})
+    assert changed.channel.members[0].filter == "Industry = 'Energy'"
+
+
+def test_a_name_that_another_member_has(org: LocalOrg, hook: EventChannelHook) -> None:
+    hook.ensure("Taken__chn", [CONTACT])
+    hook.ensure("Taking__chn", [CONTACT])
+    member(org, "Taken_chn_AccountChangeEvent", ACCOUNT, "Taking__chn")
+    with pytest.raises(AlreadyExistsError, match=f"member {ACCOUNT} of channel Taken__chn"):
+        hook.ensure("Taken__chn", [CONTACT, ACCOUNT])
+
+
+def test_a_deletion_has_to_be_confirmed(org: LocalOrg, hook: EventChannelHook) -> None:
+    with pytest.raises(ConfigurationError, match=r"Deleting channel Sales__chn.*confirm_removal=True"):
+        hook.delete("Sales__chn")
+    assert not org.requests("http", "POST /services/oauth2/token")
+
+
+def test_the_connection(org: LocalOrg, hook: EventChannelHook, monkeypatch: pytest.MonkeyPatch) -> None:
+    ok, said = hook.test_connection()
+    assert ok, said
+    set_connection(monkeypatch, "sf", **org.airflow_connection(version="55.0"))
+    ok, said = EventChannelHook("sf").test_connection()
+    assert (ok, "56.0 or above" in said) == (False, True), said
