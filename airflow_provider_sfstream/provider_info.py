@@ -27,7 +27,6 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     f"{_PACKAGE}.operators.accept_replay_loss",
                     f"{_PACKAGE}.operators.check_streams",
-                    f"{_PACKAGE}.operators.salesforce_preflight",
                     f"{_PACKAGE}.operators.drain_replay_window",
                     f"{_PACKAGE}.operators.event_channel",
                     f"{_PACKAGE}.operators.maintain_tables",
@@ -38,6 +37,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{_PACKAGE}.operators.refresh_dirty_records",
                     f"{_PACKAGE}.operators.replay_position",
                     f"{_PACKAGE}.operators.restore_replay_position",
+                    f"{_PACKAGE}.operators.salesforce_preflight",
                     f"{_PACKAGE}.operators.spark_submit_event_log",
                     f"{_PACKAGE}.operators.spark_submit_replica",
                 ],

@@ -37,8 +37,8 @@ class SalesforceEventChannelOperator(BaseOperator):
       ``changedFields`` does not name them, and a replica takes them for what they are: unchanged. Salesforce fills them
       in when it delivers: an event that is read again may have others.
     - **Salesforce splits a change of several records** on a member with enriched fields or with a filter of record
-      fields: one event for each record, **all with one replay ID**, each counted. The event log keeps one of them, for
-      it takes two events with one replay ID for the same: keep such a channel for a replica.
+      fields: one event for each record, **all with one replay ID**, each counted. A drain lands them in one window, and
+      tables have them all.
 
     Source: "Filter Your Stream of Change Events with Channels" and "Event Enrichment Considerations" of the Change Data
     Capture guide.

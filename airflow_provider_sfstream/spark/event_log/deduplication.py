@@ -1,5 +1,7 @@
 """Which landed rows are the same event: same org, topic and replay ID, in the windows at hand or in the table already.
 
+Rows with one replay ID that follow each other in one window are several events: Salesforce makes them of a change of
+several records on a channel that enriches or filters, and drains land them together. They stay, or go, together.
 Only narrow columns are read for this. Rows are told apart by their ``place``, a number made of window and ordinal.
 """
 
@@ -49,9 +51,10 @@ def find_duplicates(
 ) -> Duplicates:
     """Find the landed rows that must not be written.
 
-    One row of each event stays: the one that the table already has, so that running windows again, alone or together,
-    changes nothing; else that of the first window, in the order of ``landed_windows.reading_order``, then of the lowest
-    ordinal. One that cannot be decoded stays only if no other row of the event in these windows can.
+    Of each replay ID the rows stay that follow each other in one window: that which the table already has them from, so
+    that running windows again, alone or together, changes nothing; else the first, in the order of
+    ``landed_windows.reading_order``, and there the lowest ordinal. Those of which none can be decoded stay only if no
+    others in these windows can.
 
     :param rows: landed rows with ``window``.
     :param table_keys: ``org_id``, ``topic``, ``replay_id`` and ``window_id`` of rows in the table, if any.
@@ -72,21 +75,23 @@ def find_duplicates(
         f.count("place").alias("landed"),
         f.max("owner").alias("owner"),
         f.max((f.col("owner") < 0).cast("int")).alias("foreign"),
+        (f.max("place") - f.min("place") + 1).alias("span"),
     )
-    kept = f.when(f.col("foreign") == 1, 0).otherwise(1)
+    has_copies = (f.col("span") != f.col("landed")) | f.coalesce(f.col("foreign") == 1, f.lit(False))
     found = (
         events.where("landed > 0")
         .agg(
-            f.coalesce(f.sum(f.col("landed") - kept), f.lit(0)).alias("duplicates"),
+            f.coalesce(f.max(has_copies), f.lit(False)).alias("has_copies"),
             f.coalesce(f.sum(f.when(f.col("replay_id").isNull(), f.col("landed"))), f.lit(0)).alias("nameless"),
         )
         .first()
     )
     if found["nameless"]:
         raise ValueError(f"{found['nameless']} landed rows have no replay ID. Nothing was written.")
-    if not found["duplicates"]:
+    if not found["has_copies"]:
         return Duplicates(0, None)
-    return Duplicates(found["duplicates"], _copies(landed, events.where("landed > 1 or foreign = 1"), unreadable))
+    copies = _copies(landed, events.where(has_copies), unreadable)
+    return Duplicates(copies.where("NOT stays").count(), copies)
 
 
 def _copies(landed: Any, events: Any, unreadable: Any | None) -> Any:
@@ -102,8 +107,10 @@ def _copies(landed: Any, events: Any, unreadable: Any | None) -> Any:
     order = Window.partitionBy("stream", "replay_id").orderBy(
         readable.desc(), f.coalesce(in_table, f.lit(False)).desc(), "place"
     )
-    stays = (f.row_number().over(order) == 1) & ~f.coalesce(f.col("foreign") == 1, f.lit(False))
-    return suspects.select("place", stays.alias("stays")).persist()
+    # The same number for rows that follow each other, and another one for others.
+    follows = f.col("place") - f.row_number().over(Window.partitionBy("stream", "replay_id").orderBy("place"))
+    stays = (f.col("follows") == f.first("follows").over(order)) & ~f.coalesce(f.col("foreign") == 1, f.lit(False))
+    return suspects.withColumn("follows", follows).select("place", stays.alias("stays")).persist()
 
 
 def _place() -> Any:

@@ -41,6 +41,10 @@ def landed_rows(table: pa.Table, window: LandedWindow, number: int) -> pa.Record
     return table.to_batches()[0]
 
 
+Runs = dict[tuple[str, int], int]
+"""By window and ordinal of a landed row: which rows of one replay ID follow each other."""
+
+
 def decoded_tables(
     batches: Sequence[pa.RecordBatch],
     references: tuple[WindowReference, ...],
@@ -58,17 +62,18 @@ def decoded_tables(
     own = [each for each in (_without_schema(batch) for batch in batches) if len(each)]
     found = fields_of(row for batch in found_fields(tables)(iter(own)) for row in batch.to_pylist())
     decoded: dict[str, pa.Table] = {}
+    runs = _runs(batches, references)
     outcasts = _refused(batches, schemas, references)
     for name, sources in sources_by_table(present, schemas, found, tables).items():
         columns, plans, fields = place_columns(name, sources, ColumnRegistry())
         plan = TablePlan(columns, plans, fields, references, "auto", *bounds)
         chosen = [_chosen(batch, sources) for batch in batches]
         rows = table_rows(plan, lambda counted: None)(iter(chosen))
-        decoded[name] = _each_once(pa.Table.from_batches(rows, plan.arrow_schema()), "_topic", "_replay_id")
+        decoded[name] = _each_once(pa.Table.from_batches(rows, plan.arrow_schema()), "_", runs)
         outcasts += quarantine_rows(plan)(iter(chosen))
-    quarantine = _each_once(pa.Table.from_batches(outcasts, quarantine_schema()), "topic", "replay_id")
-    for table in decoded.values():  # of an event that another window has readable, nothing is in quarantine
-        quarantine = _without(quarantine, table)
+    quarantine = _each_once(pa.Table.from_batches(outcasts, quarantine_schema()), "", runs)
+    for table in decoded.values():  # of an event that is readable elsewhere, nothing is in quarantine
+        quarantine = _without(quarantine, table, runs)
     return {name: table for name, table in {**decoded, QUARANTINE_TABLE: quarantine}.items() if len(table)}
 
 
@@ -105,16 +110,47 @@ def _refused(
     return list(refused_rows(schemas.refused, references)(each for each in without if len(each)))
 
 
-def _each_once(table: pa.Table, topic: str, replay_id: str) -> pa.Table:
-    """Return the first row of each event."""
-    org = topic.replace("topic", "org_id")
-    numbered = table.select([org, topic, replay_id]).append_column("row", pa.array(range(len(table)), pa.int64()))
-    first = numbered.group_by([org, topic, replay_id]).aggregate([("row", "min")])
-    return table.take(first["row_min"].combine_chunks().sort())
+def _runs(batches: Sequence[pa.RecordBatch], references: tuple[WindowReference, ...]) -> Runs:
+    """Return a number for each landed row, the same for rows of one replay ID that follow each other in a window."""
+    runs: Runs = {}
+    before, run = None, 0
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("window", "ordinal", "replay_id"))
+        for window, ordinal, replay_id in zip(*columns, strict=True):
+            run += (window, replay_id) != before
+            before = window, replay_id
+            runs[references[window].partition, ordinal] = run
+    return runs
 
 
-def _without(quarantine: pa.Table, table: pa.Table) -> pa.Table:
-    """Return the quarantined rows whose events are not in ``table``."""
-    readable = set(zip(*(table[name].to_pylist() for name in ("_org_id", "_topic", "_replay_id")), strict=True))
-    keys = zip(*(quarantine[name].to_pylist() for name in ("org_id", "topic", "replay_id")), strict=True)
-    return quarantine.filter(pa.array([key not in readable for key in keys], pa.bool_()))
+def _each_once(table: pa.Table, prefix: str, runs: Runs) -> pa.Table:
+    """Return the rows of each replay ID that follow each other in its first window: several, where Salesforce has made
+    several events of a change of several records."""
+    keys, places = _keys(table, prefix), _places(table, prefix)
+    chosen = _chosen_runs(table, prefix, runs)
+    kept = [chosen[key] == runs[place] for key, place in zip(keys, places, strict=True)]
+    return table.filter(pa.array(kept, pa.bool_()))
+
+
+def _without(quarantine: pa.Table, table: pa.Table, runs: Runs) -> pa.Table:
+    """Return the quarantined rows whose events ``table`` does not have from elsewhere."""
+    readable = _chosen_runs(table, "_", runs)
+    rows = zip(_keys(quarantine, ""), _places(quarantine, ""), strict=True)
+    kept = [readable.get(key, runs[place]) == runs[place] for key, place in rows]
+    return quarantine.filter(pa.array(kept, pa.bool_()))
+
+
+def _chosen_runs(table: pa.Table, prefix: str, runs: Runs) -> dict[Any, int]:
+    """Return the run of the first row of each event."""
+    found: dict[Any, int] = {}
+    for key, place in zip(_keys(table, prefix), _places(table, prefix), strict=True):
+        found.setdefault(key, runs[place])
+    return found
+
+
+def _keys(table: pa.Table, prefix: str) -> Iterator[Any]:
+    return zip(*(table[prefix + name].to_pylist() for name in ("org_id", "topic", "replay_id")), strict=True)
+
+
+def _places(table: pa.Table, prefix: str) -> Iterator[Any]:
+    return zip(table["window_id"].to_pylist(), table[f"{prefix}ordinal"].to_pylist(), strict=True)

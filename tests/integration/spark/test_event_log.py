@@ -128,6 +128,29 @@ def test_windows_that_overlap_give_each_event_once(lake: Lake) -> None:
     assert (together.rows_in, together.rows_written, together.duplicates) == (41, 30, 11)
 
 
+@in_either_format
+def test_events_that_share_a_replay_id_are_all_rows(lake: Lake) -> None:
+    """As Salesforce sends a change of several records on an enriched channel: landed together, in two windows here."""
+    shared = [order(2, Due__c=None, Amount__c=float(n)) for n in range(3)]
+    one = lake.land("w1", [order(1), *shared, order(3)], {"one": ORDER})
+    two = lake.land("w2", [*shared, order(3), order(4), order(2)], {"one": ORDER})
+    for manifests, duplicates in (((one,), 0), ((two,), 5), ((one, two), 5), ((two,), 5), ((one,), 0)):
+        assert lake.run(*manifests).duplicates == duplicates
+        if manifests != (one,):
+            found = [(int.from_bytes(row["_replay_id"][:8], "big"), row["window_id"]) for row in lake.rows()]
+            assert found == [(1, "w1"), (2, "w1"), (2, "w1"), (2, "w1"), (3, "w1"), (4, "w2")]
+    amounts = {row["_ordinal"]: row["Amount__c"] for row in lake.rows() if row["_replay_id"] == order(2).replay_id}
+    assert amounts == {1: 0.0, 2: 1.0, 3: 2.0}
+
+
+def test_one_of_those_that_share_a_replay_id_cannot_be_read(lake: Lake) -> None:
+    broken = LandedEvent(2, "one", b"\xff")
+    one = lake.land("w1", [order(1), order(2), broken, order(2)], {"one": ORDER})
+    metrics = lake.run(one)
+    assert (metrics.rows_written, metrics.quarantined, metrics.duplicates) == (3, 1, 0)
+    assert [row["ordinal"] for row in lake.rows("_quarantine")] == [2]
+
+
 def test_windows_of_one_run_overlap(lake: Lake) -> None:
     two = lake.land("w2", [order(n) for n in range(5, 15)], {"one": ORDER})
     one = lake.land("w1", [order(n) for n in range(10)], {"one": ORDER})
