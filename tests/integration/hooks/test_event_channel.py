@@ -42,7 +42,8 @@ def test_members_are_known_by_their_entity(org: LocalOrg, hook: EventChannelHook
     hook.ensure("Known__chn", [CONTACT])
     member(org, "Named_by_somebody_else", ACCOUNT, "Known__chn")
     assert not hook.ensure("Known__chn", [ACCOUNT, CONTACT]).changed
-    changed = hook.ensure("Known__chn", [ACCOUNT, CONTACT], filters={ACCOUNT: "Industry = 'Energy'"})
+    filters = {ACCOUNT: "Industry = 'Energy'"}
+    changed = hook.ensure("Known__chn", [ACCOUNT, CONTACT], filters=filters, confirm_removal=True)
     assert changed.channel.members[0].filter == "Industry = 'Energy'"
 
 
