@@ -21,6 +21,7 @@ from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAll
 from airflow_provider_sfstream.protocol.allocations import API_REQUESTS, DELIVERED_EVENTS, Allocation
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import APIS, Topic
+from airflow_provider_sfstream.redaction import redacted
 from airflow_provider_sfstream.tasks.parts import open_landing
 
 LARGEST_CLOCK_DIFFERENCE = timedelta(seconds=60)
@@ -46,7 +47,7 @@ class Finding:
 
 
 Look = tuple[str, Callable[[], str]]
-"""What is looked at, and what does it: it returns what was seen, or raises ``SalesforceStreamError``."""
+"""What is looked at, and what does it: it returns what was seen, or raises."""
 
 
 def findings(looks: Sequence[Look]) -> Iterator[Finding]:
@@ -56,6 +57,8 @@ def findings(looks: Sequence[Look]) -> Iterator[Finding]:
             yield Finding(what, True, look())
         except SalesforceStreamError as error:
             yield Finding(what, False, " ".join(str(error).split()))
+        except Exception as error:  # a missing connection, a driver's own error: the others are looked at all the same
+            yield Finding(what, False, redacted(" ".join(f"{type(error).__name__}: {error}".split())))
 
 
 def salesforce_looks(conn_id: str, topics: Sequence[Topic]) -> list[Look]:
@@ -71,7 +74,8 @@ def salesforce_looks(conn_id: str, topics: Sequence[Topic]) -> list[Look]:
 
     def clock() -> str:
         with allocations.get_conn() as client:
-            return clock_difference(client.server_time(), datetime.now(UTC))
+            asked = datetime.now(UTC)
+            return clock_difference(client.server_time(), asked, datetime.now(UTC))
 
     def remaining() -> str:
         return remaining_allocations(allocations.all())
@@ -80,13 +84,14 @@ def salesforce_looks(conn_id: str, topics: Sequence[Topic]) -> list[Look]:
     return [*topic_looks, ("clock", clock), ("allocations", remaining)]
 
 
-def clock_difference(theirs: datetime, ours: datetime) -> str:
-    """Return how far this machine's clock is from Salesforce's.
+def clock_difference(theirs: datetime, asked: datetime, answered: datetime) -> str:
+    """Return how far this machine's clock is from Salesforce's at least, however slow the network is.
 
     :param theirs: from an answer's header, which has whole seconds.
+    :param asked: when it was asked for, by this machine's clock; ``answered`` when it had come.
     :raises ConfigurationError: if it is too far.
     """
-    difference = ours - theirs
+    difference = max(asked - theirs - timedelta(seconds=1), min(answered - theirs, timedelta()))
     seconds = difference.total_seconds()
     told = f"this machine's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} Salesforce's"
     if abs(difference) > LARGEST_CLOCK_DIFFERENCE:

@@ -13,15 +13,24 @@ from airflow_provider_sfstream.tasks.preflight import clock_difference, remainin
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(0, "0 s behind"), (60, "60 s ahead of"), (-60, "60 s behind")])
-def test_a_small_difference_is_told(seconds: int, words: str) -> None:
-    assert words in clock_difference(NOON, NOON + timedelta(seconds=seconds))
+def difference(asked: int, answered: int) -> str:
+    """Return what is said where so many seconds after Salesforce's noon it was asked and answered, by our clock."""
+    return clock_difference(NOON, NOON + timedelta(seconds=asked), NOON + timedelta(seconds=answered))
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(61, "61 s ahead of"), (-3600, "3600 s behind")])
-def test_a_clock_that_is_wrong_is_refused(seconds: int, words: str) -> None:
+@pytest.mark.parametrize(
+    ("asked", "answered", "words"),
+    [(0, 1, "0 s behind"), (61, 62, "60 s ahead of"), (-62, -60, "60 s behind"), (-90, 120, "0 s behind")],
+    ids=["none", "ahead", "behind", "a slow network shows none"],
+)
+def test_a_small_difference_is_told(asked: int, answered: int, words: str) -> None:
+    assert words in difference(asked, answered)
+
+
+@pytest.mark.parametrize(("asked", "answered", "words"), [(62, 300, "61 s ahead of"), (-4000, -3600, "3600 s behind")])
+def test_a_clock_that_is_wrong_is_refused(asked: int, answered: int, words: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{words} Salesforce's. Set it right"):
-        clock_difference(NOON, NOON + timedelta(seconds=seconds))
+        difference(asked, answered)
 
 
 def allocations(**remaining: int) -> dict[str, Allocation]:
