@@ -108,7 +108,7 @@ class SalesforcePreflightOperator(BaseOperator):
             failed = [finding for finding in found if not finding.works]
             if failed:
                 others = f" And {len(failed) - 1} more, which the log has." if len(failed) > 1 else ""
-                raise ConfigurationError(f"{failed[0].what} does not work: {failed[0].seen}{others}")
+                raise ConfigurationError(f"{failed[0].what} does not work: {failed[0].seen.rstrip('.')}.{others}")
         return [asdict(finding) for finding in found]
 
     def _streams(self, topics: Sequence[Topic]) -> list[Stream]:

@@ -108,13 +108,13 @@ def test_a_refused_login_is_named_by_each_that_needs_it(org: LocalOrg, tmp_path:
 def test_connections_that_are_not_there_are_named_and_the_rest_is_looked_at(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = dict.fromkeys(("salesforce_conn_id", "landing_conn_id", "replay_store_conn_id"), "missing")
+    names = dict.fromkeys(("salesforce_conn_id", "replay_store_conn_id", "spark_conn_id"), "missing")
     with pytest.raises(AirflowFailException) as caught:
-        preflight(tmp_path, **names, spark_conn_id="missing").execute(context_for("preflight"))
+        preflight(tmp_path, **names).execute(context_for("preflight"))
     assert "missing" in told(caught.value)
+    failed = [f"FAILS  {name}" for name in (TOPIC, "clock", "allocations")]
     lines = re.findall("(?:works|FAILS)  [^:]+", capsys.readouterr().out)
-    names_seen = [TOPIC, "clock", "allocations", "landing", "replay store"]
-    assert lines == [*(f"FAILS  {name}" for name in names_seen), "works  Spark connection missing"]
+    assert lines == [*failed, "works  landing", "FAILS  replay store", "works  Spark connection missing"]
 
 
 def test_what_cannot_be_is_refused_when_the_dag_is_parsed(tmp_path: Path) -> None:
