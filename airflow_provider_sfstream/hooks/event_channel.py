@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_sfstream.exceptions import (
     AlreadyExistsError,
     ConfigurationError,
-    SalesforceStreamError,
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
@@ -185,19 +184,7 @@ class EventChannelHook(SalesforceLoginHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Log in and read the members of channels. Return whether all went well, and which part did not."""
-        try:
-            client = self.get_conn()
-        except SalesforceStreamError as error:
-            return False, f"Connection fields: {error}"
-        with client:
-            refused = self.login_failure()
-            if refused is not None:
-                return False, refused
-            try:
-                client.check()
-            except SalesforceStreamError as error:
-                return False, f"Tooling API: {error}"
-            return True, f"Logged in to org {self.org_id}; Tooling API {client.api_version} reached."
+        return self._tested(self.get_conn, self._reached_tooling)
 
 
 def check_confirmed(confirm_removal: bool, doing: str) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_provider_sfstream.exceptions import (
     AlreadyExistsError,
     ConfigurationError,
-    SalesforceStreamError,
 )
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
@@ -200,19 +199,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Log in and read the managed event subscriptions. Return whether all went well, and which part did not."""
-        try:
-            client = self.get_conn()
-        except SalesforceStreamError as error:
-            return False, f"Connection fields: {error}"
-        with client:
-            refused = self.login_failure()
-            if refused is not None:
-                return False, refused
-            try:
-                client.check()
-            except SalesforceStreamError as error:
-                return False, f"Tooling API: {error}"
-            return True, f"Logged in to org {self.org_id}; Tooling API {client.api_version} reached."
+        return self._tested(self.get_conn, self._reached_tooling)
 
 
 _POSITION_LOST = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.clients.auth.credentials import Credentials
     from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
+    from airflow_provider_sfstream.clients.rest.tooling_records import ToolingRecordsClient
 
 T = TypeVar("T")
+C = TypeVar("C", bound=AbstractContextManager[Any])
 LEGACY_PREFIX = "extra__salesforce__"
 """Of extra fields that were stored by old versions of Airflow."""
 
@@ -218,6 +221,24 @@ class SalesforceLoginHook(BaseHook):
         except SalesforceStreamError as error:
             return f"Login: {error}"
         return None
+
+    def _tested(self, client_of: Callable[[], C], look: Callable[[C], tuple[bool, str]]) -> tuple[bool, str]:
+        """Open a client and log in, then let ``look`` say what it finds. Return which part failed, where one did."""
+        try:
+            client = client_of()
+        except SalesforceStreamError as error:
+            return False, f"Connection fields: {error}"
+        with client:
+            refused = self.login_failure()
+            return look(client) if refused is None else (False, refused)
+
+    def _reached_tooling(self, client: ToolingRecordsClient) -> tuple[bool, str]:
+        """Read something from the Tooling API, and return whether that works."""
+        try:
+            client.check()
+        except SalesforceStreamError as error:
+            return False, f"Tooling API: {error}"
+        return True, f"Logged in to org {self.org_id}; Tooling API {client.api_version} reached."
 
 
 def _check_extra(connection: Connection) -> None:

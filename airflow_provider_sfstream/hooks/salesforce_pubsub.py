@@ -69,14 +69,8 @@ class SalesforcePubSubHook(SalesforceLoginHook):
 
         :param topic: the topic that the user must be able to subscribe to; without it, any answer about one will do.
         """
-        try:
-            client = self.get_conn()
-        except SalesforceStreamError as error:
-            return False, f"Connection fields: {error}"
-        with client:
-            refused = self.login_failure()
-            if refused is not None:
-                return False, refused
+
+        def look(client: PubSubClient) -> tuple[bool, str]:
             logged_in = f"Logged in to org {self.org_id}; Pub/Sub API reached at {client.endpoint.target}"
             try:
                 found = client.get_topic(topic or _EVERY_ORG_HAS)
@@ -89,6 +83,8 @@ class SalesforcePubSubHook(SalesforceLoginHook):
             if topic and not found.can_subscribe:
                 return False, f"Topic permission: the user may not subscribe to {topic}. Give it read access."
             return True, f"{logged_in}{f', {topic} can be subscribed to' if topic else ''}."
+
+        return self._tested(self.get_conn, look)
 
 
 def way_to_pubsub(settings: SalesforceSettings) -> dict[str, Any]:

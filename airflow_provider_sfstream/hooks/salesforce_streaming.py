@@ -88,14 +88,8 @@ class SalesforceStreamingHook(SalesforceLoginHook):
 
         :param topic: a topic that the user must be able to subscribe to.
         """
-        try:
-            client = self.get_conn()
-        except SalesforceStreamError as error:
-            return False, f"Connection fields: {error}"
-        with client:
-            refused = self.login_failure()
-            if refused is not None:
-                return False, refused
+
+        def look(client: StreamingClient) -> tuple[bool, str]:
             try:
                 client.check()
                 if topic:
@@ -106,6 +100,8 @@ class SalesforceStreamingHook(SalesforceLoginHook):
                 return False, f"Streaming endpoint: {error}"
             reached = f"Logged in to org {self.org_id}; Streaming API {client.api_version} reached"
             return True, f"{reached}{f', {topic} can be subscribed to' if topic else ''}."
+
+        return self._tested(self.get_conn, look)
 
     def _way_there(self, settings: SalesforceSettings) -> dict[str, Any]:
         """Return the arguments of a client, whichever, that say how to reach the Streaming API."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from airflow_provider_sfstream.clients.rest.api import RestApiClient
@@ -13,6 +13,17 @@ from airflow_provider_sfstream.exceptions import RequestRejectedError, TopicNotF
 class ToolingRecordsClient(RestApiClient):
     """Requests for records of the Tooling API. Errors are those of
     :mod:`airflow_provider_sfstream.protocol.errors.tooling`."""
+
+    checked: ClassVar[tuple[str, str]]
+    """The object that :meth:`check` reads, and how an error names it."""
+
+    def check(self) -> None:
+        """Read something, to see that this user may.
+
+        :raises SalesforceStreamError: naming what does not work.
+        """
+        kind, what = self.checked
+        self._query(f"SELECT Id FROM {kind} LIMIT 1", what)  # noqa: S608
 
     def _query(self, soql: str, what: str) -> Sequence[dict[str, Any]]:
         answer = self._rest.request("GET", "tooling/query/", what=what, parameters={"q": soql})
