@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_sfstream._airflow import AirflowSkipException, TaskDeferralTimeout, conf
-from airflow_provider_sfstream.exceptions import EventsLostError
+from airflow_provider_sfstream._airflow import TaskDeferralTimeout, conf
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-from airflow_provider_sfstream.protocol.streams import Span
 from airflow_provider_sfstream.tasks.allocations import AllocationReserve
 from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 from airflow_provider_sfstream.tasks.drained import TellsOfDrain
@@ -37,8 +35,7 @@ from airflow_provider_sfstream.tasks.parts import (
     warn_of_other_writers,
 )
 from airflow_provider_sfstream.tasks.preparation import Prepared, prepare
-from airflow_provider_sfstream.tasks.schema_changes import compared_schemas, schema_change_error
-from airflow_provider_sfstream.tasks.status import tell, tell_of_drain
+from airflow_provider_sfstream.tasks.status import tell
 from airflow_provider_sfstream.tasks.waiting import (
     defer_until_confirmed,
     end_seen,
@@ -247,7 +244,8 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
             backfill = is_backfill(context)
             if backfill and self.mode == "incremental":
                 drain = prepare(self._arguments(), may_be_landed=True, writes=False)
-                if self._has_made_its_window(drain, context):
+                # A run that drained before a backfill took it over gives what it gave.
+                if drain.landed.recorded_window(run_identity(context)) is not None:
                     return self._drain(drain, context)
             if backfill or self.mode == "interval":
                 return self._drain_interval(context)
@@ -283,10 +281,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
             if self.mode == "interval":
                 return self._drain_interval(context, give_up_at=datetime.now(UTC))
             return self._drain(self._prepare(), context)
-
-    def _has_made_its_window(self, drain: Prepared, context: Context) -> bool:
-        """Return whether this run drained before a backfill took it over: then it gives what it gave."""
-        return drain.landed.recorded_window(run_identity(context)) is not None
 
     def _arguments(self) -> DrainArguments:
         return DrainArguments.of(self, rendered=True)
@@ -326,7 +320,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
 
         A drain that waits on the triggerer comes back with the end of the stream that was ``seen`` there.
         """
-        interval = self._interval(context)
+        interval = interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
         drain = prepare(self._arguments(), may_be_landed=True)
         waits, defers = self.wait_for_confirmation, False
         if waits and self.deferrable and not is_backfill(context) and drain.arguments.reuses:
@@ -339,43 +333,14 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         if defers and outcome.confirmed_at is None:
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
         result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url, self.stream_uri)
-        drained = [window.manifest for window in outcome.windows if window.origin == "bus"]
-        self.remember(drain, [window.manifest for window in outcome.windows], drained)
-        changes = result["schema_changes"] = compared_schemas(drain.landed, drained)
-        new = drained if outcome.drained else []
-        tell_of_drain(self, context, drain.landed.stream, new, changes or (), result["missing"])
-        self._assets.tell(self._arguments(), result, context)
-        self._fail_after(result, result["missing"])
-        if self.skip_if_empty and not result["event_count"] and not result["missing"]:
-            raise AirflowSkipException(f"There are no events on {self.topic} in {outcome.interval}.")
-        return result
-
-    def _interval(self, context: Context) -> Span:
-        return interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
+        given = [window.manifest for window in outcome.windows]
+        own = [window.manifest for window in outcome.windows if window.origin == "bus"]
+        empty = f"There are no events on {self.topic} in {outcome.interval}."
+        return self.give(result, drain, context, given, own, result["missing"], empty)
 
     def _report(self, outcome: WindowOutcome, drain: Prepared, context: Context) -> dict[str, Any]:
-        landed, manifest = drain.landed, outcome.manifest
-        result = summary(outcome, landed.catalog.landing.url, self.stream_uri)
-        self.remember(drain, [manifest], [manifest])
+        result = summary(outcome, drain.landed.catalog.landing.url, self.stream_uri)
         log_window(result)
-        changes = result["schema_changes"] = compared_schemas(landed, [manifest])
-        tell_of_drain(self, context, landed.stream, [manifest] if outcome.drained else [], changes or ())
-        self._assets.tell(self._arguments(), result, context)
-        self._fail_after(result, result["gap"])
-        if self.skip_if_empty and not result["event_count"] and not result["gap"]:
-            raise AirflowSkipException(f"No new events on {self.topic}; window {result['window_id']} is empty.")
-        return result
-
-    def _fail_after(self, result: dict[str, Any], lost: object) -> None:
-        """Fail after a loss, or a change of schemas, that this try found, where that is asked for."""
-        if not result["drained"]:
-            return
-        changed = schema_change_error(self.topic, result["schema_changes"]) if self.on_schema_change == "fail" else None
-        if lost and self.on_gap == "fail_after":
-            also = "" if changed is None else f" Beside that, {changed.happened}"
-            raise EventsLostError(
-                f"{self.topic}: events were lost before this run, which is done: what is there is stored and recorded, "
-                f"with the gap {lost}. Clear the task to go on: it gives its result again and succeeds.{also}"
-            )
-        if changed is not None:
-            raise changed
+        empty = f"No new events on {self.topic}; window {result['window_id']} is empty."
+        given = [outcome.manifest]
+        return self.give(result, drain, context, given, given, result["gap"], empty)

@@ -24,10 +24,9 @@ from airflow_provider_sfstream.protocol.streams import RunIdentity, window_id_fo
 from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
 from airflow_provider_sfstream.reading.source import EventSource, StartFrom
-from airflow_provider_sfstream.runs.accepted_losses import accepted_policy
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
-from airflow_provider_sfstream.runs.silence import aged_out_in_silence
+from airflow_provider_sfstream.runs.lost_positions import accepted_policy, aged_out_in_silence
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
 
 log = logging.getLogger(__name__)
@@ -84,7 +83,7 @@ def drain_window(
     window_id, manifest = landed.finished(run, position)
     drained = manifest is None
     if manifest is None:
-        manifest = _land_with_losses(landed, request, position, window_id, source, now)
+        manifest = _land(landed, request, position, window_id, source, now)
     else:
         log.info("Adopting window %s, which an earlier try finished but did not record.", window_id)
         catalog.verify(manifest)
@@ -134,24 +133,6 @@ def _not_its_position(manifest: Manifest, current: Position) -> str:
     )
 
 
-def _land_with_losses(
-    landed: LandedStream,
-    request: WindowRequest,
-    position: Position,
-    window_id: str,
-    source: EventSource,
-    now: Callable[[], datetime],
-) -> Manifest:
-    """Land a window; over a position that cannot be read, if that loss was accepted."""
-    try:
-        return _land(landed, request, position, window_id, source, now)
-    except ReplayIdLostError:
-        accepted = accepted_policy(landed, position) if request.on_invalid_replay == "fail" else None
-        if accepted is None:
-            raise
-        return _land(landed, replace(request, on_invalid_replay=accepted), position, window_id, source, now)
-
-
 def _land(
     landed: LandedStream,
     request: WindowRequest,
@@ -160,10 +141,12 @@ def _land(
     source: EventSource,
     now: Callable[[], datetime],
 ) -> Manifest:
+    """Land a window; over a position that can no longer be read, if nothing is lost, or that loss was accepted."""
     stream, catalog = landed.stream, landed.catalog
-    kept = retention(stream.topic)
+    kept, policy = retention(stream.topic), request.on_invalid_replay
     limits = _confirming(request.limits, position, now(), kept)
     previous = landed.manifest(position.window_id)
+    was_quiet = not source.confirms_positions and aged_out_in_silence(landed, previous, now())
     new = NewWindow(
         stream=stream,
         run=request.run,
@@ -171,15 +154,29 @@ def _land(
         kind="live",
         start=position.replay_id if position.replay_id is not None else request.start_from,
         limits=limits,
-        on_invalid_replay=request.on_invalid_replay,
+        on_invalid_replay="fail" if was_quiet else policy,
         previous=previous,
         previous_window_id=position.window_id,
         fence=position.fence,
     )
-    if not source.confirms_positions and aged_out_in_silence(landed, previous, now()):
-        return _land_after_silence(new, source, catalog, now)
-    manifest = land_window(new, source=source, catalog=catalog, now=now)
-    if limits.confirm_timeout and manifest.window.through == position.replay_id and not manifest.window.event_count:
+    try:
+        manifest = land_window(new, source=source, catalog=catalog, now=now)
+    except ReplayIdLostError:
+        if was_quiet and previous is not None:
+            log.info(
+                "%s: the last event is too old for its replay ID to be read. Nothing is lost: the stream was seen "
+                "quiet less than its retention ago, so that all that came since is read from the earliest event on.",
+                stream,
+            )
+            begins_at = previous.window.covered_until
+            new = replace(new, start=StartFrom.EARLIEST, begins_at=begins_at, on_invalid_replay=policy)
+        elif policy == "fail" and (accepted := accepted_policy(landed, position)) is not None:
+            new = replace(new, on_invalid_replay=accepted)
+        else:
+            raise
+        return land_window(new, source=source, catalog=catalog, now=now)
+    nothing_came = manifest.window.through == position.replay_id and not manifest.window.event_count
+    if limits.confirm_timeout and nothing_came and not was_quiet:
         log.warning(
             "%s: nothing came, and Salesforce did not say before the drain ended (%s) that this is the end of the "
             "stream. The position can be read for %.0f hours only. Give the first drain of a day max_seconds of at "
@@ -190,23 +187,6 @@ def _land(
             limits.confirm_timeout,
         )
     return manifest
-
-
-def _land_after_silence(
-    new: NewWindow, source: EventSource, catalog: LandingCatalog, now: Callable[[], datetime]
-) -> Manifest:
-    """Land what came after a position that may have aged out, though nothing after it has."""
-    try:
-        return land_window(replace(new, on_invalid_replay="fail"), source=source, catalog=catalog, now=now)
-    except ReplayIdLostError:
-        log.info(
-            "%s: the last event is too old for its replay ID to be read. Nothing is lost: the stream was seen quiet "
-            "less than its retention ago, so that all that came since is read from the earliest event on.",
-            new.stream,
-        )
-    begins_at = None if new.previous is None else new.previous.window.covered_until
-    earliest = replace(new, start=StartFrom.EARLIEST, begins_at=begins_at)
-    return land_window(earliest, source=source, catalog=catalog, now=now)
 
 
 def _confirming(limits: DrainLimits, position: Position, now: datetime, kept: timedelta) -> DrainLimits:

@@ -4,30 +4,81 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from airflow_provider_sfstream._airflow import AirflowSkipException
+from airflow_provider_sfstream.exceptions import EventsLostError
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 from airflow_provider_sfstream.tasks.lineage.collected import collect_lineage
 from airflow_provider_sfstream.tasks.lineage.drains import DrainedWindows, drain_lineage, event_fields
 from airflow_provider_sfstream.tasks.lineage.telling import TellsLineage
 from airflow_provider_sfstream.tasks.parts import landed_stream_uri, open_landing
+from airflow_provider_sfstream.tasks.schema_changes import compared_schemas, schema_change_error
+from airflow_provider_sfstream.tasks.status import tell_of_drain
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.protocol.manifest import Manifest
     from airflow_provider_sfstream.tasks.lineage.told import Lineage
+    from airflow_provider_sfstream.tasks.outlets import DrainOutlets
     from airflow_provider_sfstream.tasks.preparation import Prepared
 
 log = logging.getLogger(__name__)
 
 
 class TellsOfDrain(TellsLineage):
-    """For the drain operator: remembers, for as long as its process lives, what it gave."""
+    """For the drain operator: tells what it gave, and remembers it for as long as its process lives."""
 
+    topic: str
     landing_url: str
     landing_conn_id: str | None
+    on_gap: str
+    on_schema_change: str
+    skip_if_empty: bool
+    _assets: DrainOutlets
     _drained: DrainedWindows | None = None
     _catalog: LandingCatalog | None = None
+
+    def give(
+        self,
+        result: dict[str, Any],
+        drain: Prepared,
+        context: Context,
+        given: Sequence[Manifest],
+        own: Sequence[Manifest],
+        lost: object,
+        empty: str,
+    ) -> dict[str, Any]:
+        """Tell what the run gave, and return its result, unless the task is asked to fail or to skip.
+
+        :param own: the windows that the run drained itself, in this try or one before.
+        :param lost: the gap, or the spans that are missing.
+        :param empty: what to say of a result without events.
+        :raises EventsLostError: something is lost, and ``on_gap`` is ``"fail_after"``.
+        :raises SchemaChangedError: schemas changed, or could not be compared, and ``on_schema_change`` is ``"fail"``.
+        :raises AirflowSkipException: there are no events, and ``skip_if_empty`` is set.
+        """
+        self.remember(drain, given, own)
+        changes = result["schema_changes"] = compared_schemas(drain.landed, own)
+        new = own if result["drained"] else []
+        tell_of_drain(self.stream_uri, context, drain.landed.stream, new, changes or (), result.get("missing", ()))
+        self._assets.tell(drain.arguments, result, context)
+        if result["drained"]:
+            changed = schema_change_error(self.topic, changes) if self.on_schema_change == "fail" else None
+            if lost and self.on_gap == "fail_after":
+                also = "" if changed is None else f" Beside that, {changed.happened}"
+                raise EventsLostError(
+                    f"{self.topic}: events were lost before this run, which is done: what is there is stored and "
+                    f"recorded, with the gap {lost}. Clear the task to go on: it gives its result again and "
+                    f"succeeds.{also}"
+                )
+            if changed is not None:
+                raise changed
+        if self.skip_if_empty and not result["event_count"] and not lost:
+            raise AirflowSkipException(empty)
+        return result
 
     def remember(self, drain: Prepared, given: Sequence[Manifest], own: Sequence[Manifest]) -> None:
         """Keep the windows that the task gave, and tell whoever collects lineage of them.

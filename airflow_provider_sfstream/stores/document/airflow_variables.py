@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from airflow_provider_sfstream._airflow import variable_keys
+from airflow_provider_sfstream._airflow import get_variable, set_variable, variable_keys
 from airflow_provider_sfstream.exceptions import ReplayStoreError
 
 NEW = "new"
@@ -30,7 +30,7 @@ class Variables(Protocol):
 
 
 class AirflowVariables:
-    """The Variables of the running Airflow, by the task SDK: usable inside a task only.
+    """The Variables of the running Airflow: of its API server inside a task, of its database at the command line.
 
     The SDK answers "not found" as well when the API server or a secrets backend merely failed. Believing that would
     start a stream anew, so a Variable counts as absent only if the list of keys, which does report failures, lacks it.
@@ -53,10 +53,8 @@ class AirflowVariables:
 
         :raises ReplayStoreError: if it cannot be read, or reads as absent although it exists or may exist.
         """
-        from airflow.sdk import Variable
-
         with _variable_errors("read", key):
-            value: str | None = Variable.get(key, default=None)
+            value = get_variable(key)
             keys = variable_keys(key) if value is None else []
         if value == NEW:
             return None
@@ -92,10 +90,8 @@ class AirflowVariables:
 
         :raises ReplayStoreError: if it cannot be written.
         """
-        from airflow.sdk import Variable
-
         with _variable_errors("write", key):
-            Variable.set(key, value, description=description)
+            set_variable(key, value, description)
 
 
 @contextmanager
@@ -105,6 +101,6 @@ def _variable_errors(verb: str, key: str) -> Iterator[None]:
     except Exception as error:  # the SDK raises what its transport, its backends and its models happen to raise
         raise ReplayStoreError(
             f"Could not {verb} the Variable {key!r} ({type(error).__name__}: {error}). The next try finds out whether "
-            "the position moved, and goes on from where it is. The store works inside a task only: check that this is "
-            "one, and that it may use Variables."
+            "the position moved, and goes on from where it is. The store works inside a task and at the command line "
+            "of sfstream only: check that this is one, and that it may use Variables."
         ) from error

@@ -17,6 +17,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.events import EventBatch
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
 from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
@@ -59,13 +60,13 @@ class QuietOrg:
         self.events.append(Event(replay_id(next(self.numbers)), avro_payload(milliseconds), milliseconds))
         return self.events[-1].replay_id
 
-    def run(self, at: datetime) -> ReplayWindow:
+    def run(self, at: datetime, on_invalid_replay: OnInvalidReplay = "fail") -> ReplayWindow:
         self.now = at
         kept_since = (at - RETENTION).timestamp() * 1000
         gone = sum(event.time is not None and event.time < kept_since for event in self.events)
         source = StreamingSource(self.events, [], self.time, gone)
         run = RunIdentity("orders", "drain", f"run-{at.isoformat()}", at)
-        request = WindowRequest(run, DrainLimits())
+        request = WindowRequest(run, DrainLimits(), on_invalid_replay=on_invalid_replay)
         try:
             outcome = drain_window(
                 LandedStream(STREAM, self.catalog, self.store), request, source=source, now=lambda: at
@@ -103,6 +104,16 @@ def test_a_quiet_stream_goes_on_for_days_and_lands_what_comes_then_once(org: Qui
     assert org.store.gaps(STREAM) == []
     org.run(hours(61))
     assert org.starts == [second]
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_a_silence_is_no_loss_where_losses_are_accepted(org: QuietOrg, policy: OnInvalidReplay) -> None:
+    org.publish(hours(0.5))
+    windows = [org.run(hours(hour), policy) for hour in range(1, 40)]
+    assert [window.gap for window in windows] == [None] * len(windows)
+    second = org.publish(hours(39.5))
+    window = org.run(hours(40), policy)
+    assert (window.event_count, window.through, window.gap) == (1, second, None)
 
 
 def test_the_spans_of_its_windows_do_not_overlap(org: QuietOrg) -> None:
