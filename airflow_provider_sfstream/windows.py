@@ -6,16 +6,14 @@ For notebooks, tests and tasks of your own, on as many events as fit into memory
 
 from __future__ import annotations
 
-import hashlib
-from datetime import UTC, date, datetime, timedelta
-from io import BytesIO
+from datetime import UTC, date, datetime
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.tasks.landed import Landed
 from airflow_provider_sfstream.tasks.parts import open_landing, time_from_text
-from airflow_provider_sfstream.tasks.storage import storage_path
+from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,31 +45,22 @@ def read_windows(
     :raises ManifestError: a manifest is missing or broken.
     :raises LandingError: a file cannot be read.
     """
-    from airflow_provider_sfstream.spark.event_log.in_memory import decoded_tables, landed_rows
-    from airflow_provider_sfstream.spark.event_log.table_plans import read_schemas
-    from airflow_provider_sfstream.spark.rows.event_batches import WindowReference
-    from airflow_provider_sfstream.spark.storage.landed_windows import read_windows as windows_of
+    from airflow_provider_sfstream.spark.engines.embedded import EmbeddedEngine
+    from airflow_provider_sfstream.spark.event_log.in_memory import tables_in_memory
+    from airflow_provider_sfstream.spark.event_log.job import EventLogOptions
 
     landed = Landed.of(windows, event_time_from, event_time_to)
-    files = _Files(landing_conn_id)
-    found = [window for window in windows_of(files, landed.manifests) if window.files]
-    references = tuple(
-        WindowReference(
-            window.window_id,
-            window.org_id,
-            window.topic,
-            _microseconds(window.covered_from),
-            window.window_id in landed.whole_windows,
-        )
-        for window in found
+    options = EventLogOptions(
+        landed.manifests,
+        output="",
+        event_time_from=time_from_text("event_time_from", landed.event_time_from),
+        event_time_to=time_from_text("event_time_to", landed.event_time_to),
+        whole_windows=landed.whole_windows,
+        verify_files=verify_files,
     )
-    batches = [
-        landed_rows(files.table(url, sum_ if verify_files else None), window, number)
-        for number, window in enumerate(found)
-        for url, sum_ in zip(window.files, window.sums, strict=True)
-    ]
-    bounds = (_parsed("event_time_from", landed.event_time_from), _parsed("event_time_to", landed.event_time_to))
-    return decoded_tables(batches, references, read_schemas(files, found), bounds)
+    files = WorkerFiles(landing_conn_id)
+    with TemporaryDirectory() as folder:
+        return tables_in_memory(EmbeddedEngine(files, files, folder), options)
 
 
 def manifest_urls(
@@ -100,46 +89,3 @@ def manifest_urls(
         for stream in catalog.streams_of(wanted.api, wanted.name, subscription)
         for manifest in catalog.windows_between(stream, first_day, last_day or datetime.now(UTC).date())
     ]
-
-
-class _Files:
-    """The files of a landing, through Airflow's object storage."""
-
-    def __init__(self, conn_id: str | None) -> None:
-        self._conn_id = conn_id
-
-    def url(self, url: str) -> str:
-        return url
-
-    def read_text(self, url: str) -> str:
-        return self._read(url).decode()
-
-    def table(self, url: str, sha256: str | None) -> pa.Table:
-        """Return the rows of a file, compared with its checksum if there is one."""
-        import pyarrow.parquet as pq
-
-        content = self._read(url)
-        found = hashlib.sha256(content).hexdigest()
-        if sha256 is not None and found != sha256:
-            raise ConfigurationError(
-                f"{url} is not what its window's manifest says: its SHA-256 is {found}. It was changed after it "
-                "landed, or damaged. Restore it, or drain the interval again while Salesforce has its events. Nothing "
-                "was read."
-            )
-        return pq.read_table(BytesIO(content))
-
-    def _read(self, url: str) -> bytes:
-        try:
-            return bytes(storage_path(url, self._conn_id).read_bytes())
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise LandingError(f"{url} cannot be read: {error}. Nothing was read.") from error
-
-
-def _parsed(argument: str, text: str | None) -> int | None:
-    return _microseconds(time_from_text(argument, text))
-
-
-def _microseconds(time: datetime | None) -> int | None:
-    return None if time is None else (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

@@ -28,6 +28,7 @@ import fastavro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.event_log.job import EventLogOptions, run
 from airflow_provider_sfstream.spark.event_log.reader import read_event_log
 from benchmarks.sessions import session
@@ -187,7 +188,9 @@ def measure(spark: Any, manifests: dict[str, str], folder: Path, rounds: int) ->
     table, copy = folder / "ours" / TABLE, folder / "copy"
 
     def job(output: str, side: str = "avro", **options: Any) -> Callable[[], Any]:
-        return lambda: run(spark, EventLogOptions((manifests[side],), (folder / output).as_uri(), **options))
+        return lambda: run(
+            SparkEngine(spark), EventLogOptions((manifests[side],), (folder / output).as_uri(), **options)
+        )
 
     def rewrite() -> None:
         rows = read_event_log(spark, table.parent.as_uri(), TABLE)

@@ -33,9 +33,9 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from airflow_provider_sfstream.protocol.bitmaps import encode_bitmap
+from airflow_provider_sfstream.spark.engines.counting import CounterParam
 from airflow_provider_sfstream.spark.rows.change_batches import ChangePlan, ChangeSchema, change_rows
 from airflow_provider_sfstream.spark.rows.replica_columns import replica_columns
-from airflow_provider_sfstream.spark.storage.counting import CounterParam
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_rows
 from sfstream_localorg.records.entities import STANDARD_ENTITIES
 from tests.support.landing_files import RAW, RECEIVED_AT

@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 CLOCK_SKEW = timedelta(hours=1)
 """How far Salesforce's clock, which sets event times, may be ahead of the one that sets ``finished_at``."""
 
+_LOOKED_INTO = 20
+"""In how many of the newest windows of a stream a manifest is looked for that says which stream it is."""
+
 
 class LandingCatalog:
     """Reads and writes the manifests of one landing.
@@ -62,9 +65,8 @@ class LandingCatalog:
         :raises ManifestError: if the manifest is broken, or that of another stream or window.
         :raises LandingError: if the storage could not be read.
         """
-        path = self.landing.manifest_path(stream, window_id)
         url = self.landing.manifest_url(stream, window_id)
-        manifest = self._read(path, url)
+        manifest = self._read(url)
         if manifest is not None and (manifest.stream, manifest.window.window_id) != (stream, window_id):
             raise ManifestError(
                 f"{url} says that it is window {manifest.window.window_id} of {manifest.stream}. It was copied or "
@@ -78,8 +80,7 @@ class LandingCatalog:
         :raises ManifestError: if there is none, or it is broken.
         :raises LandingError: if the URL is elsewhere, or the storage could not be read.
         """
-        path = self.landing.path_of(url)
-        manifest = self._read(path, url)
+        manifest = self._read(url)
         if manifest is None:
             removed = f"or its manifest was removed{self._pruned_of(url)}"
             raise ManifestError(f"{url} does not exist: the window was never finished, {removed}.")
@@ -178,6 +179,28 @@ class LandingCatalog:
             streams = [Stream(org, api, topic, subscription) for org in orgs]
             return [stream for stream in streams if self._list(self.landing.windows_folder(stream))]
 
+    def streams(self) -> list[Stream]:
+        """Return every stream that has windows here. Lists, and reads one manifest of each.
+
+        :raises ManifestError: if that is broken.
+        :raises LandingError: if the storage could not be read.
+        """
+        folders = [self.landing.base]
+        with storage_errors(f"The streams of {self.landing.url} could not be listed"):
+            for _ in ("org", "api", "topic", "subscription"):
+                folders = [path for folder in folders for path in sorted(self._list(folder))]
+            manifests = (self._any_manifest(f"{folder}/windows") for folder in folders)
+            return [manifest.stream for manifest in manifests if manifest is not None]
+
+    def _any_manifest(self, folder: str) -> Manifest | None:
+        """Return the manifest of a window in the windows folder of some stream, of a new one; ``None`` if none is."""
+        folders = [folder]
+        for _ in ("year", "month", "day", "window"):
+            folders = [path for folder in folders for path in sorted(self._list(folder))][-_LOOKED_INTO:]
+        below = (folder.removeprefix(self.landing.base) for folder in reversed(folders))
+        manifests = (self._read(f"{self.landing.url}{folder}/{MANIFEST}") for folder in below)
+        return next((manifest for manifest in manifests if manifest is not None), None)
+
     def newest_live(self, stream: Stream) -> Manifest | None:
         """Return the live window of the run that was due last, ``None`` if there is none.
 
@@ -252,7 +275,8 @@ class LandingCatalog:
     def _folder_of(self, manifest: Manifest) -> str:
         return self.landing.window_folder(manifest.stream, manifest.window.window_id)
 
-    def _read(self, path: str, url: str) -> Manifest | None:
+    def _read(self, url: str) -> Manifest | None:
+        path = self.landing.path_of(url)
         with storage_errors(f"{url} could not be read", "Check the storage connection"):
             try:
                 text = self._filesystem.cat_file(path)

@@ -10,6 +10,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.parts import check_positive, run_identity
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
+from airflow_provider_sfstream.tasks.table_job import check_output
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -73,7 +74,7 @@ class MaintainTablesOperator(SparkJobOperator):
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
         with airflow_errors(self):
-            self.check_output()
+            check_output(self.output_url)
         arguments = ["--retention-hours", str(math.ceil(self.retention / timedelta(hours=1)))]
         arguments += ["--target-file-bytes", str(self.target_file_bytes), f"--job={run_identity(context)}"]
         return self.submit(context, arguments)

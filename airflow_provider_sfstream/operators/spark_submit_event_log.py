@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.given_windows import TakesWindows
-from airflow_provider_sfstream.tasks.landed import Landed
 from airflow_provider_sfstream.tasks.links import ManifestLink, SparkUILink, StreamLink
-from airflow_provider_sfstream.tasks.missing_schemas import fetch_missing_schemas
+from airflow_provider_sfstream.tasks.parts import check_choice
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
-from airflow_provider_sfstream.tasks.status import tell_of_event_log
+from airflow_provider_sfstream.tasks.table_job import EventLogTask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.tasks.lineage.told import Lineage
+    from airflow_provider_sfstream.tasks.landed import Landed
 
 JOBS = {"event_log": "event_log.py"}
 TABLE_FORMATS = ("delta", "parquet")
 
 
-class SparkSubmitEventLogOperator(TakesWindows, SparkJobOperator):
+class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
     """Run a job of this package with ``spark-submit`` on windows that a drain landed.
 
     Only manifest URLs travel through XCom, never events. The jobs are idempotent by window: a retry, a clear or
@@ -84,7 +80,7 @@ class SparkSubmitEventLogOperator(TakesWindows, SparkJobOperator):
         event_time_from: str | None = None,
         event_time_to: str | None = None,
         decoder: str = "auto",
-        table_format: str = "delta",
+        table_format: Literal["delta", "parquet"] = "delta",
         verify_files: bool = True,
         replay_quarantine: bool = False,
         salesforce_conn_id: str = "salesforce_default",
@@ -94,8 +90,7 @@ class SparkSubmitEventLogOperator(TakesWindows, SparkJobOperator):
     ) -> None:
         if job not in JOBS:
             raise ConfigurationError(f"job={job!r} is not a job of this package. Use one of: {', '.join(JOBS)}.")
-        if table_format not in TABLE_FORMATS:
-            raise ConfigurationError(f"table_format={table_format!r} must be one of {', '.join(TABLE_FORMATS)}.")
+        check_choice("table_format", table_format, TABLE_FORMATS)
         super().__init__(script=JOBS[job], output_url=output_url, name=name or f"sfstream-{job}", **kwargs)
         self.windows = windows
         self.job = job
@@ -108,30 +103,9 @@ class SparkSubmitEventLogOperator(TakesWindows, SparkJobOperator):
         self.salesforce_conn_id = salesforce_conn_id
         self.landing_conn_id = landing_conn_id
 
-    def execute(self, context: Context) -> dict[str, Any] | None:
+    def run_job(self, context: Context, landed: Landed) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
-        with airflow_errors(self):
-            landed = Landed.of(self.windows, self.event_time_from, self.event_time_to)
-            self.check_output()
-        if not landed.manifests:
-            raise AirflowSkipException("There are no windows with events to process.")
-        if self.replay_quarantine:
-            with airflow_errors(self):
-                fetched = fetch_missing_schemas(
-                    landed.manifests, salesforce_conn_id=self.salesforce_conn_id, landing_conn_id=self.landing_conn_id
-                )
-            self.log.info("Schemas fetched into the landing: %s", ", ".join(fetched) or "none")
-        metrics = self.submit(context, self._arguments(landed))
-        for stream in landed.streams:
-            tell_of_event_log(stream, self.output_url, context, metrics, replayed=self.replay_quarantine)
-        return metrics
-
-    def lineage(self, *, has_ended: bool) -> Lineage:
-        """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
-        from airflow_provider_sfstream.tasks.lineage.jobs import EventLog, event_log_lineage
-
-        event_log = EventLog(self.output_url, self.output_conn_id, self.table_format)
-        return event_log_lineage(self.windows, event_log, self.metrics if has_ended else None, has_ended=has_ended)
+        return self.submit(context, self._arguments(landed))
 
     def _arguments(self, landed: Landed) -> list[str]:
         arguments = [part for url in landed.manifests for part in ("--manifest", url)]

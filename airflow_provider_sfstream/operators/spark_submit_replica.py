@@ -5,23 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream._airflow import AirflowSkipException
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.given_windows import TakesWindows
-from airflow_provider_sfstream.tasks.landed import all_manifests, stream_uris
 from airflow_provider_sfstream.tasks.links import ManifestLink, SparkUILink, StreamLink
 from airflow_provider_sfstream.tasks.parts import check_choice, check_positive
-from airflow_provider_sfstream.tasks.replica import read_snapshot, snapshot_if_readable
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
-from airflow_provider_sfstream.tasks.status import tell_of_tables
+from airflow_provider_sfstream.tasks.table_job import ReplicaTask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.tasks.lineage.told import Lineage
 
-
-class SparkSubmitReplicaOperator(TakesWindows, SparkJobOperator):
+class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
     """Run the ``replica`` job: apply change events of landed windows to one table for each Salesforce object.
 
     The tables follow the live windows of the stream without a hole: windows applied already are left out, windows
@@ -93,13 +86,8 @@ class SparkSubmitReplicaOperator(TakesWindows, SparkJobOperator):
         self.keep_snapshots = keep_snapshots
         self.verify_files = verify_files
 
-    def execute(self, context: Context) -> dict[str, Any] | None:
+    def run_job(self, context: Context, manifests: tuple[str, ...]) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
-        with airflow_errors(self):
-            manifests, are_empty = all_manifests(self.windows)
-            self.check_output()
-        if not manifests or (are_empty and not self._holds_events()):
-            raise AirflowSkipException("There are no windows with events to apply.")
         arguments = [part for url in manifests for part in ("--manifest", url)]
         arguments += ["--table-format", self.table_format, "--deletes", self.deletes]
         arguments += ["--buckets", str(self.buckets), "--target-file-bytes", str(self.target_file_bytes)]
@@ -110,23 +98,4 @@ class SparkSubmitReplicaOperator(TakesWindows, SparkJobOperator):
             arguments.append("--trust-files")
         if self.history:
             arguments.append("--history")
-        metrics = self.submit(context, arguments)
-        tell_of_tables(self.output_url, "replica", context, metrics or {}, stream_uris(self.windows))
-        return metrics
-
-    def lineage(self, *, has_ended: bool) -> Lineage:
-        """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
-        from airflow_provider_sfstream.tasks.lineage.replicas import replica_lineage
-
-        metrics = self.metrics if has_ended else None
-        snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if metrics else None
-        return replica_lineage(self.windows, self.output_url, metrics, snapshot, has_ended=has_ended)
-
-    def _holds_events(self) -> bool:
-        """Tell whether an empty window may complete a transaction of which events are held back."""
-        try:
-            snapshot = read_snapshot(self.output_url, self.output_conn_id)
-        except Exception as error:  # whatever keeps the worker from knowing: the job itself will know
-            self.log.warning("The replica at %s cannot be read here (%s); starting the job.", self.output_url, error)
-            return True
-        return any(stream.held for stream in snapshot.streams.values())
+        return self.submit(context, arguments)

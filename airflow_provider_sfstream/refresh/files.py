@@ -71,7 +71,11 @@ class RefreshFiles:
         with storage_errors(f"The list of dirty rows {where} cannot be read", _REMEDY):
             files = sorted((p for p in self._path(where).iterdir() if p.name.endswith(".json")), key=str)
         for path in files:
-            with storage_errors(f"The list of dirty rows {where} cannot be read", _REMEDY), path.open("r") as file:
+            # The filesystem's own file: the lines of one that ObjectStoragePath opens cannot be had in Airflow 3.1.1.
+            with (
+                storage_errors(f"The list of dirty rows {where} cannot be read", _REMEDY),
+                path.fs.open(path.path, "r") as file,
+            ):
                 lines = (json.loads(line) for line in file)
                 yield from ((str(row["Id"]), int(row["sequence"])) for row in lines)
 

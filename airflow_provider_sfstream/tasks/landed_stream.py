@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind, open_replay_store
 from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.protocol.topics import Api, Topic
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.tasks.links import StreamLink
 from airflow_provider_sfstream.tasks.parts import check_choice, landed_stream_uri, open_landing
+
+
+class LandedStreamNames(Protocol):
+    """The arguments that name a stream with its landing and its replay store."""
+
+    topic: str
+    api: Api | None
+    subscription: str
+    salesforce_conn_id: str
+    landing_url: str
+    landing_conn_id: str | None
+    replay_store: ReplayStoreKind
+    replay_store_conn_id: str
 
 
 class LandedStreamOperator(BaseOperator):
@@ -67,8 +80,16 @@ class LandedStreamOperator(BaseOperator):
 
         :raises SalesforceStreamError: if an argument, a connection or a login is unusable.
         """
-        topic = Topic.parse(self.topic, self.api)
-        catalog = open_landing(self.landing_url, self.landing_conn_id)
-        store = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog)
-        org_id = event_hook(topic.api, self.salesforce_conn_id).known_org_id
-        return LandedStream(Stream(org_id, topic.api, topic.name, self.subscription), catalog, store)
+        return open_landed_stream(self)
+
+
+def open_landed_stream(names: LandedStreamNames) -> LandedStream:
+    """Open landing and store of a stream, and learn whose stream it is.
+
+    :raises SalesforceStreamError: if an argument, a connection or a login is unusable.
+    """
+    topic = Topic.parse(names.topic, names.api)
+    catalog = open_landing(names.landing_url, names.landing_conn_id)
+    store = open_replay_store(names.replay_store, names.replay_store_conn_id, catalog)
+    org_id = event_hook(topic.api, names.salesforce_conn_id).known_org_id
+    return LandedStream(Stream(org_id, topic.api, topic.name, names.subscription), catalog, store)

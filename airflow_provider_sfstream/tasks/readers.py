@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from airflow_provider_sfstream.tasks.delta_logs import LOG, newest_version, values_of
-from airflow_provider_sfstream.tasks.replica import WorkerFiles, read_snapshot
+from airflow_provider_sfstream.tasks.replica import read_snapshot
 from airflow_provider_sfstream.tasks.storage import storage_path
+from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.protocol.streams import Stream

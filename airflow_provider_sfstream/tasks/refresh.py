@@ -20,6 +20,7 @@ from airflow_provider_sfstream.tasks.parts import check_positive
 from airflow_provider_sfstream.tasks.replica import read_snapshot, snapshot_if_readable
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 from airflow_provider_sfstream.tasks.status import tell_of_tables
+from airflow_provider_sfstream.tasks.table_job import check_output
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -82,7 +83,7 @@ class RefreshOperator(TellsLineage, SparkJobOperator):
 
         started = time.monotonic()
         with airflow_errors(self):
-            self.check_output()
+            check_output(self.output_url)
             snapshot = read_snapshot(self.output_url, self.output_conn_id)
             plans = self.plans(snapshot)
         if not plans:

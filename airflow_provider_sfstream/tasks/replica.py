@@ -6,30 +6,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.redaction import quoted
-from airflow_provider_sfstream.tasks.storage import storage_path
+from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 
 log = logging.getLogger(__name__)
-
-
-class WorkerFiles:
-    """The files of a replica, as :class:`SnapshotStore` reads them.
-
-    :param conn_id: Airflow connection of the storage, where it needs one.
-    """
-
-    def __init__(self, conn_id: str | None) -> None:
-        self._conn_id = conn_id
-
-    def read_text(self, url: str) -> str:
-        text: str = storage_path(url, self._conn_id).read_text()
-        return text
-
-    def file_names(self, url: str) -> list[str]:
-        folder = storage_path(url, self._conn_id)
-        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
 def read_snapshot(output_url: str, output_conn_id: str | None) -> Snapshot:

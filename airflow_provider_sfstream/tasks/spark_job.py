@@ -19,12 +19,13 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream._airflow import AirflowException
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
-from airflow_provider_sfstream.redaction import has_credentials, quoted
+from airflow_provider_sfstream.redaction import quoted
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.links import SparkUILink, show_now
 from airflow_provider_sfstream.tasks.parts import run_identity
 from airflow_provider_sfstream.tasks.small_windows import JavaArchive, java_archive, small_window_settings
 from airflow_provider_sfstream.tasks.storage import storage_path
+from airflow_provider_sfstream.tasks.table_job import metrics_url
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -89,8 +90,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package
 
         self._begun, self._task_instance = None, context["ti"]
-        metrics_url = f"{self.output_url.rstrip('/')}/_sfstream/metrics/{_file_name(context)}.json"
-        where = ["--output", self.output_url, "--metrics-file", metrics_url]
+        metrics_file = metrics_url(self.output_url, context)
+        where = ["--output", self.output_url, "--metrics-file", metrics_file]
         self.application_args = [*arguments, *where, f"--job={run_identity(context)}"]
         own_py_files = self.py_files
         with tempfile.TemporaryDirectory() as folder:
@@ -98,7 +99,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             self.py_files = ",".join(filter(None, (str(write_executor_package(folder)), own_py_files)))
             with airflow_errors(self):
                 self._submit(context)
-        self.metrics = self._read_metrics(metrics_url)
+        self.metrics = self._read_metrics(metrics_file)
         return self.metrics
 
     def _submit(self, context: Context) -> None:
@@ -126,19 +127,6 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         if not told and self._hook is not None:
             told = self._hook._yarn_application_id or self._hook._kubernetes_application_id
         return told or None
-
-    def check_output(self) -> None:
-        """Check ``output_url``.
-
-        :raises ConfigurationError: if it is empty or carries a password.
-        """
-        if not isinstance(self.output_url, str) or not self.output_url.strip():
-            raise ConfigurationError("output_url is empty. Give the URL of the folder that tables are written to.")
-        if has_credentials(self.output_url):
-            raise ConfigurationError(
-                "output_url carries a password or a signature. Leave it out and give the credentials to Spark; nothing "
-                "was written."
-            )
 
     def _read_metrics(self, url: str) -> dict[str, Any] | None:
         import json
@@ -257,9 +245,3 @@ def _local_environment(hook: SparkSubmitHook) -> dict[str, str]:
     if not shutil.which(hook._connection["spark_binary"]):
         environment["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), beside_python)))
     return environment
-
-
-def _file_name(context: Context) -> str:
-    task_instance: Any = context["ti"]
-    mapped = "" if task_instance.map_index in (None, -1) else f".{task_instance.map_index}"
-    return re.sub(r"[^A-Za-z0-9_.-]", "-", f"{task_instance.dag_id}.{task_instance.task_id}{mapped}")

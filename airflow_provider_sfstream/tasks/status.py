@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def tell_of_drain(
-    operator: BaseOperator,
+    subject: str,
     context: Context,
     stream: Stream,
     drained: Sequence[Manifest],
@@ -42,6 +42,7 @@ def tell_of_drain(
 ) -> None:
     """Leave the sections ``drain`` and ``windows``.
 
+    :param subject: the URI of the landed stream's asset.
     :param drained: the windows that this task run drained.
     :param schema_changes: what is told of the schemas of these windows.
     :param missing: what is lost of its interval.
@@ -59,7 +60,7 @@ def tell_of_drain(
         )
 
     steps = {"drain": drain, "windows": lambda before: windows_document(before, drained)}
-    _tell(lambda: landed_stream_uri(operator), steps)
+    _tell(lambda: subject, steps)
 
 
 def tell(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:

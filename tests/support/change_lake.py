@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_sfstream.spark.engines.engine import Engine
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.replica.job import run
 from airflow_provider_sfstream.spark.replica.options import ReplicaMetrics, ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reader import read_replica
@@ -74,8 +76,9 @@ def change(
 class ChangeLake:
     """A landing and a replica below one folder."""
 
-    def __init__(self, spark: Any, folder: Path) -> None:
+    def __init__(self, spark: Any, folder: Path, engine: Callable[[], Engine] | None = None) -> None:
         self.spark, self.folder = spark, folder
+        self.engine = engine or (lambda: SparkEngine(spark))
         self.output = str(folder / "replica")
         self.landing = folder / "landing"
         self._windows: list[dict[str, Any]] = []
@@ -102,7 +105,8 @@ class ChangeLake:
     def run(self, *manifests: str, **options: Any) -> ReplicaMetrics:
         """Run the job."""
         given = {"output": self.output, "manifests": manifests, **options}
-        return run(self.spark, ReplicaOptions(**given))
+        engine = SparkEngine(self.spark) if "refresh" in options else self.engine()
+        return run(engine, ReplicaOptions(**given))
 
     def refresh(self, *lines: dict[str, Any], mode: Mode = "full", columns: Sequence[str] = (), **options: Any) -> None:
         """Have the job merge records as they were fetched just now; ``columns`` as in :meth:`refreshing`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_provider_sfstream.spark.engines.engine import Engine
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.event_log.job import EventLogMetrics, EventLogOptions, run
 from airflow_provider_sfstream.spark.event_log.reader import read_event_log
 from airflow_provider_sfstream.spark.event_log.tables import TableFormat
@@ -28,8 +30,10 @@ SPAN = (DAY, DAY + timedelta(days=3))
 class Lake:
     """A landing and tables in a temporary folder."""
 
-    def __init__(self, spark: Any, folder: Path, table_format: TableFormat = "delta") -> None:
-        self.table_format = table_format
+    def __init__(
+        self, spark: Any, folder: Path, table_format: TableFormat = "delta", engine: Callable[[], Engine] | None = None
+    ) -> None:
+        self.table_format, self.engine = table_format, engine or (lambda: SparkEngine(spark))
         self.spark, self.landing, self.output = spark, folder / "landing", folder / "tables"
 
     def land(self, window_id: str, events: list[LandedEvent], schemas: dict[str, Any], **given: Any) -> str:
@@ -48,7 +52,7 @@ class Lake:
     def run(self, *manifests: str, **given: Any) -> EventLogMetrics:
         is_new = not self.output.exists()
         options = {"table_format": self.table_format, **given}
-        metrics = run(self.spark, EventLogOptions(manifests, self.output.as_uri(), **options))
+        metrics = run(self.engine(), EventLogOptions(manifests, self.output.as_uri(), **options))
         if is_new and "whole_windows" not in given:
             self._compare_with_memory(manifests, given)
         return metrics

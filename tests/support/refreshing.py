@@ -10,6 +10,7 @@ from airflow_provider_sfstream.operators.reconcile_replica import ReconcileRepli
 from airflow_provider_sfstream.operators.refresh_computed_fields import RefreshComputedFieldsOperator
 from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
 from airflow_provider_sfstream.spark.apps.replica import parse_arguments
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.replica.job import run
 from airflow_provider_sfstream.tasks.refresh import RefreshOperator
 from tests.support.tasks import context_for
@@ -24,7 +25,7 @@ class _InSession(RefreshOperator):
     def submit(self, context: Any, arguments: Sequence[str]) -> dict[str, Any]:
         if self.before_job is not None:
             self.before_job()
-        return asdict(run(self.spark, parse_arguments([*arguments, "--output", self.output_url])))
+        return asdict(run(SparkEngine(self.spark), parse_arguments([*arguments, "--output", self.output_url])))
 
 
 class RefreshInSession(_InSession, RefreshDirtyRecordsOperator):

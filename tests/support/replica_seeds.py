@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.replica.job import run
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reader import read_replica
@@ -72,7 +73,7 @@ class SessionJob:
 
     def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
         options = ReplicaOptions(self.output, tuple(manifests), deletes=self.deletes)
-        return asdict(run(self._spark, options))
+        return asdict(run(SparkEngine(self._spark), options))
 
     def refresh(self, org: LocalOrg) -> None:
         with connection_to(org) as connection_id, suppress(AirflowSkipException):  # nothing is dirty

@@ -17,6 +17,7 @@ if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
     sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
 
 from airflow_provider_sfstream.spark.apps.application import run_application  # noqa: E402
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine  # noqa: E402
 from airflow_provider_sfstream.spark.event_log.job import EventLogOptions, run  # noqa: E402
 
 
@@ -65,7 +66,7 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
 def main(arguments: Sequence[str]) -> None:
     """Run the job in a session of its own, and print its metrics as the last line."""
     options = parse_arguments(arguments)
-    run_application("event_log", lambda spark: run(spark, options))
+    run_application("event_log", lambda spark: run(SparkEngine(spark), options))
 
 
 if __name__ == "__main__":

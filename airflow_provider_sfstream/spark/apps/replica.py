@@ -16,6 +16,7 @@ if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
     sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
 
 from airflow_provider_sfstream.spark.apps.application import run_application  # noqa: E402
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine  # noqa: E402
 from airflow_provider_sfstream.spark.replica.job import run  # noqa: E402
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions  # noqa: E402
 from airflow_provider_sfstream.spark.replica.pieces import TARGET_BYTES  # noqa: E402
@@ -69,7 +70,7 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
 def main(arguments: Sequence[str]) -> None:
     """Run the job in a session of its own, and print its metrics as the last line."""
     options = parse_arguments(arguments)
-    run_application("replica", lambda spark: run(spark, options))
+    run_application("replica", lambda spark: run(SparkEngine(spark), options))
 
 
 if __name__ == "__main__":

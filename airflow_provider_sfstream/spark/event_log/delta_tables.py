@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_sfstream.spark.event_log.tables import QUARANTINE_TABLE, Dates, Partition
+from airflow_provider_sfstream.spark.engines.engine import Engine, Frame, TableKeys
+from airflow_provider_sfstream.spark.event_log.tables import KEYS, QUARANTINE_TABLE, Dates, Partition
 from airflow_provider_sfstream.spark.rows.event_batches import (
     ENVELOPE,
     PARTITIONS,
@@ -25,9 +25,13 @@ from airflow_provider_sfstream.spark.rows.event_batches import (
 )
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry, type_of_spark
 from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile, TableVersion
-from airflow_provider_sfstream.spark.storage.frames import union
-from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
-from airflow_provider_sfstream.spark.storage.partition_files import WRITTEN, files_of, window_of, write_files
+from airflow_provider_sfstream.spark.storage.partition_files import (
+    WRITTEN,
+    as_they_are,
+    files_of,
+    window_of,
+    write_files,
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +41,7 @@ PARTITION_BY = ("event_date",)
 class DeltaTables:
     """Reads versions of tables, and commits what replaces the rows of a run's windows.
 
-    :param spark: a ``SparkSession``.
-    :param base: the folder, as Hadoop names it.
+    :param base: the folder, as the engine names it.
     :param names: of the tables that are there.
     :param windows: those of the run.
     :param dates: the event dates that its rows can have.
@@ -47,34 +50,34 @@ class DeltaTables:
 
     def __init__(
         self,
-        spark: Any,
-        files: HadoopFiles,
+        engine: Engine,
         base: str,
         names: Iterable[str],
         windows: Iterable[WindowReference],
         dates: Dates,
         job: str,
     ) -> None:
-        self._spark, self._base, self._dates, self._job = spark, base, dates, job
-        self._location = files.table_location(base)
+        self._engine, self._base, self._dates, self._job = engine, base, dates, job
+        self._location = engine.files.table_location(base)
         self._own = {window.partition for window in windows}
         self._progress = sorted({f"sfstream:{window.org_id}|{window.topic}" for window in windows})
         self._read = {table: self._version(table) for table in (*names, QUARANTINE_TABLE)}
 
-    def keys(self, tables: Collection[str]) -> Any | None:
-        replaced: list[str] = []
-        others: list[str] = []
+    def keys(self, tables: Collection[str]) -> TableKeys:
+        # The windows of rows that stay where they are do not matter, the run's own least of all: a compaction has
+        # merged them with others.
+        replaced: list[Frame] = []
+        others: list[Frame] = []
         for table in tables:
+            paths: tuple[list[str], list[str]] = ([], [])
             for path, file in self._before(table).files.items():
                 day = file.get("partition.event_date")
                 if self._dates is None or day is None or self._dates[0] <= day <= self._dates[1]:
-                    (replaced if window_of(path) in self._own else others).append(f"{self._base}/{table}/{path}")
-        if len(self._own) == 1:
-            replaced = []
-        # The windows of rows that stay where they are do not matter, the run's own least of all: a compaction has
-        # merged them with others.
-        parts = [self._keys(paths, window) for paths, window in ((replaced, "window_id"), (others, "''")) if paths]
-        return union(parts) if parts else None
+                    paths[window_of(path) not in self._own].append(path)
+            for found, frames, schema in ((paths[0], replaced, KEYS), (paths[1], others, KEYS.remove(3))):
+                if found:
+                    frames.append(self._engine.file_rows(f"{self._base}/{table}", found, schema))
+        return TableKeys(replaced if len(self._own) > 1 else (), others)
 
     def registry(self, table: str) -> ColumnRegistry:
         """Return the columns of the table's schema: what a commit adds to a table it never loses again."""
@@ -83,12 +86,12 @@ class DeltaTables:
         columns = {field["name"]: type_of_spark(field["type"]) for field in fields}
         return ColumnRegistry({name: t for name, t in columns.items() if name not in ENVELOPE | PARTITIONS})
 
-    def write(self, table: str, rows: Any, decode: Rows, plan: TablePlan) -> int:
+    def write(self, table: str, rows: Frame, decode: Rows, plan: TablePlan) -> int:
         added = self._write_files(table, rows, decode, PARTITION_BY)
         self._commit(table, plan.arrow_schema(), added, self._own_files(table), PARTITION_BY)
         return sum(file.rows for file in added)
 
-    def write_quarantine(self, outcasts: Sequence[Any]) -> int:
+    def write_quarantine(self, outcasts: Sequence[Frame]) -> int:
         """Write rows that could not be decoded in place of the quarantine's own rows; return how many it is.
 
         Own rows that a compaction has merged with others are taken out of its files, which are written again.
@@ -96,15 +99,12 @@ class DeltaTables:
         merged = self._merged_files()
         rows, replaced = list(outcasts), self._own_files(QUARANTINE_TABLE)
         if merged:
-            from pyspark.sql.pandas.types import from_arrow_schema
-
-            urls = [f"{self._base}/{QUARANTINE_TABLE}/{path}" for path in merged]
-            found = self._spark.read.schema(from_arrow_schema(quarantine_schema())).parquet(*urls)
-            is_own = found.window_id.isin(sorted(self._own))
-            if not found.where(is_own).isEmpty():
-                rows.append(found.where(~is_own))
+            found = self._engine.file_rows(f"{self._base}/{QUARANTINE_TABLE}", merged, quarantine_schema())
+            if self._own.intersection(row["window_id"] for row in found.counted("window_id")):
+                rows.append(found.where(lambda columns: ~columns.one_of("window_id", self._own)))
                 replaced += merged
-        added = self._write_files(QUARANTINE_TABLE, union(rows).coalesce(1), _as_they_are, ()) if rows else []
+        together = rows[0].together(rows[1:]) if rows else None
+        added = [] if together is None else self._write_files(QUARANTINE_TABLE, together, as_they_are, ())
         self._commit(QUARANTINE_TABLE, quarantine_schema(), added, replaced, ())
         return sum(file.rows for file in added if window_of(file.path) in self._own)
 
@@ -130,17 +130,9 @@ class DeltaTables:
     def _merged_files(self) -> list[str]:
         return [path for path in self._before(QUARANTINE_TABLE).files if window_of(path) is None]
 
-    def _keys(self, urls: Sequence[str], window: str) -> Any:
-        rows = self._spark.read.schema("_org_id string, _topic string, _replay_id binary, window_id string")
-        return rows.parquet(*urls).selectExpr(
-            "_org_id org_id", "_topic topic", "_replay_id replay_id", f"{window} window_id"
-        )
-
-    def _write_files(self, table: str, rows: Any, decode: Rows, partition_by: Sequence[str]) -> list[TableFile]:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
+    def _write_files(self, table: str, rows: Frame, decode: Rows, partition_by: Sequence[str]) -> list[TableFile]:
         write = write_files(decode, self._location.below(table), partition_by)
-        return files_of(rows.mapInArrow(write, from_arrow_schema(WRITTEN)).collect())
+        return files_of(rows.made(write, WRITTEN).collected())
 
     def _commit(
         self,
@@ -154,7 +146,3 @@ class DeltaTables:
             return
         version = self._log(table).commit(self._before(table), schema, added, removed, partition_by)
         log.info("%s: version %d has %d new files in place of %d.", table, version, len(added), len(removed))
-
-
-def _as_they_are(batches: Any) -> Any:
-    yield from batches

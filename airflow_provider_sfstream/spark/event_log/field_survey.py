@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format
 from airflow_provider_sfstream.spark.decode.self_described import Field, field_type, read_body
+from airflow_provider_sfstream.spark.engines.engine import Frame
 from airflow_provider_sfstream.spark.rows.event_batches import Batches, Rows
 
 FOUND = pa.schema([(name, pa.string()) for name in ("table", "format", "name", "type")])
@@ -23,16 +24,14 @@ class FoundFields:
     some_tell_no_time: bool = False
 
 
-def survey_fields(rows: Any, tables: tuple[str, ...]) -> FoundFields:
+def survey_fields(rows: Frame, tables: tuple[str, ...]) -> FoundFields:
     """Read all rows that describe themselves, and return what fields they have.
 
     :param rows: landed rows with ``window`` and ``format``.
     :param tables: the table of each window's rows, if they describe themselves.
     """
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    own = rows.where(~rows.format.isin(list(WITH_SCHEMA))).select("window", "format", "payload")
-    return fields_of(own.mapInArrow(found_fields(tables), from_arrow_schema(FOUND)).distinct().collect())
+    own = rows.select("window", "format", "payload").where(lambda columns: ~columns.one_of("format", WITH_SCHEMA))
+    return fields_of(own.made(found_fields(tables), FOUND).counted(*FOUND.names))
 
 
 def fields_of(rows: Iterable[Any]) -> FoundFields:

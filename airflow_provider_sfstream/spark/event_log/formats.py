@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.engines.engine import Engine, JobFiles
 from airflow_provider_sfstream.spark.event_log.delta_tables import DeltaTables
 from airflow_provider_sfstream.spark.event_log.parquet_tables import ParquetTables
 from airflow_provider_sfstream.spark.event_log.tables import (
@@ -16,10 +16,9 @@ from airflow_provider_sfstream.spark.event_log.tables import (
     TableFormat,
 )
 from airflow_provider_sfstream.spark.rows.event_batches import WindowReference
-from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 
 
-def find_tables(files: HadoopFiles, base: str, wanted: TableFormat) -> list[str]:
+def find_tables(files: JobFiles, base: str, wanted: TableFormat) -> list[str]:
     """Return the names of the tables of events below a folder.
 
     :raises ConfigurationError: if one of them, or the quarantine, is of another format than the wanted one.
@@ -37,8 +36,7 @@ def find_tables(files: HadoopFiles, base: str, wanted: TableFormat) -> list[str]
 
 
 def open_tables(
-    spark: Any,
-    files: HadoopFiles,
+    engine: Engine,
     base: str,
     names: Sequence[str],
     table_format: TableFormat,
@@ -53,11 +51,11 @@ def open_tables(
     :param job: who runs, as another job's error names it.
     """
     if table_format == "delta":
-        return DeltaTables(spark, files, base, names, windows, dates, job)
-    return ParquetTables(spark, files, base, names, {window.partition for window in windows}, dates)
+        return DeltaTables(engine, base, names, windows, dates, job)
+    return ParquetTables(engine, base, names, {window.partition for window in windows}, dates)
 
 
-def _format_of(files: HadoopFiles, table: str) -> TableFormat | None:
+def _format_of(files: JobFiles, table: str) -> TableFormat | None:
     """Return the format of an event log's table; ``None`` for another folder, or files of which none counts yet."""
     folders = files.folders(table)
     dated = [folder for folder in folders if folder.startswith("event_date=")]

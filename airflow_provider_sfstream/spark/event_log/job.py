@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format, table_of_topic
-from airflow_provider_sfstream.spark.event_log.deduplication import Duplicates, find_duplicates, places_of
+from airflow_provider_sfstream.spark.engines.engine import Engine, Frame
 from airflow_provider_sfstream.spark.event_log.field_survey import FoundFields, survey_fields
 from airflow_provider_sfstream.spark.event_log.formats import find_tables, open_tables
 from airflow_provider_sfstream.spark.event_log.table_plans import (
@@ -38,11 +38,7 @@ from airflow_provider_sfstream.spark.rows.event_batches import (
     refused_rows,
     table_rows,
 )
-from airflow_provider_sfstream.spark.storage.counting import CounterParam
-from airflow_provider_sfstream.spark.storage.frames import union
-from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
-from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_rows, read_windows
-from airflow_provider_sfstream.spark.storage.settings import configure
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_windows
 
 log = logging.getLogger(__name__)
 
@@ -105,12 +101,11 @@ class EventLogMetrics:
             )
 
 
-def run(spark: Any, options: EventLogOptions) -> EventLogMetrics:
+def run(engine: Engine, options: EventLogOptions) -> EventLogMetrics:
     """Write the windows' events to their tables.
 
     Safe to repeat and to kill at any line: what it writes depends only on the windows and on rows of other windows.
 
-    :param spark: a ``SparkSession``.
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
     :raises ConfigurationError: if landed files do not have the rows that their manifest counts, or the output has
         tables of another format; nothing was written.
@@ -118,13 +113,19 @@ def run(spark: Any, options: EventLogOptions) -> EventLogMetrics:
         tables are as that job and this one left them, each whole; running it again completes them.
     """
     started = time.monotonic()
-    configure(spark, {})
-    files = HadoopFiles(spark)
-    windows = read_windows(files, options.manifests)
-    metrics = EventLogMetrics([window.window_id for window in windows])
-    metrics.application_id = spark.sparkContext.applicationId
+    files = engine.files
+    windows = read_windows(engine.landing, options.manifests)
+    engine.prepare(windows)
+    metrics = EventLogMetrics([window.window_id for window in windows], application_id=engine.application_id)
     if any(window.files for window in windows):
-        _Job(spark, files, windows, options, metrics).run()
+        base = files.url(options.output)
+        names = find_tables(files, base, options.table_format)
+
+        def tables(windows: Sequence[WindowReference], dates: Dates) -> EventTables:
+            job = options.job or engine.application_id
+            return open_tables(engine, base, names, options.table_format, windows, dates, job)
+
+        EventLogJob(engine, windows, options, metrics).run(tables)
         metrics.check()
     metrics.seconds = round(time.monotonic() - started, 2)
     if options.metrics_file:
@@ -132,18 +133,13 @@ def run(spark: Any, options: EventLogOptions) -> EventLogMetrics:
     return metrics
 
 
-class _Job:
+class EventLogJob:
     """One run over windows that have rows."""
 
     def __init__(
-        self,
-        spark: Any,
-        files: HadoopFiles,
-        windows: list[LandedWindow],
-        options: EventLogOptions,
-        metrics: EventLogMetrics,
+        self, engine: Engine, windows: list[LandedWindow], options: EventLogOptions, metrics: EventLogMetrics
     ) -> None:
-        self._spark, self._options, self._metrics = spark, options, metrics
+        self._engine, self._options, self._metrics = engine, options, metrics
         self._windows = windows
         self._references = tuple(
             WindowReference(
@@ -155,12 +151,14 @@ class _Job:
             )
             for w in windows
         )
-        self._files, self._base = files, files.url(options.output)
-        self._names = find_tables(files, self._base, options.table_format)
-        self._schemas = read_schemas(files, windows)
-        self._rows = read_rows(spark, windows, verify=options.verify_files)
+        self._schemas = read_schemas(engine.landing, windows)
+        self._rows = engine.landed_rows(windows, verify=options.verify_files)
 
-    def run(self) -> None:
+    def run(self, open_tables: Callable[[Sequence[WindowReference], Dates], EventTables]) -> None:
+        """Write all tables.
+
+        :param open_tables: returns them, for these windows and the event dates that their rows can have.
+        """
         count = sum(window.event_count for window in self._windows)
         log.info("%d windows with %d events: reading them.", len(self._windows), count)
         present = self._survey()
@@ -169,18 +167,18 @@ class _Job:
         if any(format_ not in WITH_SCHEMA for format_, _, _ in present):
             found = survey_fields(self._rows, own_tables)
         sources = sources_by_table(present, self._schemas, found, own_tables)
-        tables = self._open_tables(self._dates(found))
+        tables = open_tables(self._references, self._dates(found))
         plans = {table: self._plan(tables, table, source) for table, source in sources.items()}
         unusable = {id_ for format_, id_, _ in present if format_ in WITH_SCHEMA}.difference(self._schemas.usable())
 
-        def of_table(table: str, rows: Any) -> Any:
-            return sources[table].choose(rows) if len(sources) > 1 or unusable else rows
+        def of_table(table: str, rows: Frame) -> Frame:
+            return rows.where(sources[table].chosen) if len(sources) > 1 or unusable else rows
 
-        def unreadable(rows: Any) -> list[Any]:
+        def unreadable(rows: Frame) -> list[Frame]:
             found = [self._undecodable(of_table(table, rows), plan) for table, plan in plans.items()]
             return [*found, *self._refused(rows, unusable)]
 
-        duplicates = self._find_duplicates(tables.keys(sources), unreadable)
+        duplicates = self._engine.find_duplicates(self._rows, tables.keys(sources), self._references, unreadable)
         self._metrics.rows_in = sum(window.event_count for window in self._windows)
         self._metrics.duplicates = duplicates.count
         rows = duplicates.remove_from(self._rows)
@@ -194,18 +192,11 @@ class _Job:
             log.warning("%d rows could not be decoded; they are in %s.", self._metrics.quarantined, QUARANTINE_TABLE)
         tables.remove_rest(written)
 
-    def _open_tables(self, dates: Dates) -> EventTables:
-        options = self._options
-        job = options.job or self._spark.sparkContext.applicationId
-        return open_tables(
-            self._spark, self._files, self._base, self._names, options.table_format, self._references, dates, job
-        )
-
     def _survey(self) -> set[tuple[Format, str | None, int]]:
         """Return format, schema id and window of the landed rows, after comparing their number with the manifests."""
         found: Counter[int] = Counter()
         present: set[tuple[Format, str | None, int]] = set()
-        for row in self._rows.groupBy("format", "schema_id", "window").count().collect():
+        for row in self._rows.counted("format", "schema_id", "window"):
             found[row["window"]] += row["count"]
             present.add((row["format"], row["schema_id"], row["window"]))
         for number, window in enumerate(self._windows):
@@ -224,24 +215,6 @@ class _Job:
             return None
         return min(first for first, _ in known), max(last for _, last in known)
 
-    def _find_duplicates(self, keys: Any | None, unreadable: Callable[[Any], list[Any]]) -> Duplicates:
-        """Find the rows that must not be written, so that of each event one stays that can be read, if any can.
-
-        :param keys: of rows that the tables have already.
-        :param unreadable: returns those of some landed rows that cannot be, as rows of the quarantine.
-        """
-        known: Any | None = None
-        while True:
-            duplicates = find_duplicates(self._rows, keys, self._references, known)
-            chosen = duplicates.chosen(self._rows)
-            if chosen is None:
-                return duplicates
-            found = union(places_of(rows, self._references) for rows in unreadable(chosen))
-            found = (found if known is None else found.join(known, "place", "left_anti")).persist()
-            if found.isEmpty():
-                return duplicates
-            known = found if known is None else known.unionByName(found)
-
     def _plan(self, tables: EventTables, table: str, sources: TableSources) -> TablePlan:
         columns, schemas, fields = place_columns(table, sources, tables.registry(table))
         return TablePlan(
@@ -255,10 +228,10 @@ class _Job:
         )
 
     def _write_table(
-        self, tables: EventTables, table: str, plan: TablePlan, rows: Any
-    ) -> tuple[set[Partition], list[Any]]:
+        self, tables: EventTables, table: str, plan: TablePlan, rows: Frame
+    ) -> tuple[set[Partition], list[Frame]]:
         """Write the events of one table; return the partitions that it wrote, and the rows that are no events."""
-        counted = self._spark.sparkContext.accumulator(Counter(), CounterParam())
+        counted = self._engine.tally()
         written = tables.write(table, rows, table_rows(plan, counted.add), plan)
         self._count(table, counted.value, written)
         outcasts = [self._undecodable(rows, plan)] if any(key[0] == "undecodable" for key in counted.value) else []
@@ -275,22 +248,17 @@ class _Job:
             if key[0] == "decoder":
                 metrics.decoders[key[1]] = metrics.decoders.get(key[1], 0) + count
 
-    def _undecodable(self, rows: Any, plan: TablePlan) -> Any:
+    def _undecodable(self, rows: Frame, plan: TablePlan) -> Frame:
         """Return those of a table's landed rows that cannot be decoded, as rows of the quarantine."""
-        from pyspark.sql.pandas.types import from_arrow_schema
+        return rows.made(quarantine_rows(plan), quarantine_schema())
 
-        return rows.mapInArrow(quarantine_rows(plan), from_arrow_schema(quarantine_schema()))
-
-    def _refused(self, rows: Any, unusable: set[str | None]) -> list[Any]:
+    def _refused(self, rows: Frame, unusable: set[str | None]) -> list[Frame]:
         """Return the landed rows whose schema cannot be used, as rows of the quarantine; none if no schema is so."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         if not unusable:
             return []
-        without = rows.schema_id.isNull() | ~rows.schema_id.isin(sorted(self._schemas.usable()))
-        refused = rows.where(rows.format.isin(list(WITH_SCHEMA)) & without)
-        refuse = refused_rows(self._schemas.refused, self._references)
-        return [refused.mapInArrow(refuse, from_arrow_schema(quarantine_schema()))]
+        usable = self._schemas.usable()
+        refused = rows.where(lambda c: c.one_of("format", WITH_SCHEMA) & ~c.one_of("schema_id", usable))
+        return [refused.made(refused_rows(self._schemas.refused, self._references), quarantine_schema())]
 
 
 def _microseconds(moment: datetime | None) -> int | None:

@@ -13,6 +13,7 @@ from airflow_provider_sfstream.protocol.schemas import parse
 from airflow_provider_sfstream.spark.decode.avro_columns import members_of, tells_time
 from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format
 from airflow_provider_sfstream.spark.decode.self_described import Field
+from airflow_provider_sfstream.spark.engines.engine import Columns
 from airflow_provider_sfstream.spark.event_log.field_survey import FoundFields
 from airflow_provider_sfstream.spark.event_log.tables import check_table_name
 from airflow_provider_sfstream.spark.rows.event_batches import ENVELOPE, PARTITIONS, FieldsPlan, SchemaPlan
@@ -77,11 +78,11 @@ class TableSources:
     fields: dict[Format, dict[Field, str]] = field(default_factory=dict)
     windows: set[int] = field(default_factory=set)
 
-    def choose(self, rows: Any) -> Any:
-        """Return the landed rows of this table."""
-        described = rows.format.isin(list(WITH_SCHEMA))
-        chosen = described & rows.schema_id.isin(sorted(self.schemas))
-        return rows.where(chosen | (~described & rows.window.isin(sorted(self.windows))))
+    def chosen(self, columns: Columns) -> Any:
+        """Tell which landed rows are of this table."""
+        described = columns.one_of("format", WITH_SCHEMA)
+        by_window = ~described & columns.one_of("window", self.windows)
+        return (described & columns.one_of("schema_id", self.schemas)) | by_window
 
 
 def sources_by_table(

@@ -11,6 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from typing import Any, Literal, Protocol
 
+import pyarrow as pa
+
+from airflow_provider_sfstream.spark.engines.engine import TableKeys
 from airflow_provider_sfstream.spark.rows.event_batches import Rows, TablePlan
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 
@@ -19,6 +22,10 @@ TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
 TableFormat = Literal["delta", "parquet"]
 Dates = tuple[date, date] | None
 """The first and the last of the event dates that matter; ``None``: any."""
+KEYS = pa.schema(
+    [("_org_id", pa.string()), ("_topic", pa.string()), ("_replay_id", pa.binary()), ("window_id", pa.string())]
+)
+"""What tells which event a row of a table is, and which partition it is in."""
 Partition = tuple[date, str]
 """Event date and window partition."""
 
@@ -36,12 +43,10 @@ def check_table_name(name: str) -> str:
 class EventTables(Protocol):
     """The tables as one run sees and changes them. Its *own* rows are those of the window partitions that it writes."""
 
-    def keys(self, tables: Collection[str]) -> Any | None:
-        """Return org, topic, replay ID and window partition of the rows that tables have already, on the event dates
-        that this run can touch; ``None`` if they have none.
+    def keys(self, tables: Collection[str]) -> TableKeys:
+        """Return the keys of the rows that tables have already, on the event dates that this run can touch.
 
-        A row that this run does not replace is of no partition of its own. Where the run has one partition, the rows
-        that it replaces are left out: they cannot change what is a duplicate.
+        Where the run has one partition, the rows that it replaces are left out: they cannot change what is a duplicate.
         """
 
     def registry(self, table: str) -> ColumnRegistry:

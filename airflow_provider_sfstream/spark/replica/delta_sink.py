@@ -6,12 +6,15 @@ that ends too early may have left ahead of the snapshot; the next run takes that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from airflow_provider_sfstream.spark.engines.engine import Engine, Frame
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.pieces import Piece, ends_of, pieces_of_table, quantiles
 from airflow_provider_sfstream.spark.replica.rewriting import REWRITTEN, HistoryPlan, Rewriting, rewritten
@@ -19,7 +22,7 @@ from airflow_provider_sfstream.spark.replica.sinks import Came, Rewritten
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.spark.rows.history_batches import version_schema
 from airflow_provider_sfstream.spark.rows.merging import Merge, table_schema
-from airflow_provider_sfstream.spark.rows.routing import PARCEL, columns_of, parcels
+from airflow_provider_sfstream.spark.rows.routing import PARCEL, parcels, pieces_of, sampled
 from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile, TableVersion
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.storage.table_versions import TableVersions
@@ -32,6 +35,7 @@ _MANY, _FIRST_FILES = 50_000, 16
 """Where so many rows come and few are there, they are divided into so many files, or one for each task if these are
 more: what changes few records rewrites a part of the table. Files grow from there."""
 _SAMPLED = 10_000
+_IDS = pa.schema([("Id", pa.string())])
 _SMALL_FILES, _SMALL = 64, 32 << 20
 """So many files of so many bytes of a history are merged."""
 
@@ -39,13 +43,12 @@ _SMALL_FILES, _SMALL = 64, 32 << 20
 class DeltaSink:
     """The Delta tables below one output folder.
 
-    :param spark: a ``SparkSession``.
-    :param base: the output folder, as Hadoop names it.
+    :param base: the output folder, as the engine names it.
     """
 
-    def __init__(self, spark: Any, files: HadoopFiles, base: str, options: ReplicaOptions) -> None:
-        self._spark, self._files, self._base, self._options = spark, files, base, options
-        self._location = files.table_location(base)
+    def __init__(self, engine: Engine, base: str, options: ReplicaOptions) -> None:
+        self._engine, self._base, self._options = engine, base, options
+        self._location = engine.files.table_location(base)
 
     def check(self, name: str, table: TableState) -> None:
         """Take back what a run that ended too early has left of a table.
@@ -56,9 +59,10 @@ class DeltaSink:
         if table.history is not None:
             self._log(HISTORY.format(name)).restore(table.history)
 
-    def read(self, name: str, table: TableState) -> Any:
-        schema = table_schema(table.columns.columns)
-        return read_version(self._spark, self._files, self._base, name, table.version, schema)
+    def read(self, name: str, table: TableState) -> Frame:
+        version = self._log(name).version(table.version) if table.version >= 0 else None
+        paths = () if version is None else tuple(version.files)
+        return self._engine.file_rows(f"{self._base}/{name}", paths, table_schema(table.columns.columns))
 
     def merge(
         self, name: str, table: TableState, came: Came, merge: Merge, *, everything: bool, gone_at: int | None = None
@@ -99,38 +103,36 @@ class DeltaSink:
             self._log(name).forget(min(numbers), now.get(name, set()))
 
     def _log(self, name: str) -> TableVersions:
-        job = self._options.job or self._spark.sparkContext.applicationId
+        job = self._options.job or self._engine.application_id
         return TableVersions(self._location.below(name), job, cuts_log=False)
 
     def _pieces(self, read: TableVersion, came: Came) -> tuple[Piece, ...]:
-        """Return the table's pieces, more of them where most of its rows are about to come."""
+        """Return the table's pieces, more of them where most of its rows are about to come, or more than the engine has
+        room for."""
         stored = sum(file["num_records"] or 0 for file in read.files.values())
-        if came.count < max(_MANY, stored):
-            return pieces_of_table(read.files)
-        ids = (
-            came.frame.mapInArrow(columns_of(came.make, ["Id"]), "Id string")
-            .sample(min(1.0, _SAMPLED / came.count))
-            .collect()
-        )
-        count = min(max(_FIRST_FILES, self._spark.sparkContext.defaultParallelism), came.count // _MANY)
-        return pieces_of_table(read.files, quantiles(sorted({row["Id"] for row in ids}), count))
+        pieces, most = pieces_of_table(read.files), self._engine.rows_at_once
+        count = 0
+        if came.count >= max(_MANY, stored):
+            count = min(max(_FIRST_FILES, self._engine.tasks_at_once), came.count // _MANY)
+        if not count and (most is None or came.count <= most):
+            return pieces
+        chosen = sampled(came.make, ["Id"], min(1.0, _SAMPLED / came.count))
+        ids = pa.array(sorted({row["Id"] for row in came.frame.made(chosen, _IDS).collected()}), pa.string())
+        ends = set(quantiles(ids.to_pylist(), count))
+        if most is not None and len(ids):
+            rows = came.count / len(ids)
+            numbers = pieces_of(ids, sorted({*ends_of(pieces), *ends}))
+            for number in np.unique(numbers):
+                own = ids.filter(pa.array(numbers == number)).to_pylist()
+                ends.update(quantiles(own, math.ceil(len(own) * rows / most)))
+        return pieces_of_table(read.files, ends)
 
-    def _rewritten(self, came: Came, plan: Rewriting) -> list[Any]:
+    def _rewritten(self, came: Came, plan: Rewriting) -> list[Mapping[str, Any]]:
         """Send what came to the tasks that have its pieces, and return what they wrote."""
-        from pyspark.sql import functions as f
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        parcel = from_arrow_schema(PARCEL)
-        sent = came.frame.mapInArrow(parcels(came.make, ends_of(plan.pieces)), parcel)
-        told = [(n, None) for n, piece in enumerate(plan.pieces) if plan.everything or piece.is_shared]
-        if told:
-            sent = sent.unionByName(self._spark.createDataFrame(told, parcel))
-        tasks = min(len(plan.pieces), 4 * self._spark.sparkContext.defaultParallelism)
-        task = f.pmod("piece", f.lit(tasks))
-        by_piece = (
-            sent.repartitionById(tasks, task) if hasattr(sent, "repartitionById") else sent.repartition(tasks, task)
-        )
-        lines: list[Any] = by_piece.mapInArrow(rewritten(plan), from_arrow_schema(REWRITTEN)).collect()
+        sent = came.frame.made(parcels(came.make, ends_of(plan.pieces)), PARCEL)
+        told = [n for n, piece in enumerate(plan.pieces) if plan.everything or piece.is_shared]
+        routed = self._engine.routed(sent, told, len(plan.pieces))
+        lines: list[Mapping[str, Any]] = routed.made(rewritten(plan), REWRITTEN).collected()
         return lines
 
     def _with_versions(self, name: str, number: int, merge: Merge, ended: Sequence[TableFile]) -> int:

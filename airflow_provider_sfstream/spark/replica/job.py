@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
 
+from airflow_provider_sfstream.spark.engines.engine import Engine
 from airflow_provider_sfstream.spark.replica.options import ReplicaMetrics, ReplicaOptions
 from airflow_provider_sfstream.spark.replica.quarantine import ReplicaQuarantine
 from airflow_provider_sfstream.spark.replica.refresh_run import RefreshRun
@@ -21,11 +21,8 @@ from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, StreamState
 from airflow_provider_sfstream.spark.replica.stream import StreamRun
 from airflow_provider_sfstream.spark.replica.tables import ReplicaTables
-from airflow_provider_sfstream.spark.replica.windows import check_windows, new_windows
-from airflow_provider_sfstream.spark.rows.replica_merge import SETTINGS
-from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.spark.replica.windows import UnappliedWindow, check_windows, new_windows
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_window, read_windows
-from airflow_provider_sfstream.spark.storage.settings import configure
 
 log = logging.getLogger(__name__)
 
@@ -34,33 +31,35 @@ WINDOWS_AT_ONCE = 500
 for good. Not more than fit on a page of window ids."""
 
 
-def run(spark: Any, options: ReplicaOptions) -> ReplicaMetrics:
+def run(engine: Engine, options: ReplicaOptions) -> ReplicaMetrics:
     """Bring the replica forward.
 
-    :param spark: a ``SparkSession``.
+    :param engine: Spark's for Iceberg tables, and for records fetched anew.
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
     :raises ConfigurationError: if the windows hold no change events, their files were changed, a table is fed by
         another stream or kept in another format, or the refresh is not of this replica; nothing was published.
     :raises PositionConflictError: if another job wrote meanwhile; nothing of this one counts.
     """
     started = time.monotonic()
-    configure(spark, SETTINGS if options.table_format == "iceberg" else {})
-    files = HadoopFiles(spark)
+    files = engine.files
     base = files.url(options.output)
     store = SnapshotStore(files, base)
     snapshot = store.current()
-    metrics = ReplicaMetrics(snapshot=snapshot.number, application_id=spark.sparkContext.applicationId)
-    read, job = partial(read_window, files), options.job or spark.sparkContext.applicationId
-    tables, quarantine = ReplicaTables(spark, files, base, options), ReplicaQuarantine(spark, files, base)
-    windows = read_windows(files, options.manifests)
+    metrics = ReplicaMetrics(snapshot=snapshot.number, application_id=engine.application_id)
+    read, job = partial(read_window, engine.landing), options.job or engine.application_id
+    tables, quarantine = ReplicaTables(engine, base, options), ReplicaQuarantine(engine, base)
+    windows = read_windows(engine.landing, options.manifests)
     check_windows(windows)
+    unapplied: dict[str, list[UnappliedWindow]] = {}
     for of_one_stream in _by_stream(windows):
         stream = of_one_stream[0].stream
         state = snapshot.streams.get(stream)
-        new = new_windows(of_one_stream, state, read, partial(_older_windows, store, stream, state))
+        unapplied[stream] = new_windows(of_one_stream, state, read, partial(_older_windows, store, stream, state))
+    engine.prepare([each.window for new in unapplied.values() for each in new])
+    for stream, new in unapplied.items():
         for done in range(0, len(new), WINDOWS_AT_ONCE):
             some = new[done : done + WINDOWS_AT_ONCE]
-            step = StreamRun(spark, files, tables, quarantine, snapshot, some, read, options)
+            step = StreamRun(engine, tables, quarantine, snapshot, some, read, options)
             snapshot = _publish(store, replace(step.run(metrics), job=job), metrics)
             log.info("%s: %d of %d windows are taken in.", some[0].window.topic, done + len(some), len(new))
         if new:

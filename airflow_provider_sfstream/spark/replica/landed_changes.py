@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
+from airflow_provider_sfstream.spark.engines.engine import Frame
 from airflow_provider_sfstream.spark.rows.event_batches import WindowReference
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 
@@ -23,7 +23,7 @@ class LandedChanges:
     :param refused: why schemas cannot be used, by id.
     """
 
-    rows: Any
+    rows: Frame
     span: tuple[int, int]
     seen: Mapping[str | None, tuple[int, int]]
     windows: tuple[LandedWindow, ...]

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.engines.engine import JobFiles
 from airflow_provider_sfstream.spark.replica.refresh import flag_after
 from airflow_provider_sfstream.spark.replica.refresh_document import RefreshDocument, TableRefresh
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, StreamState, TableState
-from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.spark.replica.options import ReplicaMetrics
@@ -26,7 +26,7 @@ class RefreshRun:
     """
 
     def __init__(
-        self, files: HadoopFiles, tables: ReplicaTables, snapshot: Snapshot, url: str, max_deleted_fraction: float
+        self, files: JobFiles, tables: ReplicaTables, snapshot: Snapshot, url: str, max_deleted_fraction: float
     ) -> None:
         self._files, self._tables, self._snapshot = files, tables, snapshot
         self._url, self._max_deleted_fraction = files.url(url), max_deleted_fraction

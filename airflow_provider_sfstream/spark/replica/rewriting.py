@@ -86,6 +86,7 @@ def rewritten(plan: Rewriting) -> Rows:
 
     def rows(batches: Batches) -> Batches:
         # Arrow's own pool keeps what it had at most, which is half as much again for columns that are replaced in turn.
+        pa.default_memory_pool().release_unused()
         pa.set_memory_pool(pa.system_memory_pool())
         arrived: dict[int, list[bytes]] = {}
         for batch in batches:
@@ -113,6 +114,8 @@ class _Rewrite:
         self._change = fold(came, plan.merge.columns) if plan.are_changes else came
         self._came = None if plan.history is None else came
         self._met = np.zeros(len(self._change), bool)
+        del came
+        pa.default_memory_pool().release_unused()  # many changes of few records become few rows
 
     def run(self) -> list[dict[str, Any]]:
         """Return the lines of :data:`REWRITTEN`; none if the piece stays as it is."""
@@ -123,6 +126,7 @@ class _Rewrite:
         try:
             for rows in self._rows():
                 output.append(self._merged(rows, history))
+                del rows
             output.append(self._new())
             return [*output.close(), *history.close(self._came)]
         except BaseException:
@@ -164,11 +168,12 @@ class _Rewrite:
             with self._files.open_input_file(file.path) as source:
                 stored = pa.parquet.ParquetFile(source, pre_buffer=True)
                 for number in range(stored.num_row_groups):
-                    rows = as_table(_batch(stored.read_row_group(number, columns)), schema)
+                    rows = as_table(_batch(stored.read_row_group(number, columns, use_threads=False)), schema)
                     if piece.is_shared:
                         rows = rows.filter(_is_between(rows["Id"], piece.after, piece.through))
                     if len(rows):
                         yield rows
+                    del rows  # before the next are read
 
     def _stored(self, columns: list[str]) -> pa.RecordBatch:
         schema = pa.schema([self._schema.field(name) for name in columns])

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from airflow_provider_sfstream.spark.engines.engine import Frame
+from airflow_provider_sfstream.spark.engines.spark_frames import SparkFrame
 from airflow_provider_sfstream.spark.replica.iceberg import IcebergTable, check_session
 from airflow_provider_sfstream.spark.replica.snapshots import TableState
 from airflow_provider_sfstream.spark.rows.change_fold import folded_schema
 from airflow_provider_sfstream.spark.rows.event_batches import Rows
 from airflow_provider_sfstream.spark.rows.merging import DROPPED, Merge
 from airflow_provider_sfstream.spark.rows.replica_merge import (
+    SETTINGS,
     folded_changes,
     joined,
     merged_pairs,
@@ -20,31 +24,29 @@ from airflow_provider_sfstream.spark.rows.replica_merge import (
     with_bucket,
     with_seen,
 )
+from airflow_provider_sfstream.spark.storage.settings import configure
 
 
 @dataclass(frozen=True)
 class Came:
     """What came for a table.
 
-    :param frame: a DataFrame, and ``make`` what its rows are made of it, for ``mapInArrow``.
+    :param frame: rows, and ``make`` what its rows are made of it, for ``mapInArrow``.
     :param schema: of those rows: change rows if ``are_changes``, in any order; else rows with an ``Id``, each once.
     :param count: about how many they are.
-    :param fetched: of changes, ids and times (``Id``, ``_refreshed_at``) of the records that may have been fetched
-        after some were committed; ``None`` if there are none.
+    :param fetched: of changes, when the first may have been committed, if a record may have been fetched after that.
     """
 
-    frame: Any
+    frame: Frame
     make: Rows
     schema: pa.Schema
     are_changes: bool
     count: int
-    fetched: Any | None = None
+    fetched: datetime | None = None
 
     def rows(self) -> Any:
-        """Return the rows as a DataFrame."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        return self.frame.mapInArrow(self.make, from_arrow_schema(self.schema))
+        """Return the rows as a DataFrame of Spark."""
+        return self.frame.made(self.make, self.schema).rows  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class ReplicaSink(Protocol):
         """
         ...
 
-    def read(self, name: str, table: TableState) -> Any:
+    def read(self, name: str, table: TableState) -> Frame:
         """Return all rows of a table."""
         ...
 
@@ -84,16 +86,20 @@ class ReplicaSink(Protocol):
 
 
 class MergeSink:
-    """Iceberg tables. A merge is visible at once; merging the same rows again changes nothing."""
+    """Iceberg tables. A merge is visible at once; merging the same rows again changes nothing.
 
-    def __init__(self, spark: Any) -> None:
-        self._spark = spark
+    :param engine: Spark's, once there is such a table.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
 
     def check(self, name: str, table: TableState) -> None:
-        check_session(self._spark, table.table_prefix)
+        configure(self._engine.spark, SETTINGS)
+        check_session(self._engine.spark, table.table_prefix)
 
-    def read(self, name: str, table: TableState) -> Any:
-        return self._table(name, table).read()
+    def read(self, name: str, table: TableState) -> SparkFrame:
+        return SparkFrame(self._table(name, table).read())
 
     def merge(
         self, name: str, table: TableState, came: Came, merge: Merge, *, everything: bool, gone_at: int | None = None
@@ -103,7 +109,7 @@ class MergeSink:
 
         target = self._table(name, table)
         target.prepare(merge.columns)
-        rows = self._rows(came, merge, table.buckets).persist()
+        rows = self._rows(target, came, merge, table.buckets).persist()
         try:
             parts = None if everything else target.parts_of(rows)
             pairs = joined(target.read(parts), rows)
@@ -123,16 +129,21 @@ class MergeSink:
             rows.unpersist()
         return table, Rewritten(**counts)
 
-    def _rows(self, came: Came, merge: Merge, buckets: int) -> Any:
+    def _rows(self, target: IcebergTable, came: Came, merge: Merge, buckets: int) -> Any:
         """Return what came, one row for each record, with its bucket."""
         if not came.are_changes:
             return with_bucket(came.rows(), buckets)
-        changes = came.rows() if came.fetched is None else with_seen(came.rows(), came.fetched)
-        tasks = int(self._spark.conf.get("spark.sql.shuffle.partitions"))
+        changes = came.rows()
+        if came.fetched is not None:
+            from pyspark.sql import functions as f
+
+            fetched = target.read().where(f.col("_refreshed_at") >= f.lit(came.fetched))
+            changes = with_seen(changes, fetched.select("Id", "_refreshed_at"))
+        tasks = int(self._engine.spark.conf.get("spark.sql.shuffle.partitions"))
         return folded_changes(changes, merge.columns, tasks, buckets)
 
     def _table(self, name: str, table: TableState) -> IcebergTable:
-        return IcebergTable.of(self._spark, name, table.table_prefix, table.buckets)
+        return IcebergTable.of(self._engine.spark, name, table.table_prefix, table.buckets)
 
 
 def _counted() -> list[Any]:

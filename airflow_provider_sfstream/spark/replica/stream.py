@@ -12,23 +12,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.engines.engine import Condition, Engine, Frame
 from airflow_provider_sfstream.spark.event_log.table_plans import Schemas, read_schemas
 from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.spark.replica.quarantine import ReplicaQuarantine, without_schema
 from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from airflow_provider_sfstream.spark.replica.tables import Applied, ReplicaTables
-from airflow_provider_sfstream.spark.replica.transactions import last_whole_sequence
+from airflow_provider_sfstream.spark.replica.transactions import SEEN, last_whole_sequence, seen_sequences
 from airflow_provider_sfstream.spark.replica.windows import AT_THE_END, ReadManifest, UnappliedWindow, numbered
 from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
-from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
-from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_rows
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.spark.replica.options import ReplicaMetrics, ReplicaOptions
 
 log = logging.getLogger(__name__)
-
-_TABLES_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -87,8 +85,7 @@ class StreamRun:
 
     def __init__(
         self,
-        spark: Any,
-        files: HadoopFiles,
+        engine: Engine,
         tables: ReplicaTables,
         quarantine: ReplicaQuarantine,
         snapshot: Snapshot,
@@ -96,7 +93,7 @@ class StreamRun:
         read: ReadManifest,
         options: ReplicaOptions,
     ) -> None:
-        self._spark, self._files, self._tables, self._quarantine = spark, files, tables, quarantine
+        self._engine, self._tables, self._quarantine = engine, tables, quarantine
         self._snapshot, self._new, self._read, self._options = snapshot, new, read, options
         self._key = new[0].window.stream
         self._state = snapshot.streams.get(self._key)
@@ -116,7 +113,7 @@ class StreamRun:
             rows = self._rows(with_rows)
             survey = self._survey(rows, with_rows)
             start = max(start, survey.repeated_through or 0)
-            schemas = _EventSchemas.of(read_schemas(self._files, [each.window for each in with_rows]))
+            schemas = _EventSchemas.of(read_schemas(self._engine.landing, [each.window for each in with_rows]))
             end = self._end(with_rows, schemas, start, new[-1].window)
             changed = self._apply(rows, with_rows, survey, schemas, (start, end), metrics)
             if end > (self._state.applied_sequence if self._state else 0):
@@ -130,36 +127,25 @@ class StreamRun:
         held = self._state.held if self._state else ()
         return [_Landed(self._read(place.manifest_url), place) for place in held]
 
-    def _rows(self, landed: Sequence[_Landed]) -> Any:
+    def _rows(self, landed: Sequence[_Landed]) -> Frame:
         """Return the landed rows with the number of their window and their ``_sequence``."""
-        windows = [each.window for each in landed]
-        rows = read_rows(self._spark, windows, verify=self._options.verify_files)
-        return rows.withColumn("_sequence", _sequence(landed))
+        rows = self._engine.landed_rows([each.window for each in landed], verify=self._options.verify_files)
+        return rows.numbered("_sequence", [each.place.first_sequence for each in landed])
 
-    def _survey(self, rows: Any, landed: Sequence[_Landed]) -> _Survey:
+    def _survey(self, rows: Frame, landed: Sequence[_Landed]) -> _Survey:
         """Look through the narrow columns once, comparing the numbers of rows with the manifests."""
-        from pyspark.sql import functions as f
-
         applied = bytes.fromhex((self._state and self._state.applied_replay_id) or "")
-        again = f.when(f.col("replay_id") == f.lit(bytearray(applied)), f.col("_sequence"))
         counted: Counter[int] = Counter()
         seen: dict[str | None, tuple[int, int]] = {}
         repeated: list[int] = []
         last: list[tuple[int, str]] = []
-        aggregates = {
-            "rows": f.count(f.lit(1)),
-            "again": f.max(again),
-            "first": f.min("_sequence"),
-            "last": f.max("_sequence"),
-            "last_id": f.max_by("replay_id", "_sequence"),
-        }
-        named = [column.alias(name) for name, column in aggregates.items()]
-        for row in rows.groupBy("schema_id", "window").agg(*named).collect():
+        narrow = rows.select("schema_id", "window", "_sequence", "replay_id")
+        for row in narrow.made(seen_sequences(applied), SEEN).collected():
             last.append((row["last"], bytes(row["last_id"]).hex()))
             counted[row["window"]] += row["rows"]
             first, last_seen = seen.get(row["schema_id"], (row["first"], row["last"]))
             seen[row["schema_id"]] = min(first, row["first"]), max(last_seen, row["last"])
-            if applied and row["again"] is not None:
+            if row["again"] is not None:
                 repeated.append(row["again"])
         for number, each in enumerate(landed):
             if counted[number] != each.place.event_count:
@@ -171,12 +157,10 @@ class StreamRun:
 
     def _end(self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow) -> int:
         """Return the sequence of the last event to apply: all, if no limit ended the drain."""
-        from pyspark.sql import functions as f
-
         if newest.stop_reason in AT_THE_END:
             return max(each.last_sequence for each in landed)
         unapplied = (
-            (self._rows([each]).where(f.col("_sequence") > start), each.place.first_sequence)
+            (self._rows([each]).where(_between(start + 1, each.last_sequence)), each.place.first_sequence)
             for each in reversed(landed)
             if each.last_sequence > start
         )
@@ -185,7 +169,7 @@ class StreamRun:
 
     def _apply(
         self,
-        rows: Any,
+        rows: Frame,
         landed: Sequence[_Landed],
         survey: _Survey,
         schemas: _EventSchemas,
@@ -193,12 +177,10 @@ class StreamRun:
         metrics: ReplicaMetrics,
     ) -> dict[str, TableState]:
         """Apply the events of ``(start, end]`` to their tables; return those that are other than before."""
-        from pyspark.sql import functions as f
-
         if span[1] <= span[0]:
             return {}
         changes = LandedChanges(
-            rows=rows.where(f.col("_sequence").between(span[0] + 1, span[1])),
+            rows=rows.where(_between(span[0] + 1, span[1])),
             span=span,
             seen=survey.seen,
             first_sequences=tuple(each.place.first_sequence for each in landed),
@@ -212,8 +194,7 @@ class StreamRun:
             table, ids = tables[name]
             return self._tables.apply(name, table, changes, ids)
 
-        # Most of a small table's time is Spark's planning: several are planned at once.
-        with ThreadPoolExecutor(max_workers=_TABLES_AT_ONCE) as pool:
+        with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
             applied = dict(zip(tables, pool.map(apply, tables), strict=True))
         for name, one in applied.items():
             of_table = metrics.of_table(name)
@@ -319,14 +300,10 @@ class StreamRun:
         )
 
 
-def _sequence(landed: Sequence[_Landed]) -> Any:
-    from pyspark.sql import functions as f
-
-    firsts = f.array(*(f.lit(each.place.first_sequence).cast("bigint") for each in landed))
-    return f.element_at(firsts, f.col("window") + 1) + f.col("ordinal")
+def _between(first: int, last: int) -> Condition:
+    return lambda columns: columns.between("_sequence", first, last)
 
 
-def _replay_id(rows: Any, sequence: int) -> str:
-    from pyspark.sql import functions as f
-
-    return bytes(rows.where(f.col("_sequence") == sequence).select("replay_id").first()[0]).hex()
+def _replay_id(rows: Frame, sequence: int) -> str:
+    (row,) = rows.select("_sequence", "replay_id").where(_between(sequence, sequence)).collected()
+    return bytes(row["replay_id"]).hex()

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.engines.engine import LISTED, Frame
+from airflow_provider_sfstream.spark.engines.spark_frames import SparkFrame
 from airflow_provider_sfstream.spark.replica.delta_sink import DeltaSink
 from airflow_provider_sfstream.spark.replica.dirty_lists import DirtyLists
 from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
@@ -35,15 +37,13 @@ from airflow_provider_sfstream.spark.rows.replica_columns import replica_columns
 from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.rows.routing import columns_of, shaped
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
-from airflow_provider_sfstream.spark.storage.counting import CounterParam
-from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 
 log = logging.getLogger(__name__)
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _FEW_ROWS = 10
 """So many rows may be gone whatever share of a small table they are."""
-_FETCHED = ("Id", "_refreshed_at")
+_LAST = (1 << 63) - 1
 RECONCILIATIONS = "_sfstream/replica/reconciliations"
 """Where the reports of comparisons are, below the output folder. They are kept."""
 _RANGES_TOLD = 10
@@ -65,15 +65,15 @@ class Applied:
 class ReplicaTables:
     """The tables below one output folder.
 
-    :param spark: a ``SparkSession``.
-    :param base: the output folder, as Hadoop names it.
+    :param engine: Spark's for Iceberg tables, refreshes and comparisons.
+    :param base: the output folder, as the engine names it.
     """
 
-    def __init__(self, spark: Any, files: HadoopFiles, base: str, options: ReplicaOptions) -> None:
-        self._spark, self._files, self._base, self._deletes = spark, files, base, options.deletes
-        self._lists = DirtyLists(spark, files, base)
-        self._delta = DeltaSink(spark, files, base, options)
-        self._sinks: dict[TableFormat, ReplicaSink] = {"delta": self._delta, "iceberg": MergeSink(spark)}
+    def __init__(self, engine: Any, base: str, options: ReplicaOptions) -> None:
+        self._engine, self._files, self._base, self._deletes = engine, engine.files, base, options.deletes
+        self._lists = DirtyLists(engine, base)
+        self._delta = DeltaSink(engine, base, options)
+        self._sinks: dict[TableFormat, ReplicaSink] = {"delta": self._delta, "iceberg": MergeSink(engine)}
 
     def check(self, name: str, table: TableState) -> None:
         """Make sure that a table can be written as it is to be.
@@ -94,15 +94,11 @@ class ReplicaTables:
 
         :param schemas: the Avro schemas of its events by id.
         """
-        from pyspark.sql import functions as f
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         plan = _plan(name, table, schemas, changes)
-        counted = self._spark.sparkContext.accumulator(Counter(), CounterParam())
-        landed = changes.rows.where(f.col("schema_id").isin(sorted(schemas)))
-        make = change_rows(plan, counted.add)
-        fetched = self._fetched(name, table, changes)
-        came = Came(landed, make, plan.arrow_schema(), True, changes.span[1] - changes.span[0], fetched)
+        counted = self._engine.tally()
+        landed: Frame = changes.rows.where(lambda columns: columns.one_of("schema_id", schemas))
+        make, count = change_rows(plan, counted.add), changes.span[1] - changes.span[0]
+        came = Came(landed, make, plan.arrow_schema(), True, count, _fetched_since(table, changes))
         after = replace(table, columns=ColumnRegistry(plan.columns))
         told = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
         after = with_fields(after, table, told, changes.since(), max(changes.first_sequences))
@@ -111,13 +107,11 @@ class ReplicaTables:
         listed = self._lists.listed(table)
         if listed is not None:
             narrow = columns_of(change_rows(plan, lambda _: None), ["Id", "_sequence"])
-            listed = listed.union(landed.mapInArrow(narrow, "Id string, _sequence bigint"))
+            listed = listed.together([landed.made(narrow, LISTED)])
         after = self._with_list(name, after, table.dirty + rewritten.dirty, listed)
         outcasts = None
         if any(key[0] == "undecodable" for key in counted.value):
-            outcasts = landed.mapInArrow(
-                undecodable_rows(plan, changes.references), from_arrow_schema(quarantine_schema())
-            )
+            outcasts = landed.made(undecodable_rows(plan, changes.references), quarantine_schema())
             after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
         return Applied(_flagged(after, counted.value), rewritten.rows, rewritten.deleted, outcasts)
 
@@ -141,18 +135,18 @@ class ReplicaTables:
         computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
         table = with_computed(name, table, refresh)
         columns, is_full = table.columns.columns, refresh.mode == "full"
-        fetched = rows = images(self._spark, folder, refresh, columns).persist()
+        fetched = rows = images(self._engine.spark, folder, refresh, columns).persist()
         merge = refresh_merge(columns, refresh, computed, deletes=self._deletes, moved_on=moved_on)
         table, differed = _refreshed_through(table, rows), 0
         try:
             if refresh.mode == "computed":
-                rows = differing(self._sink(table).read(name, table), fetched, refresh.columns).persist()
+                rows = differing(self._rows(name, table), fetched, refresh.columns).persist()
                 differed = int(rows.count())
             if refresh.mode in ("full", "records"):
                 self._check_gone(name, table, rows, refresh, max_deleted_fraction)
             gone_at = datetime.fromisoformat(table.flag.since) if table.flag else datetime.now(UTC)
             schema = image_schema(refresh, columns)
-            came = Came(rows, shaped(schema), schema, False, refresh.fetched)
+            came = Came(SparkFrame(rows), shaped(schema), schema, False, refresh.fetched)
             # A full refresh has no line for a record that the org no longer has, so it looks at every row.
             after, rewritten = self._sink(table).merge(
                 name, table, came, merge, everything=is_full, gone_at=_microseconds(gone_at)
@@ -162,7 +156,8 @@ class ReplicaTables:
             fetched.unpersist()
         listed = self._lists.listed(table)
         if listed is not None and refresh.computed is not None:
-            listed = listed.where(f"sequence > {refresh.applied_sequence}")
+            later = refresh.applied_sequence + 1
+            listed = listed.where(lambda columns: columns.between("_sequence", later, _LAST))
         after = self._with_list(name, after, rewritten.dirty + (0 if is_full else table.dirty), listed)
         return Applied(after, rewritten.rows, rewritten.deleted, None, differed)
 
@@ -176,12 +171,12 @@ class ReplicaTables:
         :param folder: of the refresh, as Hadoop names it.
         """
 
-        columns, rows = table.columns.columns, self._sink(table).read(name, table)
-        fetched = images(self._spark, folder, refresh, columns)
+        columns, rows = table.columns.columns, self._rows(name, table)
+        fetched = images(self._engine.spark, folder, refresh, columns)
         judged = verdicts(rows, fetched, refresh.columns, refresh.applied_sequence, deletes=self._deletes).persist()
         try:
             found = ranges(judged)
-            bad = Came(wrong(judged), shaped(IDS), IDS, False, 0)
+            bad = Came(SparkFrame(wrong(judged)), shaped(IDS), IDS, False, 0)
             merge = MarkMerge(columns, refresh.applied_sequence, _microseconds(datetime.now(UTC)))
             after, rewritten = self._sink(table).merge(name, table, bad, merge, everything=False, gone_at=0)
         finally:
@@ -211,9 +206,13 @@ class ReplicaTables:
     def _sink(self, table: TableState) -> ReplicaSink:
         return self._sinks[table.table_format]
 
-    def _with_list(self, name: str, table: TableState, at_most: int, changed: Any | None) -> TableState:
+    def _rows(self, name: str, table: TableState) -> Any:
+        """Return the rows of a table as a DataFrame of Spark."""
+        return self._sink(table).read(name, table).rows  # type: ignore[attr-defined]
+
+    def _with_list(self, name: str, table: TableState, at_most: int, changed: Frame | None) -> TableState:
         rows = self._sink(table).read(name, table) if at_most or changed is not None else None
-        return self._lists.written(name, table, rows, at_most, changed)
+        return self._lists.written(name, table, rows, changed)
 
     def _check_gone(
         self, name: str, table: TableState, images: Any, refresh: TableRefresh, max_deleted_fraction: float
@@ -221,7 +220,7 @@ class ReplicaTables:
         """Make sure that not too many rows are about to be deleted because the org did not give their records."""
         from pyspark.sql import functions as f
 
-        rows = self._sink(table).read(name, table).where(~f.col("_deleted"))
+        rows = self._rows(name, table).where(~f.col("_deleted"))
         if refresh.mode == "full":
             rows, given, kind = rows.where(f.col("_sequence") <= refresh.applied_sequence), images, "left_anti"
         else:
@@ -242,15 +241,13 @@ class ReplicaTables:
                 "max_deleted_fraction=1."
             )
 
-    def _fetched(self, name: str, table: TableState, changes: LandedChanges) -> Any | None:
-        """Return the ids and times of the rows that may have been fetched after some of these changes were committed;
-        ``None`` if there are none."""
-        from pyspark.sql import functions as f
 
-        first = changes.earliest()
-        if table.refreshed_through is None or datetime.fromisoformat(table.refreshed_through) < first:
-            return None
-        return self._sink(table).read(name, table).where(f.col("_refreshed_at") >= f.lit(first)).select(*_FETCHED)
+def _fetched_since(table: TableState, changes: LandedChanges) -> datetime | None:
+    """Return when the first of these changes may have been committed, if a row may have been fetched after that."""
+    first = changes.earliest()
+    if table.refreshed_through is None or datetime.fromisoformat(table.refreshed_through) < first:
+        return None
+    return first
 
 
 def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:

@@ -51,6 +51,17 @@ def columns_of(rows: Rows, names: Sequence[str]) -> Rows:
     return lambda batches: (batch.select(list(names)) for batch in rows(batches))
 
 
+def sampled(rows: Rows, names: Sequence[str], fraction: float) -> Rows:
+    """Return a function for ``mapInArrow`` that gives some columns of what ``rows`` gives of a part of the rows that
+    come, chosen at random."""
+
+    def some(batches: Batches) -> Batches:
+        for batch in batches:
+            yield batch.filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
+
+    return lambda batches: columns_of(rows, names)(some(batches))
+
+
 def shaped(schema: pa.Schema) -> Rows:
     """Return a function for ``mapInArrow`` that gives what comes with just the columns and types of a schema."""
     return lambda batches: (as_table(batch, schema) for batch in batches)

@@ -197,13 +197,18 @@ def check_files(spark: Any, windows: Sequence[LandedWindow]) -> None:
     files = spark.read.format("binaryFile").load([url for window in windows for url in window.files])
     for row in files.selectExpr("path", "sha2(content, 256) AS sum").collect():
         if expected.pop(_last_parts(row["path"]), None) != row["sum"]:
-            raise ConfigurationError(
-                f"{row['path']} is not what its window's manifest says: its SHA-256 is {row['sum']}. It was changed "
-                "after it landed, or damaged. Restore it, or drain the interval again while Salesforce has its events "
-                "(72 hours). Nothing was written."
-            )
+            raise ConfigurationError(changed(row["path"], row["sum"]))
     if expected:
         raise ConfigurationError(f"Files of windows are missing: {', '.join(sorted(expected))}. Nothing was written.")
+
+
+def changed(url: str, sha256: str) -> str:
+    """Return what an error says of a landed file that has not the SHA-256 of its manifest."""
+    return (
+        f"{url} is not what its window's manifest says: its SHA-256 is {sha256}. It was changed after it landed, or "
+        "damaged. Restore it, or drain the interval again while Salesforce has its events (72 hours). Nothing was "
+        "written."
+    )
 
 
 def _last_parts(url: str) -> str:
@@ -224,9 +229,7 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow], *, verify: bool = Tru
     from pyspark.sql import functions as f
 
     with_rows = {number: window for number, window in enumerate(windows) if window.files}
-    folders = [_folder(window.files[0]) for window in with_rows.values()]
-    if len(set(folders)) < len(folders):
-        raise ManifestError("The files of two windows are in folders of one name. Nothing was written.")
+    folders = check_folders(with_rows.values())
     if verify:
         check_files(spark, list(with_rows.values()))
     rows = spark.read.schema(RAW_SCHEMA).parquet(*(file for window in with_rows.values() for file in window.files))
@@ -238,6 +241,17 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow], *, verify: bool = Tru
     # depend on which others are read beside it.
     format_ = f.when(f.array_contains("named", f.col("schema_id")), "json").otherwise(f.col("own_format"))
     return rows.withColumn("format", format_).drop("folder", "named", "own_format")
+
+
+def check_folders(windows: Iterable[LandedWindow]) -> list[str]:
+    """Return the name of the folder that each window's files are in.
+
+    :raises ManifestError: if two have one name.
+    """
+    folders = [_folder(window.files[0]) for window in windows]
+    if len(set(folders)) < len(folders):
+        raise ManifestError("The files of two windows are in folders of one name. Nothing was written.")
+    return folders
 
 
 def payload_formats(window: LandedWindow) -> tuple[list[str], Format]:

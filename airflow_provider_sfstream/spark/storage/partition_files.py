@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from typing import Any
 
@@ -33,7 +33,8 @@ def write_files(rows: Rows, location: TableLocation, partition_by: Sequence[str]
     """Return a function for ``mapInArrow`` that writes what ``rows`` gives, and tells the files that it wrote.
 
     A file has rows of one window and of one value of each partition column, is in folders named after them, and does
-    not have the partition columns. The files of a task that fails are told to nobody, so that they never count.
+    not have the partition columns. The window's folder has its bare name, unless it is a partition column too. The
+    files of a task that fails are told to nobody, so that they never count.
 
     :param rows: gives batches with ``window_id`` and the columns of ``partition_by``.
     :param location: the table's folder.
@@ -53,9 +54,14 @@ def write_files(rows: Rows, location: TableLocation, partition_by: Sequence[str]
     return write
 
 
-def files_of(rows: Any) -> list[TableFile]:
-    """Return the files that rows of :func:`write_files`, as Spark collects them, tell of."""
-    return [TableFile(**row.asDict()) for row in rows]
+def as_they_are(batches: Batches) -> Batches:
+    """Give rows as they come, for :func:`write_files`."""
+    yield from batches
+
+
+def files_of(rows: Iterable[Mapping[str, Any]]) -> list[TableFile]:
+    """Return the files that rows of :func:`write_files` tell of."""
+    return [TableFile(**row) for row in rows]
 
 
 def window_of(path: str) -> str | None:
@@ -96,18 +102,18 @@ class _Files:
         self._closed.append(self._open.pop(key).close(dict(zip(self._partition_by, key, strict=False))))
 
     def _folder(self, key: tuple[str, ...]) -> str:
-        *values, window = key
-        return "/".join([*(f"{name}={value}" for name, value in zip(self._partition_by, values, strict=True)), window])
+        folders = [f"{name}={value}" for name, value in zip(self._partition_by, key, strict=False)]
+        return "/".join([*folders, *key[len(folders) :]])
 
 
 def _by_partition(
     batch: pa.RecordBatch, partition_by: Collection[str]
 ) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
-    names = [*partition_by, "window_id"]
+    names = list(dict.fromkeys([*partition_by, "window_id"]))
     values = batch.drop_columns(list(partition_by))
     keys = pa.Table.from_batches([batch.select(names)]).group_by(names).aggregate([]).to_pylist()
     for key in keys:
-        text = tuple(value.isoformat() if isinstance(value, date) else value for value in key.values())
+        text = tuple(value.isoformat() if isinstance(value, date) else str(value) for value in key.values())
         if len(keys) == 1:
             yield text, values
             continue

@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from airflow_provider_sfstream.spark.storage.delta_table import TableFile
 
-ROW_GROUP = 32 << 20
+ROW_GROUP = 16 << 20
 """Bytes of Arrow columns in a row group: what a task holds back, and a reader takes at once."""
 _SAMPLED = 4096
 """Rows by which it is judged how a column is written."""

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from airflow_provider_sfstream.spark.engines.engine import Engine
+from tests.support.engines import ENGINES, engine_of
 from tests.support.java_archive import submit_options
 from tests.support.spark import COMPILED, INTERPRETED, SHORT_LIVED, start_session
 
@@ -17,6 +20,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         session = start_session(tmp_path_factory.mktemp("spark"), SHORT_LIVED | INTERPRETED)
     yield session
     session.stop()
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> Callable[[], Engine]:
+    """What gives the engine of a run: a test that uses it holds on each, and where they take turns."""
+    return engine_of(request.param, spark, tmp_path / "engines")
 
 
 @pytest.fixture

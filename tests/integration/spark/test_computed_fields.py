@@ -13,6 +13,7 @@ import pytest
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.clients.rest.records import RecordClient
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.replica.job import run
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reader import read_replica
@@ -47,7 +48,7 @@ class Replica:
         self._windows.drain_rest(1_000)
         manifests = tuple(self._windows.manifests[self._applied :])
         self._applied = len(self._windows.manifests)
-        run(self._spark, ReplicaOptions(output=self.arguments["output_url"], manifests=manifests))
+        run(SparkEngine(self._spark), ReplicaOptions(output=self.arguments["output_url"], manifests=manifests))
 
     def refresh(self, **arguments: Any) -> dict[str, Any]:
         result: dict[str, Any] = refresh(self._spark, **self.arguments, **arguments)["tables"]

@@ -38,8 +38,8 @@ WIDER = {
 
 
 @pytest.fixture
-def lake(spark: Any, tmp_path: Path) -> Lake:
-    return Lake(spark, tmp_path)
+def lake(spark: Any, tmp_path: Path, engine: Any) -> Lake:
+    return Lake(spark, tmp_path, engine=engine)
 
 
 def numbers(lake: Lake) -> list[int]:
@@ -100,7 +100,7 @@ def test_a_table_without_rows_has_its_columns(lake: Lake, spark: Any) -> None:
 
 def test_files_of_a_window_that_runs_again_are_replaced_in_one_commit(lake: Lake) -> None:
     manifest = lake.land("w1", [order(n) for n in range(9)], {"one": ORDER})
-    lake.run(manifest)
+    application = lake.run(manifest).application_id
     before, rows = lake.files(), lake.rows()
     assert {window_of(path) for path in before} == {"w1"}
     assert {path.split("/")[0] for path in before} == {f"event_date=2026-01-{day}" for day in (10, 11, 12)}
@@ -110,7 +110,7 @@ def test_files_of_a_window_that_runs_again_are_replaced_in_one_commit(lake: Lake
     history = delta_table(lake).history()
     assert [entry["version"] for entry in history] == [1, 0]
     assert history[0]["sfstream"]["job"] == "orders.event_log run two try 1"
-    assert history[1]["sfstream"]["job"].startswith("local-"), "the application's id, where nobody gives a name"
+    assert history[1]["sfstream"]["job"] == application, "the application's id, where nobody gives a name"
 
 
 def test_rows_of_a_window_that_a_compaction_has_merged_stay_as_they_are(lake: Lake) -> None:

@@ -31,8 +31,8 @@ PUSH_TOPIC, CHANNEL = "/topic/InvoiceUpdates", "/u/notifications/Orders"
 
 
 @pytest.fixture
-def lake(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Lake:
-    return Lake(spark, tmp_path, getattr(request, "param", "delta"))
+def lake(spark: Any, tmp_path: Path, request: pytest.FixtureRequest, engine: Any) -> Lake:
+    return Lake(spark, tmp_path, getattr(request, "param", "delta"), engine)
 
 
 in_both_formats = pytest.mark.parametrize("lake", ["delta", "parquet"], indirect=True)

@@ -18,6 +18,7 @@ from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream, wind
 from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
 from airflow_provider_sfstream.spark.apps.event_log import parse_arguments
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.event_log.job import run
 from airflow_provider_sfstream.spark.replica.job import run as run_replica
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
@@ -67,7 +68,7 @@ class InThisSession(SparkSubmitEventLogOperator):
     spark: Any = None
 
     def submit(self, context: Any, arguments: Any) -> dict[str, Any]:
-        return vars(run(self.spark, parse_arguments([*arguments, "--output", self.output_url])))
+        return vars(run(SparkEngine(self.spark), parse_arguments([*arguments, "--output", self.output_url])))
 
 
 def submit(lake: Lake, manifest: str, **arguments: Any) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def test_the_replica_sets_them_aside(org: LocalOrg, lake: Lake, tmp_path: Path) 
     org.fault("omit_schema_id", topic=EVERYTHING)
     manifest = land(org, lake, EVERYTHING)
     options = ReplicaOptions(manifests=(manifest,), output=(tmp_path / "replica").as_uri())
-    metrics = run_replica(lake.spark, options)
+    metrics = run_replica(SparkEngine(lake.spark), options)
     assert (metrics.events, metrics.quarantined, metrics.tables) == (1, 1, {})
     rows = lake.spark.read.parquet(str(tmp_path / "replica/_replica_quarantine")).collect()
     assert [(row["schema_id"], "name no schema" in row["reason"]) for row in rows] == [("", True)]

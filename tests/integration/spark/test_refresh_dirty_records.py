@@ -14,6 +14,7 @@ from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.clients.rest.records import RecordClient
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.refresh.files import RefreshFiles
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.replica.job import run
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reader import read_replica
@@ -49,7 +50,7 @@ class Replica:
         self._windows.drain_rest(1_000)
         manifests = tuple(self._windows.manifests[self._applied :])
         self._applied = len(self._windows.manifests)
-        run(self.spark, ReplicaOptions(output=self.output, manifests=manifests))
+        run(SparkEngine(self.spark), ReplicaOptions(output=self.output, manifests=manifests))
 
     def refresh(self, **arguments: Any) -> dict[str, Any]:
         """Run the task; return what it says of the accounts."""

@@ -25,8 +25,8 @@ def numbered(number: int) -> str:
 
 
 @pytest.fixture
-def lake(spark: Any, tmp_path: Path) -> ChangeLake:
-    return ChangeLake(spark, tmp_path)
+def lake(spark: Any, tmp_path: Path, engine: Any) -> ChangeLake:
+    return ChangeLake(spark, tmp_path, engine)
 
 
 @pytest.mark.usefixtures("compiled")

@@ -27,8 +27,8 @@ ONE, TWO = "a0W000000000001AAA", "a0W000000000002AAA"
 
 
 @pytest.fixture
-def lake(spark: Any, tmp_path: Path) -> ChangeLake:
-    return ChangeLake(spark, tmp_path)
+def lake(spark: Any, tmp_path: Path, engine: Any) -> ChangeLake:
+    return ChangeLake(spark, tmp_path, engine)
 
 
 def broken(number: int, schema_id: str = "Widget__c") -> LandedEvent:

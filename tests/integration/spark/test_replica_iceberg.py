@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
+from airflow_provider_sfstream.spark.engines.spark_frames import SparkFrame
 from airflow_provider_sfstream.spark.replica.iceberg import IcebergTable, check_session
 from airflow_provider_sfstream.spark.replica.refresh import image_schema, refresh_merge
 from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
@@ -75,16 +77,16 @@ class Replica:
         types = {"_found": "boolean", "_deleted": "boolean"} | TABLE_ENVELOPE | columns
         rows = frame_of(self.spark, self.folder, images, {name: types[name] for name in schema.names})
         merge = refresh_merge(columns, refresh, (), deletes=deletes, moved_on=True)
-        return self._merge(Came(rows, shaped(schema), schema, False, len(images)), merge, everything=True)
+        return self._merge(Came(SparkFrame(rows), shaped(schema), schema, False, len(images)), merge, everything=True)
 
     def apply(self, changes: list[Row], columns: dict, deletes: Deletes = "soft") -> Rewritten:
         rows, schema = change_frame(self.spark, self.folder, changes, columns), change_batch([], columns).schema
-        came = Came(rows, shaped(schema), schema, True, len(changes))
+        came = Came(SparkFrame(rows), shaped(schema), schema, True, len(changes))
         return self._merge(came, ChangesMerge(columns, deletes), everything=False)
 
     def _merge(self, came: Came, merge: Merge, *, everything: bool) -> Rewritten:
         state = replace(self.state, columns=ColumnRegistry(merge.columns))
-        after, counts = MergeSink(self.spark).merge("Account", state, came, merge, everything=everything)
+        after, counts = MergeSink(SparkEngine(self.spark)).merge("Account", state, came, merge, everything=everything)
         assert after == state
         return counts
 

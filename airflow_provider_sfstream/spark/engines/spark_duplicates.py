@@ -7,14 +7,13 @@ Only narrow columns are read for this. Rows are told apart by their ``place``, a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_provider_sfstream.spark.engines.engine import PLACES, TableKeys
+from airflow_provider_sfstream.spark.engines.spark_frames import SparkFrame, union
 from airflow_provider_sfstream.spark.rows.event_batches import WindowReference
-from airflow_provider_sfstream.spark.storage.frames import union
-
-_ORDINALS = 1 << 40
-"""More than a window can hold; ``window * _ORDINALS + ordinal`` is a 64-bit place for four million windows."""
 
 
 @dataclass(frozen=True)
@@ -25,42 +24,54 @@ class Duplicates:
     count: int
     copies: Any | None
 
-    def remove_from(self, rows: Any) -> Any:
+    def remove_from(self, rows: SparkFrame) -> SparkFrame:
         """Return the landed rows without the duplicates."""
-        if self.copies is None:
-            return rows
-        return (
-            rows.withColumn("place", _place()).join(self.copies.where("NOT stays"), "place", "left_anti").drop("place")
-        )
+        return rows if self.copies is None else self._joined(rows, self.copies.where("NOT stays"), "left_anti")
 
-    def chosen(self, rows: Any) -> Any | None:
+    def chosen(self, rows: SparkFrame) -> SparkFrame | None:
         """Return the landed rows that stay, of events of which another landed row does not; ``None`` if there are
         none."""
-        if self.copies is None:
-            return None
-        return rows.withColumn("place", _place()).join(self.copies.where("stays"), "place", "left_semi").drop("place")
+        return None if self.copies is None else self._joined(rows, self.copies.where("stays"), "left_semi")
 
-
-def places_of(outcasts: Any, windows: tuple[WindowReference, ...]) -> Any:
-    """Return the places of landed rows that are rows of the quarantine."""
-    return outcasts.withColumn("window", _number_of_partition(windows)).select(_place().alias("place"))
+    def _joined(self, rows: SparkFrame, copies: Any, how: str) -> SparkFrame:
+        return SparkFrame(rows.rows.withColumn("place", _place()).join(copies, "place", how).drop("place"))
 
 
 def find_duplicates(
-    rows: Any, table_keys: Any | None, windows: tuple[WindowReference, ...], unreadable: Any | None = None
+    rows: SparkFrame,
+    keys: TableKeys,
+    windows: tuple[WindowReference, ...],
+    unreadable: Callable[[SparkFrame], list[SparkFrame]],
 ) -> Duplicates:
-    """Find the landed rows that must not be written.
+    """Find the landed rows that must not be written, as :meth:`Engine.find_duplicates` says."""
+    known: Any | None = None
+    while True:
+        duplicates = _found(rows.rows, _table_keys(keys), windows, known)
+        chosen = duplicates.chosen(rows)
+        if chosen is None:
+            return duplicates
+        outcasts = union(frame.rows for frame in unreadable(chosen))
+        found = outcasts.withColumn("window", _number_of_partition(windows)).select(_place().alias("place"))
+        found = (found if known is None else found.join(known, "place", "left_anti")).persist()
+        if found.isEmpty():
+            return duplicates
+        known = found if known is None else known.unionByName(found)
 
-    Of each replay ID the rows stay that follow each other in one window: that which the table already has them from, so
-    that running windows again, alone or together, changes nothing; else the first, in the order of
-    ``landed_windows.reading_order``, and there the lowest ordinal. Those of which none can be decoded stay only if no
-    others in these windows can.
 
-    :param rows: landed rows with ``window``.
-    :param table_keys: ``org_id``, ``topic``, ``replay_id`` and ``window_id`` of rows in the table, if any.
-    :param unreadable: places of rows that are known not to be decodable, each once.
-    :raises ValueError: if a landed row has no replay ID.
-    """
+def _table_keys(keys: TableKeys) -> Any | None:
+    """Return the rows of the tables with ``window_id``."""
+    parts = [
+        frame.rows.selectExpr("_org_id org_id", "_topic topic", "_replay_id replay_id", f"{window} window_id")
+        for frames, window in ((keys.with_window, "window_id"), (keys.others, "''"))
+        for frame in frames
+    ]
+    return union(parts) if parts else None
+
+
+def _found(
+    rows: Any, table_keys: Any | None, windows: tuple[WindowReference, ...], unreadable: Any | None
+) -> Duplicates:
+    """Find the landed rows that must not be written, those ``unreadable`` (places, each once) being known so far."""
     from pyspark.sql import functions as f
 
     landed = rows.select(
@@ -103,7 +114,7 @@ def _copies(landed: Any, events: Any, unreadable: Any | None) -> Any:
     if unreadable is not None:
         suspects = suspects.join(unreadable.withColumn("readable", f.lit(False)), "place", "left")
         readable = f.coalesce("readable", f.lit(True))
-    in_table = f.col("place").between(f.col("owner") * f.lit(_ORDINALS), (f.col("owner") + 1) * f.lit(_ORDINALS) - 1)
+    in_table = f.col("place").between(f.col("owner") * f.lit(PLACES), (f.col("owner") + 1) * f.lit(PLACES) - 1)
     order = Window.partitionBy("stream", "replay_id").orderBy(
         readable.desc(), f.coalesce(in_table, f.lit(False)).desc(), "place"
     )
@@ -116,7 +127,7 @@ def _copies(landed: Any, events: Any, unreadable: Any | None) -> Any:
 def _place() -> Any:
     from pyspark.sql import functions as f
 
-    return f.col("window").cast("long") * f.lit(_ORDINALS) + f.col("ordinal")
+    return f.col("window").cast("long") * f.lit(PLACES) + f.col("ordinal")
 
 
 def _number_of_partition(windows: tuple[WindowReference, ...]) -> Any:

@@ -1,0 +1,271 @@
+"""This very process as the engine of a job: the functions that Spark's tasks run, one row group after another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, Protocol
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as fs
+import pyarrow.parquet as pq
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.decode.arrow_columns import conform
+from airflow_provider_sfstream.spark.engines.arrow_duplicates import Duplicates, find_duplicates
+from airflow_provider_sfstream.spark.engines.arrow_frames import ArrowFrame, ArrowParts, Columns
+from airflow_provider_sfstream.spark.engines.engine import LISTED, JobFiles, TableKeys
+from airflow_provider_sfstream.spark.rows.event_batches import Batches, WindowReference
+from airflow_provider_sfstream.spark.rows.routing import PARCEL
+from airflow_provider_sfstream.spark.storage.landed_windows import (
+    LandedWindow,
+    changed,
+    check_folders,
+    payload_formats,
+)
+from airflow_provider_sfstream.spark.storage.partition_files import WRITTEN, as_they_are, files_of, write_files
+
+_ROWS = 8_192
+"""In a batch, at most: a row group of a landing has no more."""
+_COPIED = 1 << 20
+"""Bytes of a file that are read at once."""
+
+
+class EmbeddedFiles(JobFiles, Protocol):
+    """Files that this process reads and writes."""
+
+    def open(self, url: str) -> BinaryIO: ...
+
+    def create(self, url: str) -> BinaryIO: ...
+
+    def move(self, url: str, target: str) -> None: ...
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.value: Counter[Any] = Counter()
+
+    def add(self, counted: Counter[Any]) -> None:
+        self.value.update(counted)
+
+
+class EmbeddedEngine:
+    """Runs a job's functions one after another.
+
+    :param landing: the files of landed windows, and ``files`` those below the output folder.
+    :param folder: a temporary one. Landed files are copied there, once, and read from there.
+    :param max_events: how many events the windows of a run may have; ``None``: any number.
+    :param elsewhere: what can run over more, as an error names it.
+    """
+
+    application_id = ""
+    tasks_at_once = tables_at_once = 1
+    rows_at_once: int | None = 50_000
+
+    def __init__(
+        self,
+        landing: EmbeddedFiles,
+        files: EmbeddedFiles,
+        folder: str | Path,
+        *,
+        max_events: int | None = None,
+        elsewhere: str = "",
+    ) -> None:
+        self.landing, self.files = landing, files
+        self._folder, self._max_events, self._elsewhere = Path(folder), max_events, elsewhere
+
+    def prepare(self, windows: Sequence[LandedWindow]) -> None:
+        count = sum(window.event_count for window in windows)
+        if self._max_events is not None and count > self._max_events:
+            raise ConfigurationError(
+                f"{len(windows)} windows have {count:,} events, and max_events={self._max_events:,} is how many this "
+                f"worker takes at once. Nothing was written, and nothing is lost. Run them with {self._elsewhere}, "
+                "which writes the same tables, or give fewer windows at a time."
+            )
+
+    def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> ArrowFrame:
+        with_rows = {number: window for number, window in enumerate(windows) if window.files}
+        check_folders(with_rows.values())
+        copies = [
+            (self._copy(url, sum_ if verify else None), window, number)
+            for number, window in with_rows.items()
+            for url, sum_ in zip(window.files, window.sums, strict=True)
+        ]
+
+        def batches(wanted: Columns) -> Batches:
+            for copy, window, number in copies:
+                for batch in _read(copy, wanted and ["schema_id", *wanted]):
+                    yield _numbered(batch, window, number, wanted)
+
+        return ArrowFrame(batches)
+
+    def file_rows(self, url: str, paths: Sequence[str], schema: pa.Schema) -> ArrowFrame:
+        location = self.files.table_location(url)
+
+        def batches(wanted: Columns) -> Batches:
+            filesystem = location.filesystem()
+            for path in (file for each in paths for file in _parquet_files(filesystem, each)):
+                values = _partition_values(path)
+                with filesystem.open_input_file(path) as file:
+                    for batch in _read(file, [name for name in schema.names if name not in values]):
+                        rows = _laid_out(batch, schema, values)
+                        yield rows if wanted is None else rows.select(list(wanted))
+
+        return ArrowFrame(batches)
+
+    def stored_schema(self, url: str) -> Mapping[str, Any]:
+        from deltalake import Schema
+
+        filesystem = self.files.table_location(url).filesystem()
+        schemas = [pq.read_schema(filesystem.open_input_file(name)) for name in _parquet_files(filesystem, "")]
+        unified = pa.unify_schemas(schemas, promote_options="permissive")
+        stored: Mapping[str, Any] = json.loads(Schema.from_arrow(unified).to_json())
+        return stored
+
+    def replace_partitions(self, url: str, rows: ArrowFrame, partition_by: Sequence[str]) -> int:
+        staging = f".sfstream-staging-{uuid.uuid4().hex}"
+        write = write_files(as_they_are, self.files.table_location(f"{url}/{staging}"), partition_by)
+        files = files_of(rows.made(write, WRITTEN).collected())
+        for folder in {file.path.rpartition("/")[0] for file in files}:
+            self.files.delete(f"{url}/{folder}")
+        for file in files:
+            self.files.move(f"{url}/{staging}/{file.path}", f"{url}/{file.path}")
+        self.files.delete(f"{url}/{staging}")
+        return sum(file.rows for file in files)
+
+    def find_duplicates(
+        self,
+        rows: ArrowFrame,
+        keys: TableKeys,
+        windows: tuple[WindowReference, ...],
+        unreadable: Callable[[ArrowFrame], list[ArrowFrame]],
+    ) -> Duplicates:
+        return find_duplicates(rows, keys, windows, unreadable)
+
+    def routed(self, parcels: ArrowFrame, also: Sequence[int], pieces: int) -> ArrowParts:
+        def parts() -> Iterator[Batches]:
+            with TemporaryFile(dir=self._folder) as file:
+                places: dict[int, list[tuple[int, int]]] = {number: [] for number in also}
+                for batch in parcels.batches(None):
+                    for number, parcel in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                        places.setdefault(number, []).append((file.tell(), file.write(parcel)))
+                for number in sorted(places):
+                    yield _parcels(file, number, places[number])
+
+        return ArrowParts(parts)
+
+    def listed_rows(self, url: str | None) -> ArrowFrame:
+        def batches(wanted: Columns) -> Batches:
+            for name in () if url is None else self.files.file_names(url):
+                if name.endswith(".json"):
+                    lines = [json.loads(line) for line in self.files.read_text(f"{url}/{name}").splitlines()]
+                    columns = [[line.get(key) for line in lines] for key in ("Id", "sequence")]
+                    yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, LISTED.types)), schema=LISTED)
+
+        return ArrowFrame(batches)
+
+    def write_list(self, url: str, rows: ArrowFrame, changed: ArrowFrame | None) -> tuple[int, int]:
+        dirty, latest = 0, dict[str, int]()
+        for batch in changed.batches(None) if changed is not None else ():
+            for id_, sequence in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                latest[id_] = max(sequence, latest.get(id_, sequence))
+        with self.files.create(f"{url}/part-00000.json") as file:
+            for batch in rows.where(lambda columns: columns.one_of("_dirty", [True])).batches(("Id", "_sequence")):
+                dirty += len(batch)
+                for id_, sequence in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    latest.pop(id_, None)
+                    file.write(_line(id_, sequence))
+            for id_, sequence in latest.items():
+                file.write(_line(id_, sequence))
+        return dirty, len(latest)
+
+    def tally(self) -> _Tally:
+        return _Tally()
+
+    def _copy(self, url: str, sha256: str | None) -> Path:
+        """Return a copy of a landed file, which has the checksum if there is one."""
+        copy, sum_ = self._folder / f"{hashlib.sha256(url.encode()).hexdigest()}.parquet", hashlib.sha256()
+        if copy.exists():
+            return copy
+        partial = copy.with_suffix(".partial")
+        try:
+            with self.landing.open(url) as source, partial.open("wb") as target:
+                while content := source.read(_COPIED):
+                    sum_.update(content)
+                    target.write(content)
+        except FileNotFoundError:
+            raise ConfigurationError(f"Files of windows are missing: {url}. Nothing was written.") from None
+        if sha256 is not None and sum_.hexdigest() != sha256:
+            raise ConfigurationError(changed(url, sum_.hexdigest()))
+        shutil.move(partial, copy)
+        return copy
+
+
+def _read(source: Any, columns: Sequence[str] | None) -> Batches:
+    """Yield the rows of a Parquet file, a part of a row group at a time; of some columns those that it has."""
+    file = pq.ParquetFile(source, buffer_size=_COPIED)
+    if columns is not None:
+        columns = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
+    for number in range(file.num_row_groups):  # asked for all at once, a batch would have the rows of many small ones
+        yield from file.iter_batches(_ROWS, row_groups=[number], columns=columns)
+
+
+def _numbered(batch: pa.RecordBatch, window: LandedWindow, number: int, wanted: Columns) -> pa.RecordBatch:
+    """Return landed rows with the number of their window and what their payloads are, as far as that is wanted."""
+    if wanted is None or "window" in wanted:
+        batch = batch.append_column("window", pa.array(np.full(len(batch), number, np.int32)))
+    if wanted is None or "format" in wanted:
+        named, other = payload_formats(window)
+        is_json = pc.fill_null(pc.is_in(batch.column("schema_id"), pa.array(named, pa.string())), False)
+        batch = batch.append_column("format", pc.if_else(is_json, pa.scalar("json"), pa.scalar(other)))
+    return batch if wanted is None else batch.select(list(wanted))
+
+
+def _parquet_files(filesystem: Any, path: str) -> list[str]:
+    """Return the Parquet files of a folder and those below it; the path itself if it is a file."""
+    if path.endswith(".parquet"):
+        return [path]
+    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+    names = sorted(each.path for each in found if each.path.endswith(".parquet"))
+    return [name for name in names if not any(part.startswith((".", "_")) for part in name.split("/"))]
+
+
+def _partition_values(path: str) -> dict[str, str]:
+    """Return the values that the names of folders give to columns."""
+    parts = [folder.partition("=") for folder in path.split("/")[:-1]]
+    return {name: unquote(value) for name, separator, value in parts if separator}
+
+
+def _laid_out(batch: pa.RecordBatch, schema: pa.Schema, values: Mapping[str, str]) -> pa.RecordBatch:
+    """Return rows with the columns of a schema; null where they have no such column."""
+    arrays = []
+    for field in schema:
+        if field.name in values:
+            arrays.append(pa.repeat(pa.scalar(values[field.name]).cast(field.type), len(batch)))
+        elif field.name in batch.schema.names:
+            arrays.append(conform(batch.column(field.name), field.type))
+        else:
+            arrays.append(pa.nulls(len(batch), field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _parcels(file: BinaryIO, number: int, places: Sequence[tuple[int, int]]) -> Batches:
+    """Yield the parcels of a piece, one at a time; one without rows if there is none."""
+    for offset, size in places or [(0, 0)]:
+        file.seek(offset)
+        parcel = pa.array([file.read(size) if size else None], pa.binary())
+        yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), parcel], schema=PARCEL)
+
+
+def _line(id_: str, sequence: int | None) -> bytes:
+    line = {"Id": id_} if sequence is None else {"Id": id_, "sequence": sequence}
+    return f"{json.dumps(line)}\n".encode()

@@ -1,0 +1,67 @@
+"""DataFrames as the frames of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_provider_sfstream.spark.engines.engine import Condition
+from airflow_provider_sfstream.spark.rows.event_batches import Rows
+
+
+def union(frames: Iterable[Any]) -> Any:
+    """Return the rows of one or more DataFrames of the same columns as one."""
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+@dataclass(frozen=True)
+class SparkFrame:
+    """A DataFrame."""
+
+    rows: Any
+
+    def select(self, *columns: str) -> SparkFrame:
+        return SparkFrame(self.rows.select(*columns))
+
+    def where(self, condition: Condition) -> SparkFrame:
+        return SparkFrame(self.rows.where(condition(_Columns())))
+
+    def made(self, make: Rows, schema: pa.Schema) -> SparkFrame:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return SparkFrame(self.rows.mapInArrow(make, from_arrow_schema(schema)))
+
+    def numbered(self, column: str, firsts: Sequence[int]) -> SparkFrame:
+        from pyspark.sql import functions as f
+
+        numbers = f.array(*(f.lit(first).cast("bigint") for first in firsts))
+        return SparkFrame(self.rows.withColumn(column, f.element_at(numbers, f.col("window") + 1) + f.col("ordinal")))
+
+    def together(self, others: Iterable[SparkFrame] = ()) -> SparkFrame:
+        return SparkFrame(union([self.rows, *(other.rows for other in others)]).coalesce(1))
+
+    def kept(self) -> SparkFrame:
+        return SparkFrame(self.rows.persist())
+
+    def counted(self, *columns: str) -> list[Mapping[str, Any]]:
+        return [row.asDict() for row in self.rows.groupBy(*columns).count().collect()]
+
+    def collected(self) -> list[Mapping[str, Any]]:
+        return [row.asDict() for row in self.rows.collect()]
+
+
+class _Columns:
+    def one_of(self, column: str, values: Collection[Any]) -> Any:
+        from pyspark.sql import functions as f
+
+        known = f.coalesce(f.col(column).isin(sorted(value for value in values if value is not None)), f.lit(False))
+        return known | f.col(column).isNull() if None in values else known
+
+    def between(self, column: str, first: int, last: int) -> Any:
+        from pyspark.sql import functions as f
+
+        return f.coalesce(f.col(column).between(first, last), f.lit(False))

@@ -1,0 +1,73 @@
+"""Tables that a worker writes on S3 in its own process, with the credentials of an Airflow connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_sfstream.operators.event_log import EventLogOperator
+from airflow_provider_sfstream.operators.replica import ReplicaOperator
+from airflow_provider_sfstream.spark.storage.table_location import TableLocation
+from airflow_provider_sfstream.tasks.replica import read_snapshot
+from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
+from tests.integration.landing.conftest import connect
+from tests.support.change_lake import SCHEMAS, START, TOPIC, change
+from tests.support.landing_files import LandedEvent, land_window
+from tests.support.object_storage import ObjectStorage
+from tests.support.tasks import context_for
+
+pytestmark = pytest.mark.extended
+
+ORDER = {"type": "record", "name": "Order__e", "fields": [{"name": "CreatedDate", "type": "long"}]}
+
+
+@pytest.fixture
+def conn_id(object_storage: ObjectStorage, monkeypatch: pytest.MonkeyPatch) -> str:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    return connect(monkeypatch, object_storage.airflow_connection())
+
+
+def table(url: str, conn_id: str) -> DeltaTable:
+    location: TableLocation = WorkerFiles(conn_id).table_location(url)
+    return DeltaTable(location.uri, storage_options=dict(location.options))
+
+
+@pytest.mark.parametrize("table_format", ["delta", "parquet"])
+def test_an_event_log(tmp_path: Path, url: str, conn_id: str, table_format: Literal["delta", "parquet"]) -> None:
+    moment = int(START.timestamp() * 1000)
+    events: list[Any] = [LandedEvent(number, "one", {"CreatedDate": moment + number}) for number in range(9)]
+    events.append(LandedEvent(9, "one", b"\xff"))
+    manifest = land_window(tmp_path, "20260110T000000Z-a", events, {"one": ORDER}, event_times=(START, START))
+    for _ in range(2):
+        operator = EventLogOperator(
+            task_id="log", windows=manifest, output_url=url, output_conn_id=conn_id, table_format=table_format
+        )
+        metrics = operator.execute(context_for("log"))
+        assert metrics is not None
+        assert (metrics["rows_written"], metrics["quarantined"]) == (9, 1)
+    files = WorkerFiles(conn_id)
+    if table_format == "delta":
+        assert len(table(f"{url}/Order__e", conn_id).to_pyarrow_table()) == 9
+    else:
+        assert files.folders(f"{url}/Order__e/event_date=2026-01-20") == ["window_id=20260110T000000Z-a"]
+        folder = f"{url}/Order__e/event_date=2026-01-20/window_id=20260110T000000Z-a"
+        assert len(files.file_names(folder)) == 1
+
+
+def test_a_replica(tmp_path: Path, url: str, conn_id: str) -> None:
+    ids = ["a0W000000000001AAA", "a0W000000000002AAA"]
+    first = [change(1, "CREATE", ids[:1], "t1", Name="one"), change(2, "GAP_UPDATE", ids[1:], "t2")]
+    manifest = land_window(tmp_path, "20260110T000000Z-c", first, SCHEMAS, topic=TOPIC)
+    operator = ReplicaOperator(task_id="replica", windows=manifest, output_url=url, output_conn_id=conn_id)
+    metrics = operator.execute(context_for("replica"))
+    assert metrics is not None
+    assert metrics["tables"]["Widget__c"]["dirty"] == 1
+    state = read_snapshot(url, conn_id).tables["Widget__c"]
+    files, listed = WorkerFiles(conn_id), f"{url}/{state.dirty_list}"
+    (name,) = files.file_names(listed)
+    assert files.read_text(f"{listed}/{name}") == f'{{"Id": "{ids[1]}", "sequence": 2}}\n'
+    assert sorted(table(f"{url}/Widget__c", conn_id).to_pyarrow_table()["Id"].to_pylist()) == ids

@@ -1,0 +1,192 @@
+"""Tables that a worker writes in its own process: without pyspark, in bounded memory, whole after kill -9.
+
+What is in them, the contract suite in ``tests/integration/spark`` compares on either engine.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.operators.event_log import EventLogOperator
+from airflow_provider_sfstream.operators.replica import ReplicaOperator
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotReader
+from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
+from tests.support.change_lake import SCHEMAS, START, TOPIC, change
+from tests.support.landing_files import LandedEvent, encode, land_window
+from tests.support.tasks import context_for
+
+ORDER = {
+    "type": "record",
+    "name": "Order__e",
+    "fields": [{"name": "CreatedDate", "type": "long"}, {"name": "Note__c", "type": ["null", "string"]}],
+}
+RUN = """
+import json, sys
+from datetime import UTC, datetime
+from types import SimpleNamespace
+sys.modules["pyspark"] = sys.modules["py4j"] = None
+from airflow_provider_sfstream.operators.{module} import {operator}
+import deltalake, numpy, pyarrow.parquet, pyarrow.compute, airflow.sdk.io, fastavro, pyruhvro
+task = dict(dag_id="orders", task_id="task", run_id="run", map_index=-1, try_number=1)
+run = dict(run_id="run", run_type="scheduled", run_after=datetime(2026, 1, 20, tzinfo=UTC), data_interval_start=None,
+           data_interval_end=None, partition_date=None)
+context = dict(ti=SimpleNamespace(**task), dag_run=SimpleNamespace(**run))
+operator = {operator}(task_id="task", **json.loads(sys.argv[1]))
+def most():  # ru_maxrss has the parent's too
+    status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return int(status["VmHWM"].split()[0])
+idle = most()
+print("begun", flush=True)
+metrics = operator.execute(context)
+loaded = sorted(name for name in sys.modules if name.startswith(("airflow.providers.apache.spark.operators", "grpc.")))
+print(json.dumps(dict(metrics=metrics, loaded=loaded, mebibytes=(most() - idle) // 1024)))
+"""
+
+
+def order(number: int, payload: bytes | None = None) -> LandedEvent:
+    created = int(START.timestamp() * 1000) + number
+    return LandedEvent(number, "one", payload or encode(ORDER, {"CreatedDate": created, "Note__c": str(number)}))
+
+
+def land(folder: Path, events: list[LandedEvent], window_id: str = "20260110T000000Z-a") -> str:
+    return land_window(folder / "landing", window_id, events, {"one": ORDER}, event_times=(START, START))
+
+
+def land_changes(folder: Path) -> str:
+    events = [change(1, "CREATE", ["a0W000000000001AAA"], "t1", Name="one"), LandedEvent(2, "Widget__c", b"\xff")]
+    return land_window(folder / "landing", "20260110T000000Z-c", events, SCHEMAS, topic=TOPIC)
+
+
+def started(operator: str, **arguments: Any) -> subprocess.Popen[str]:
+    """Start an operator in a process of its own, without pyspark."""
+    module = {"EventLogOperator": "event_log", "ReplicaOperator": "replica"}[operator]
+    program = RUN.format(module=module, operator=operator)
+    command = [sys.executable, "-c", program, json.dumps(arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def ended(operator: str, **arguments: Any) -> dict[str, Any]:
+    """Run an operator in a process of its own; return what it tells."""
+    output, _ = started(operator, **arguments).communicate(timeout=300)
+    told: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return told
+
+
+def rows(folder: Path, table: str = "Order__e") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = DeltaTable(folder / "tables" / table).to_pyarrow_table().to_pylist()
+    return found
+
+
+def test_neither_needs_pyspark(tmp_path: Path) -> None:
+    output = str(tmp_path / "tables")
+    manifest = land(tmp_path, [*map(order, range(20)), order(20, b"\xff")])
+    told = ended("EventLogOperator", windows=manifest, output_url=output)
+    assert told["loaded"] == []
+    assert told["metrics"]["tables"] == {"Order__e": 20}
+    assert told["metrics"]["quarantined"] == 1
+    assert sorted(row["Note__c"] for row in rows(tmp_path)) == sorted(map(str, range(20)))
+    told = ended("ReplicaOperator", windows=land_changes(tmp_path), output_url=output)
+    assert told["loaded"] == []
+    assert told["metrics"]["quarantined"] == 1
+    (row,) = rows(tmp_path, "Widget__c")
+    assert row["Name"] == "one"
+    assert told["metrics"]["tables"]["Widget__c"]["rows"] == 1
+
+
+def test_what_the_task_gives_is_what_spark_gives(tmp_path: Path) -> None:
+    operator = EventLogOperator(
+        task_id="event_log", windows=land(tmp_path, [*map(order, range(3))]), output_url=str(tmp_path / "tables")
+    )
+    metrics = operator.execute(context_for("event_log"))
+    stored = json.loads((tmp_path / "tables/_sfstream/metrics/orders.event_log.json").read_text())
+    assert stored == metrics
+    assert metrics["rows_written"] == 3
+    (table,) = operator.lineage(has_ended=True).outputs
+    assert table.rows == 3
+    (commit,) = DeltaTable(tmp_path / "tables/Order__e").history()
+    assert "orders" in commit["sfstream"]["job"]
+    assert operator.execute(context_for("event_log"))["rows_written"] == 3
+    assert len(rows(tmp_path)) == 3
+    with pytest.raises(AirflowSkipException):
+        EventLogOperator(task_id="event_log", windows=[], output_url=str(tmp_path)).execute(context_for("event_log"))
+
+
+@pytest.mark.parametrize("operator", [EventLogOperator, ReplicaOperator])
+def test_windows_that_are_too_large_name_the_other_operator(tmp_path: Path, operator: Any) -> None:
+    manifest = land_changes(tmp_path)
+    task = operator(task_id="small", windows=manifest, output_url=str(tmp_path / "tables"), max_events=1)
+    with pytest.raises(AirflowFailException, match="max_events=1") as caught:
+        task.execute(context_for("small"))
+    told = "\n".join([str(caught.value), *caught.value.__notes__])
+    assert f"SparkSubmit{operator.__name__}" in told
+    assert "nothing is lost" in told
+    assert not (tmp_path / "tables").exists()
+
+
+def test_iceberg_is_sparks_alone() -> None:
+    given: Any = "iceberg"
+    with pytest.raises(ConfigurationError, match="SparkSubmitReplicaOperator"):
+        ReplicaOperator(task_id="replica", windows=[], output_url="/lake", table_format=given)
+
+
+def test_memory_does_not_grow_with_the_window(tmp_path: Path) -> None:
+    note = encode(ORDER, {"CreatedDate": int(START.timestamp() * 1000), "Note__c": "note " * 200})
+    peaks = {}
+    for count in (20_000, 300_000):
+        folder = tmp_path / str(count)
+        manifest = land(folder, [order(number, note) for number in range(count)])
+        told = ended("EventLogOperator", windows=manifest, output_url=str(folder / "tables"))
+        assert told["metrics"]["rows_written"] == count
+        peaks[count] = told["mebibytes"]
+    assert peaks[300_000] < min(512, peaks[20_000] + 200), peaks
+
+
+def test_kill_9_leaves_the_version_before_or_after(tmp_path: Path) -> None:
+    first = land(tmp_path, [*map(order, range(10))])
+    ended("EventLogOperator", windows=first, output_url=str(tmp_path / "tables"))
+    manifest = land(tmp_path, [*map(order, range(10, 60_010))], "20260110T010000Z-b")
+    lengths = []
+    for part in range(4):
+        process = started("EventLogOperator", windows=manifest, output_url=str(tmp_path / "tables"))
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(0.12 * part)  # where in its work it is killed is not to be known
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        lengths.append(len(rows(tmp_path)))
+        assert lengths[-1] in (10, 60_010)
+    assert lengths[0] == 10, "it was killed before it could end"
+    told = ended("EventLogOperator", windows=[first, manifest], output_url=str(tmp_path / "tables"))
+    assert told["metrics"]["rows_written"] == 60_010
+    assert sorted(int(row["Note__c"]) for row in rows(tmp_path)) == list(range(60_010))
+
+
+def test_kill_9_leaves_the_snapshot_before_or_after(tmp_path: Path) -> None:
+    ids = [f"a0W{number:012d}AAA" for number in range(4_000)]
+    created = [change(number, "CREATE", [id_], f"t{number}", Name="new") for number, id_ in enumerate(ids, 1)]
+    manifest = land_window(tmp_path / "landing", "20260110T000000Z-c", created, SCHEMAS, topic=TOPIC)
+    output = str(tmp_path / "tables")
+    for part in range(3):
+        process = started("ReplicaOperator", windows=manifest, output_url=output)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(0.12 * part)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        snapshot = SnapshotReader(WorkerFiles(None), output).current()
+        if snapshot.number:
+            assert snapshot.tables["Widget__c"].version == 0
+            assert len(rows(tmp_path, "Widget__c")) == len(ids)
+    ended("ReplicaOperator", windows=manifest, output_url=output)
+    assert sorted(row["Id"] for row in rows(tmp_path, "Widget__c")) == ids
