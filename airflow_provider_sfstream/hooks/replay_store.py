@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.stores.kinds import (
+    POSITION_STORES,
+    REPLAY_STORES,
+    PositionStoreKind,
+    ReplayStoreKind,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -16,11 +22,14 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.stores.base import ReplayStore
     from airflow_provider_sfstream.stores.table.store import TableReplayStore
 
-PositionStoreKind = Literal["variable", "table"]
-"""The stores that tell a stream's position without its landing."""
-ReplayStoreKind = Literal[PositionStoreKind, "landing"]
-POSITION_STORES: tuple[str, ...] = get_args(PositionStoreKind)
-REPLAY_STORES: tuple[str, ...] = get_args(ReplayStoreKind)
+__all__ = [
+    "POSITION_STORES",
+    "REPLAY_STORES",
+    "PositionStoreKind",
+    "ReplayStoreHook",
+    "ReplayStoreKind",
+    "open_replay_store",
+]
 
 
 class ReplayStoreHook(BaseHook):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from airflow_provider_sfstream.runs.accepted_losses import GoOnFrom
+    from airflow_provider_sfstream.runs.lost_positions import GoOnFrom
 
 _CHOICES = ("earliest", "latest")
 
@@ -63,7 +63,7 @@ class AcceptReplayLossOperator(LandedStreamOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask Salesforce, and record the gap; return it, with replay IDs as hex text and times in ISO 8601."""
-        from airflow_provider_sfstream.runs.accepted_losses import accept_loss
+        from airflow_provider_sfstream.runs.lost_positions import accept_loss
 
         with airflow_errors(self):
             check_choice("go_on_from", self.go_on_from, _CHOICES)

@@ -7,16 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.runs.least_age import check_age
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
 from airflow_provider_sfstream.tasks.parts import check_positive, run_identity
+from airflow_provider_sfstream.tasks.repairs import prune_windows
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from airflow_provider_sfstream.runs.pruning import PruneOutcome
 
 
 class PruneReplayWindowsOperator(LandedStreamOperator):
@@ -83,50 +81,17 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Remove the windows; return how many, and why older ones stay."""
-        from airflow_provider_sfstream.runs.pruning import PruneRequest, prune_windows
-        from airflow_provider_sfstream.tasks.readers import Readers
-
         with airflow_errors(self):
-            replicas = _urls("replica_urls", self.replica_urls)
-            event_logs = _urls("event_log_urls", self.event_log_urls)
-            landed = self.open()
-            stream = landed.stream
-            readers = Readers.of(stream, replicas, event_logs, self.output_conn_id)
-            request = PruneRequest(
-                stream=stream,
+            return prune_windows(
+                self.open(),
                 older_than=self.older_than,
+                replica_urls=_urls("replica_urls", self.replica_urls),
+                event_log_urls=_urls("event_log_urls", self.event_log_urls),
+                output_conn_id=self.output_conn_id,
                 keep_last=self.keep_last,
-                needed=readers.needed,
-                still_needed=readers.still_needed,
                 dry_run=self.is_dry_run,
+                pruned_by=str(run_identity(context)),
             )
-            outcome = prune_windows(
-                request, store=landed.store, catalog=landed.catalog, pruned_by=str(run_identity(context))
-            )
-        return self._summary(stream, outcome)
-
-    def _summary(self, stream: Stream, outcome: PruneOutcome) -> dict[str, Any]:
-        removed = outcome.removed
-        summary = {
-            "stream": dict(vars(stream)),
-            "dry_run": self.is_dry_run,
-            "windows": len(removed),
-            "events": sum(window.event_count for window in removed),
-            "bytes": sum(window.bytes for window in removed),
-            "first_window": removed[0].window_id if removed else None,
-            "last_window": removed[-1].window_id if removed else None,
-            "kept": outcome.kept,
-            "kept_because": outcome.kept_because,
-        }
-        self.log.info(
-            "%s: %s %d windows with %d events, %d bytes (%s to %s).",
-            stream,
-            "would remove" if self.is_dry_run else "removed",
-            *(summary[name] for name in ("windows", "events", "bytes", "first_window", "last_window")),
-        )
-        if outcome.kept:
-            self.log.warning("%s: %d windows as old stay: %s.", stream, outcome.kept, outcome.kept_because)
-        return summary
 
 
 def _urls(argument: str, urls: Any) -> tuple[str, ...]:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, ReplayStoreCorruptError
-from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import (
     POSITION_STORES,
     REPLAY_STORES,
@@ -17,18 +16,12 @@ from airflow_provider_sfstream.hooks.replay_store import (
     open_replay_store,
 )
 from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.parts import (
-    check_choice,
-    open_landing,
-    run_identity,
-)
+from airflow_provider_sfstream.tasks.parts import check_choice, open_landing, run_identity
+from airflow_provider_sfstream.tasks.repairs import hex_of, reset_position
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-    from airflow_provider_sfstream.stores.base import ReplayStore
 
 
 class CommitReplayPositionOperator(BaseOperator):
@@ -83,9 +76,9 @@ class CommitReplayPositionOperator(BaseOperator):
             "Window %s of %s is recorded; the position is %s.",
             manifest.window.window_id,
             manifest.stream,
-            _hex(position.replay_id),
+            hex_of(position.replay_id),
         )
-        return {"window_id": manifest.window.window_id, "replay_id": _hex(position.replay_id)}
+        return {"window_id": manifest.window.window_id, "replay_id": hex_of(position.replay_id)}
 
     def _leave_alone(self, interval: dict[str, Any]) -> dict[str, Any]:
         """Return the position, which a backfill leaves where live runs have it."""
@@ -93,7 +86,7 @@ class CommitReplayPositionOperator(BaseOperator):
         catalog = open_landing(interval["landing_url"], self.landing_conn_id)
         position = open_replay_store(self.replay_store, self.replay_store_conn_id, catalog).read(stream)
         self.log.info("Nothing to record: a backfill gave an interval, and leaves the position of %s alone.", stream)
-        return {"window_id": None, "replay_id": _hex(position.replay_id)}
+        return {"window_id": None, "replay_id": hex_of(position.replay_id)}
 
 
 class ResetReplayPositionOperator(BaseOperator):
@@ -149,31 +142,5 @@ class ResetReplayPositionOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reset the position; return what it was and what it is."""
-        from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text, replay_id_to_integer
-
         with airflow_errors(self):
-            topic = Topic.parse(self.topic, self.api)
-            replay_id = None if self.replay_id is None else replay_id_from_text(self.replay_id)
-            if replay_id is not None and topic.api == "streaming":
-                replay_id_to_integer(replay_id)
-            if not str(self.reason).strip():
-                raise ConfigurationError("reason is empty. Say why the position is reset; it was not moved.")
-            store = open_replay_store(self.replay_store, self.replay_store_conn_id)
-            org_id = event_hook(topic.api, self.salesforce_conn_id).org_id
-            stream = Stream(org_id, topic.api, topic.name, self.subscription)
-            before = self._read(store, stream)
-            after = store.reset(stream, replay_id, reason=self.reason, updated_by=str(run_identity(context)))
-        self.log.warning("Position of %s reset from %s to %s: %s", stream, before, _hex(after.replay_id), self.reason)
-        return {"before": before, "after": _hex(after.replay_id)}
-
-    def _read(self, store: ReplayStore, stream: Stream) -> str | None:
-        """Return the position as hex text. A spoilt one does not stop the reset, which is its remedy."""
-        try:
-            return _hex(store.read(stream).replay_id)
-        except ReplayStoreCorruptError as error:
-            self.log.warning("The position cannot be read and is replaced: %s", error)
-            return None
-
-
-def _hex(replay_id: bytes | None) -> str | None:
-    return None if replay_id is None else replay_id.hex()
+            return reset_position(self, self.replay_id, reason=self.reason, reset_by=str(run_identity(context)))

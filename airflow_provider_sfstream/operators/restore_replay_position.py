@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
 from airflow_provider_sfstream.tasks.parts import run_identity
+from airflow_provider_sfstream.tasks.repairs import restore_position
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -43,31 +43,5 @@ class RestoreReplayPositionOperator(LandedStreamOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Restore; return the position before and after (hex), the window it stands on, and how many were recorded."""
-        from airflow_provider_sfstream.runs.restoring import restore_position
-
         with airflow_errors(self):
-            landed = self.open()
-            restored = restore_position(
-                landed.stream,
-                store=landed.store,
-                catalog=landed.catalog,
-                now=datetime.now(UTC),
-                updated_by=str(run_identity(context)),
-                last_window_id=self.last_window_id or None,
-            )
-        self.log.warning(
-            "%s: recorded %d windows and %d backfill windows of the landing; the position went from %s to %s.",
-            landed.stream,
-            restored.live_windows,
-            restored.backfill_windows,
-            restored.before,
-            restored.after,
-        )
-        before, after = restored.before.replay_id, restored.after.replay_id
-        return {
-            "before": None if before is None else before.hex(),
-            "after": None if after is None else after.hex(),
-            "window_id": restored.after.window_id,
-            "live_windows": restored.live_windows,
-            "backfill_windows": restored.backfill_windows,
-        }
+            return restore_position(self.open(), self.last_window_id, restored_by=str(run_identity(context)))

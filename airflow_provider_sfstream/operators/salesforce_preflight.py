@@ -18,8 +18,6 @@ from airflow_provider_sfstream.tasks.parts import DEFAULT_SUBSCRIPTION, check_ch
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.protocol.streams import Stream
-
 
 class SalesforcePreflightOperator(BaseOperator):
     """Try everything that a drain and its Spark jobs need, on the worker that will run them; fail if one does not work.
@@ -87,22 +85,12 @@ class SalesforcePreflightOperator(BaseOperator):
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at all of it; return what was seen."""
-        from airflow_provider_sfstream.tasks.preflight import findings, landing_looks, salesforce_looks, spark_look
+        from airflow_provider_sfstream.tasks.preflight import all_looks, findings
 
         with airflow_errors(self):
             topics = [Topic.parse(topic, self.api) for topic in self._given_topics()]
-            looks = salesforce_looks(self.salesforce_conn_id, topics)
-            looks += landing_looks(
-                self.landing_url,
-                self.landing_conn_id,
-                self.replay_store,
-                self.replay_store_conn_id,
-                lambda: self._streams(topics),
-            )
-            if self.spark_conn_id:
-                looks.append(spark_look(self.spark_conn_id))
             found = []
-            for finding in findings(looks):
+            for finding in findings(all_looks(self, topics)):
                 self.log.log(logging.INFO if finding.works else logging.ERROR, "%s", finding)
                 found.append(finding)
             failed = [finding for finding in found if not finding.works]
@@ -110,13 +98,6 @@ class SalesforcePreflightOperator(BaseOperator):
                 others = f" And {len(failed) - 1} more, which the log has." if len(failed) > 1 else ""
                 raise ConfigurationError(f"{failed[0].what} does not work: {failed[0].seen.rstrip('.')}.{others}")
         return [asdict(finding) for finding in found]
-
-    def _streams(self, topics: Sequence[Topic]) -> list[Stream]:
-        from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-        from airflow_provider_sfstream.protocol.streams import Stream
-
-        org_id = SalesforceLoginHook(self.salesforce_conn_id).known_org_id
-        return [Stream(org_id, topic.api, topic.name, self.subscription) for topic in topics]
 
     def _given_topics(self) -> Sequence[str]:
         if isinstance(self.topics, str) or not self.topics:

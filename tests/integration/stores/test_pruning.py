@@ -19,9 +19,9 @@ from airflow_provider_sfstream.runs import pruning
 from airflow_provider_sfstream.runs.interval import IntervalRequest, drain_interval
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.least_age import LEAST_AGE
+from airflow_provider_sfstream.runs.lost_positions import aged_out_in_silence
 from airflow_provider_sfstream.runs.pruning import PruneRequest, prune_windows
 from airflow_provider_sfstream.runs.restoring import restore_position
-from airflow_provider_sfstream.runs.silence import aged_out_in_silence
 from airflow_provider_sfstream.stores.base import Position
 from airflow_provider_sfstream.stores.table import TableReplayStore
 from tests.support.killed import Killed, killed_at

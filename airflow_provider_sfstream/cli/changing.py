@@ -1,0 +1,138 @@
+"""The commands that change something. Each shows what it will do, asks first, and leaves the record of the operator."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from datetime import timedelta
+from typing import Annotated, Any
+
+import typer
+
+from airflow_provider_sfstream.cli.options import (
+    AsJson,
+    LandedStreamOptions,
+    RecordedStreamOptions,
+    Yes,
+    duration,
+    takes,
+)
+from airflow_provider_sfstream.cli.showing import WrongUseError, ask, progress, show_json, show_rows
+
+
+@takes(RecordedStreamOptions)
+def reset(
+    names: RecordedStreamOptions,
+    reason: Annotated[str, typer.Option(help="Why, for the audit record.", show_default=False)],
+    replay_id: Annotated[
+        str | None, typer.Option(help="The new position, as hex text: events after it come next.", show_default=False)
+    ] = None,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Forget the position: the next drain begins at its start_from.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set a stream's position to a replay ID, or forget it. Forward it skips events for good; back, they land twice."""
+    from airflow_provider_sfstream.tasks.repairs import reset_position
+
+    if (replay_id is None) != forget:
+        raise WrongUseError("Give either --replay-id or --forget. Nothing was changed.")
+    to = "forget its position" if replay_id is None else f"set its position to {replay_id}"
+    ask(f"{names.topic}, subscription {names.subscription}, replay store {names.replay_store}: {to}?", yes=yes)
+    _show_done(reset_position(names, replay_id, reason=reason, reset_by=_who("reset")), as_json)
+
+
+@takes(LandedStreamOptions)
+def restore(
+    names: LandedStreamOptions,
+    last_window_id: Annotated[
+        str | None, typer.Option(help="The window to end with; by default the last one.", show_default=False)
+    ] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Record the landed windows that the replay store lost, and move the position to the end of the last one."""
+    from airflow_provider_sfstream.tasks.landed_stream import open_landed_stream
+    from airflow_provider_sfstream.tasks.repairs import restore_position
+
+    landed = open_landed_stream(names)
+    ask(
+        f"{landed.stream}: the replay store has {landed.position()}. Record the windows of {names.landing_url} in it? "
+        "Pause the DAGs that drain the stream first.",
+        yes=yes,
+    )
+    with progress("Restoring"):
+        done = restore_position(landed, last_window_id, restored_by=_who("restore"))
+    _show_done(done, as_json)
+
+
+_Urls = Annotated[list[str] | None, typer.Option(help="The output_url of one that reads the stream; may be repeated.")]
+
+
+@takes(LandedStreamOptions)
+def prune(
+    names: LandedStreamOptions,
+    older_than: Annotated[
+        timedelta, typer.Option(parser=duration, help="Of windows finished so long ago, such as 30d.")
+    ],
+    replica_urls: _Urls = None,
+    event_log_urls: _Urls = None,
+    no_readers: Annotated[
+        bool, typer.Option("--no-readers", help="No replica and no event log reads the stream.")
+    ] = False,
+    output_conn_id: Annotated[str | None, typer.Option(help="Airflow connection of those folders.")] = None,
+    keep_last: Annotated[int, typer.Option(help="How many of the newest windows stay.", min=1)] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove old landed windows that nobody needs. They cannot be had again."""
+    from airflow_provider_sfstream.runs.least_age import check_age
+    from airflow_provider_sfstream.tasks.landed_stream import open_landed_stream
+    from airflow_provider_sfstream.tasks.repairs import prune_windows
+
+    if no_readers == bool(replica_urls or event_log_urls):
+        raise WrongUseError(
+            "Name who reads the stream with --replica-urls and --event-log-urls, or say --no-readers: windows that one "
+            "of them has yet to read stay. Nothing was removed."
+        )
+    check_age(older_than)
+    landed, who = open_landed_stream(names), _who("prune")
+
+    def pruned(*, dry_run: bool) -> dict[str, Any]:
+        with progress("Looking at windows" if dry_run else "Removing windows"):
+            return prune_windows(
+                landed,
+                older_than=older_than,
+                replica_urls=replica_urls or (),
+                event_log_urls=event_log_urls or (),
+                output_conn_id=output_conn_id,
+                keep_last=keep_last,
+                dry_run=dry_run,
+                pruned_by=who,
+            )
+
+    would = pruned(dry_run=True)
+    if dry_run or not would["windows"]:
+        _show_done(would, as_json)
+        return
+    question = "{windows} windows with {events} events, {bytes} bytes, {first_window} to {last_window}"
+    ask(f"{landed.stream}: remove {question.format(**would)}?", yes=yes)
+    _show_done(pruned(dry_run=False), as_json)
+
+
+def _show_done(done: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show_json(done)
+        return
+    rows = [{"what": name.replace("_", " "), "value": value} for name, value in done.items() if name != "stream"]
+    show_rows(rows, {"what": "What", "value": "Value"}, as_json=False, none="")
+
+
+def _who(command: str) -> str:
+    """Return who does it, for the audit record, where a task would have its run."""
+    return f"{getpass.getuser()} on {socket.gethostname()}, sfstream {command}"
+
+
+COMMANDS = (reset, restore, prune)

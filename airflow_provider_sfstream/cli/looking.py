@@ -1,0 +1,176 @@
+"""The commands that look and change nothing. Imports are within them: ``sfstream --help`` loads no Airflow."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from airflow_provider_sfstream.cli.options import (
+    ApiOption,
+    AsJson,
+    LandedStreamOptions,
+    LandedStreamsOptions,
+    LandingConnId,
+    PreflightOptions,
+    SalesforceConnId,
+    TopicArgument,
+    duration,
+    takes,
+)
+from airflow_provider_sfstream.cli.showing import FAILED, progress, show_json, show_line, show_rows
+
+
+def topics(salesforce_conn_id: SalesforceConnId = "salesforce_default", as_json: AsJson = False) -> None:
+    """List the topics of the org that the connection's user sees."""
+    from airflow_provider_sfstream.hooks.event_topics import EventTopicHook
+
+    with progress("Asking the org"):
+        found = EventTopicHook(salesforce_conn_id).all()
+    rows = [vars(topic) for topic in found.topics]
+    show_rows(rows, {"topic": "Topic", "events": "Events"}, as_json=as_json, none="The org shows no topic.")
+    for unseen in found.unseen:
+        typer.echo(f"Not looked for: {unseen}", err=True)
+
+
+def peek(
+    topic: TopicArgument,
+    salesforce_conn_id: SalesforceConnId = "salesforce_default",
+    api: ApiOption = None,
+    start_from: Annotated[
+        str, typer.Option(help="earliest, latest, or a replay ID as hex text, after which to begin.")
+    ] = "earliest",
+    max_events: Annotated[int, typer.Option(help="Show no more; each counts as delivered.", min=1)] = 10,
+    max_seconds: Annotated[float, typer.Option(help="Wait no longer.", min=0.1)] = 60.0,
+    idle_timeout: Annotated[float, typer.Option(help="End after so many seconds without an event.", min=0.1)] = 10.0,
+) -> None:
+    """Show events of a topic, decoded, a line of JSON for each. No position moves, nothing is landed."""
+    from airflow_provider_sfstream.cli.decoding import peeked_rows
+
+    with progress(f"Reading {topic}"):
+        rows = list(peeked_rows(topic, api, salesforce_conn_id, start_from, max_events, max_seconds, idle_timeout))
+    for row in rows:
+        show_line(row)
+    if not rows:
+        typer.echo(f"No event of {topic} came.", err=True)
+
+
+@takes(LandedStreamsOptions)
+def positions(names: LandedStreamsOptions, as_json: AsJson = False) -> None:
+    """Show where streams stand: the last replay ID that is stored, and what Salesforce showed of it."""
+    from airflow_provider_sfstream.cli.recorded import position_rows
+
+    columns = {
+        "topic": "Topic",
+        "subscription": "Subscription",
+        "replay_id": "Replay ID",
+        "updated_at": "Moved",
+        "contact_at": "Salesforce answered",
+        "confirmed_at": "End confirmed",
+        "updated_by": "By",
+    }
+    none = "The landing has no windows. Name topics to look at their positions all the same."
+    show_rows(position_rows(names), columns, as_json=as_json, none=none)
+
+
+@takes(LandedStreamOptions)
+def windows(
+    names: LandedStreamOptions,
+    since: Annotated[timedelta, typer.Option(parser=duration, help="Of runs due since, such as 36h.")] = "3d",  # type: ignore[assignment]
+    as_json: AsJson = False,
+) -> None:
+    """List the landed windows of a stream, oldest first."""
+    from airflow_provider_sfstream.cli.recorded import window_row
+    from airflow_provider_sfstream.tasks.landed_stream import open_landed_stream
+
+    landed, now = open_landed_stream(names), datetime.now(UTC)
+    with progress("Reading manifests"):
+        found = landed.catalog.windows_between(landed.stream, (now - since).date(), now.date())
+    columns = {
+        "window_id": "Window",
+        "kind": "Kind",
+        "through": "Through",
+        "event_count": "Events",
+        "payload_bytes": "Bytes",
+        "first_event_time": "First event",
+        "last_event_time": "Last event",
+        "covered_until": "Complete until",
+        "stop_reason": "Ended by",
+        "gap": "Lost before",
+    }
+    rows = [window_row(manifest) for manifest in found]
+    show_rows(rows, columns, as_json=as_json, none=f"{landed.stream} has no windows of runs that were due since then.")
+
+
+@takes(LandedStreamOptions)
+def gaps(names: LandedStreamOptions, as_json: AsJson = False) -> None:
+    """List what is known to be lost of a stream."""
+    from airflow_provider_sfstream.protocol.status import gap_line
+    from airflow_provider_sfstream.tasks.landed_stream import open_landed_stream
+
+    landed = open_landed_stream(names)
+    rows = [gap_line(gap) for gap in landed.store.gaps(landed.stream)]
+    columns = {"since": "Lost since", "detected_at": "Found", "after": "After", "resumed_at": "Until", "reason": "Why"}
+    show_rows(rows, columns, as_json=as_json, none=f"No gap of {landed.stream} is recorded.")
+
+
+def decode(
+    manifests: Annotated[list[str], typer.Argument(help="URLs of manifests, as `windows --json` has them.")],
+    landing_conn_id: LandingConnId = None,
+) -> None:
+    """Show the events of landed windows, decoded as the event log has them, a line of JSON for each."""
+    from airflow_provider_sfstream.cli.decoding import decoded_rows
+
+    with progress("Decoding", len(manifests)) as step:
+        for manifest in manifests:
+            for row in decoded_rows(manifest, landing_conn_id):
+                show_line(row)
+            step()
+
+
+@takes(PreflightOptions)
+def preflight(names: PreflightOptions, as_json: AsJson = False) -> None:
+    """Try all that drains and Spark jobs need, on this machine; fail if something does not work."""
+    from dataclasses import asdict
+
+    from airflow_provider_sfstream.protocol.topics import Topic
+    from airflow_provider_sfstream.tasks.preflight import all_looks, findings
+
+    looks = all_looks(names, [Topic.parse(topic, names.api) for topic in names.topics])
+    found = []
+    with progress("Trying", len(looks)) as step:
+        for finding in findings(looks):
+            found.append(finding)
+            step()
+    columns = {"what": "What", "works": "Works", "seen": "Seen"}
+    show_rows([asdict(finding) for finding in found], columns, as_json=as_json, none="")
+    if not all(finding.works for finding in found):
+        raise typer.Exit(FAILED)
+
+
+def status(
+    dag_id: Annotated[str | None, typer.Option(help="Only streams that this DAG drains.", show_default=False)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the page of streams shows: every stream, worst first, and the time left before events are lost."""
+    from airflow.utils.session import create_session
+
+    from airflow_provider_sfstream.plugins.page.overview import overview
+    from airflow_provider_sfstream.plugins.page.reading import read_statuses
+
+    with create_session() as session:
+        read = read_statuses(session)
+    document = overview(read.statuses, datetime.now(UTC), dag_id)
+    if read.unreadable:
+        typer.echo(f"{read.unreadable} statuses cannot be read, and are left out.", err=True)
+    if as_json:
+        show_json(document)
+        return
+    from airflow_provider_sfstream.cli.recorded import STATUS_COLUMNS, status_row
+
+    none = "No task has left a status of a stream."
+    show_rows([status_row(stream) for stream in document["streams"]], STATUS_COLUMNS, as_json=False, none=none)
+
+
+COMMANDS = (topics, peek, positions, windows, gaps, decode, preflight, status)

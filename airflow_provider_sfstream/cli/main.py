@@ -1,0 +1,68 @@
+"""The command ``sfstream``: its commands, and what they have in common."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Annotated, Any
+
+import typer
+
+from airflow_provider_sfstream import __version__
+from airflow_provider_sfstream.cli import changing, looking
+from airflow_provider_sfstream.cli.showing import logs_are_shown, telling_errors
+
+
+def _with_airflow(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command find connections and Variables in Airflow's database, and log to the standard error or nowhere."""
+
+    @wraps(command)
+    def prepared(*arguments: Any, **options: Any) -> None:
+        from airflow_provider_sfstream._airflow import use_database
+
+        use_database()
+        if logs_are_shown():
+            _log_to_stderr()
+        command(*arguments, **options)
+
+    return prepared
+
+
+def _log_to_stderr() -> None:
+    """Let logs go where they do not mix with what was asked for. Airflow has set up its own way by now."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s", force=True)
+
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (*looking.COMMANDS, *changing.COMMANDS):
+    app.command(_command.__name__)(telling_errors(_with_airflow(_command)))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens, and where errors come from.")] = (
+        False
+    ),
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")] = (
+        False
+    ),
+) -> None:
+    """Look at Salesforce event streams, and mend them by hand, with the connections and Variables of this Airflow."""
+    logging.disable(logging.NOTSET if verbose else logging.CRITICAL)  # an error is told when it ends a command
+
+
+def main(arguments: Sequence[str] | None = None, name: str = "sfstream") -> None:
+    """Run a command and end the process with its exit status."""
+    app(args=None if arguments is None else list(arguments), prog_name=name)

@@ -1,0 +1,183 @@
+"""How commands show what they found: tables for people, JSON for programs, progress on the way, errors with the remedy.
+
+What is asked for goes to the standard output, all else to the standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime
+from functools import partial, wraps
+from typing import Any
+
+import typer
+
+from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.redaction import redacted
+
+FAILED, WRONG_USE, TRY_AGAIN, INTERRUPTED = 1, 2, 75, 130
+"""Exit statuses: what trying again cannot mend, a command that cannot be one (as typer has it), what trying again may
+mend (``EX_TEMPFAIL`` of ``sysexits.h``), and Ctrl-C."""
+
+Row = Mapping[str, Any]
+
+
+class WrongUseError(Exception):
+    """Options that go with no other, or with no terminal. Nothing was done."""
+
+
+def show_rows(rows: Sequence[Row], columns: Mapping[str, str], *, as_json: bool, none: str) -> None:
+    """Show rows: those columns of a table, by the key of each, or all that is in them as JSON.
+
+    :param none: what is said where there are none.
+    """
+    if as_json:
+        show_json(rows)
+        return
+    if not rows:
+        typer.echo(none, err=True)
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in columns.values():
+        table.add_column(title, overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(key)) for key in columns))
+    console = Console()
+    if not console.is_terminal:  # in a pipe or a file there is no edge to fold lines at
+        console = Console(width=10_000)
+    console.print(table)
+
+
+def show_json(document: Any) -> None:
+    """Print a document as JSON."""
+    typer.echo(json.dumps(document, indent=2, default=json_value))
+
+
+def show_line(document: Any) -> None:
+    """Print a document as one line of JSON."""
+    typer.echo(json.dumps(document, separators=(",", ":"), default=json_value))
+
+
+def json_value(value: Any) -> Any:
+    """Return what JSON has for a value of a table: hex text of bytes, ISO 8601 text of times."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return str(value)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bytes | datetime | date):
+        value = json_value(value)
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "; ".join(map(_cell, value)) or "-"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, str) and len(value) > _LENGTH_OF_A_TIME and value[_LENGTH_OF_A_DATE] == "T":
+        return _short_time(value)
+    return str(value)
+
+
+_LENGTH_OF_A_DATE, _LENGTH_OF_A_TIME = 10, 18
+
+
+def _short_time(text: str) -> str:
+    """Return ISO 8601 text to the second; a text that only looks like it as it is."""
+    try:
+        return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S}"
+    except ValueError:
+        return text
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]]:
+    """Show on a terminal that something takes its time; the block may call what it is given once for each step.
+
+    :param total: how many steps there are; ``None``: that is not known.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    steps = [] if total is None else [MofNCompleteColumn()]
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *steps, TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        yield partial(shown.advance, shown.add_task(what, total=total))
+
+
+def ask(question: str, *, yes: bool) -> None:
+    """Go on only if somebody agrees.
+
+    :param yes: whether they did already.
+    :raises typer.Abort: if they do not.
+    :raises WrongUseError: if there is nobody to ask.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise WrongUseError(f"{question} There is no terminal to ask on: give --yes. Nothing was changed.")
+    typer.confirm(question, abort=True, err=True)
+
+
+def logs_are_shown() -> bool:
+    """Return whether logs were asked for."""
+    return logging.root.manager.disable < logging.CRITICAL
+
+
+def telling_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command tell of its errors in the words of a task's log, without a traceback unless logs are shown."""
+
+    @wraps(command)
+    def told(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except (typer.Exit, typer.Abort):
+            raise
+        except WrongUseError as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(WRONG_USE) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            if logs_are_shown():
+                for line in "".join(traceback.format_exception(error)).splitlines():
+                    typer.echo(redacted(line), err=True)
+            for line in _report(error):
+                typer.echo(line, err=True)
+            raise typer.Exit(TRY_AGAIN if getattr(error, "retriable", False) else FAILED) from None
+
+    return told
+
+
+def _report(error: Exception) -> list[str]:
+    from airflow_provider_sfstream._airflow import AirflowNotFoundException
+    from airflow_provider_sfstream.tasks.failures import FailureReport, guide_url
+
+    what, do, lost, guide = f"{type(error).__name__}: {redacted(str(error))}", "", "", ""
+    if isinstance(error, SalesforceStreamError):
+        what, lost, guide = f"{type(error).__name__}: {error.happened}", error.lost, error.guide
+        do = error.advice.replace("clear the task", "run the command again")
+        if error.retriable:
+            do = f"{do} Trying again may do."
+    elif isinstance(error, AirflowNotFoundException):
+        do, guide = "Add the connection, or name another one. `airflow connections list` shows them.", "connection.md"
+    elif type(error).__module__.startswith("sqlalchemy."):
+        what = f"{type(error).__name__}: Airflow's database cannot be used: {redacted(str(error).splitlines()[0])}"
+        do = "Run `airflow db check`, and `airflow db migrate` for a new one. AIRFLOW_HOME has to be that Airflow's."
+    else:
+        do = "Run it with `sfstream --verbose` to see where it comes from."
+    where = f"docs/{guide} {guide_url(guide)}".rstrip() if guide else ""
+    return FailureReport(" ".join(what.split()), "", lost, None, do, where).lines()

@@ -1,0 +1,34 @@
+"""The hook that lists an org's topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.clients.rest.event_topics import EventTopicClient, EventTopics
+
+
+class EventTopicHook(SalesforceLoginHook):
+    """List the topics of the org that its user sees: events, custom channels, PushTopics, generic channels.
+
+    :param salesforce_conn_id: the Airflow connection.
+    """
+
+    def get_conn(self) -> EventTopicClient:
+        """Return a new client, for the caller to close (``with hook.get_conn() as client``). It connects on first use.
+
+        :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
+        """
+        from airflow_provider_sfstream.clients.rest.event_topics import EventTopicClient
+
+        return self._rest_client(EventTopicClient)
+
+    def all(self) -> EventTopics:
+        """Return all topics that the user sees, and which kinds could not be looked for.
+
+        :raises SalesforceStreamError: if the org cannot be asked.
+        """
+        with self.get_conn() as client:
+            return client.all()
