@@ -1,0 +1,189 @@
+"""Hold the local org against a real one: ``python -m live_check``, or ``make live-check``.
+
+Exit status: 0 the local org answers as the org does, 1 it does not, 2 nothing was done, 3 something that the check made
+could not be removed, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from live_check import comparison, report, state
+from live_check.asking import Results, ask_all, ask_side_by_side
+from live_check.local import probed_local_org
+from live_check.login import Login, NotRunError, check_not_production, log_in_from_environment
+from live_check.probe import AFTER, FIRST, MOST_EVENTS, Probe
+from live_check.probes import PROBES
+from live_check.run import ProbedOrg, SkippedError
+from sfstream_localorg.evidence import BEHAVIOURS
+
+SAME, DIFFERENT, NOT_RUN, LEFT_BEHIND = range(4)
+INTERRUPTED = 130
+FOLDER = Path("build/live-check")
+
+
+def say(text: str) -> None:
+    """Print, at once."""
+    print(text, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; return the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.compare is not None:
+            return _compare(options)
+        return _check(options)
+    except (NotRunError, SalesforceStreamError, report.ReportError) as error:
+        print(error, file=sys.stderr)
+        return NOT_RUN
+    except KeyboardInterrupt:
+        print("Interrupted. What was made in the org is removed, but for what is named above.", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m live_check", description=__doc__)
+    parser.add_argument("--production-org", metavar="ORG_ID", help="look at this org, which people work in")
+    parser.add_argument("--quick", action="store_true", help="leave out what waits for minutes")
+    parser.add_argument("--long", action="store_true", help="do what waits for half an hour, too")
+    parser.add_argument("--probe", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
+    parser.add_argument("--after", metavar="73h", help="the second part: what the first one left has expired")
+    parser.add_argument("--report", type=Path, help=f"where to (default: {FOLDER}/report.json)")
+    parser.add_argument("--state", type=Path, default=FOLDER / "state.json", help="what the first part leaves")
+    parser.add_argument("--compare", type=Path, metavar="REPORT", help="a report in place of an org")
+    parser.add_argument("--local-knob", action="append", default=[], metavar="NAME=VALUE", help="of the local org")
+    parser.add_argument("--differences", action="store_true", help="print the rows that differ, and no others")
+    return parser
+
+
+def chosen(options: argparse.Namespace, part: str) -> list[Probe]:
+    """Return the probes that the options ask for.
+
+    :raises NotRunError: if one that is named is not there.
+    """
+    of_part = [probe for probe in PROBES if probe.part == part]
+    if unknown := set(options.probe) - {probe.name for probe in of_part}:
+        raise NotRunError(
+            f"There is no probe {', '.join(sorted(unknown))}; there are {', '.join(p.name for p in of_part)}. "
+            "Nothing was contacted."
+        )
+    if options.probe:
+        return [probe for probe in of_part if probe.name in options.probe]
+    return [probe for probe in of_part if (options.long or not probe.is_long) and not (options.quick and probe.waits)]
+
+
+def _check(options: argparse.Namespace) -> int:
+    part = AFTER if options.after else FIRST
+    probes = chosen(options, part)
+    after = _after(options)
+    login = log_in_from_environment()
+    org = ProbedOrg(login)
+    left: list[str] = []
+    try:
+        organization = org.organization()
+        check_not_production(organization, login.org_id, options.production_org)
+        if after is not None:
+            org.left_replay_id = state.read_left(options.state, after, org_id=login.org_id, now=datetime.now(UTC))
+        _say_budget(login, probes)
+        results, ours = _ask_both(org, probes, options)
+        if part == FIRST and not options.probe:
+            _leave(org, options.state)
+    finally:
+        left = org.clean_up()
+        org.close()
+        for each in left:
+            print(f"NOT REMOVED, delete it yourself: {each}", file=sys.stderr)
+    found = _show(results, ours, options)
+    # A look at some probes is not to take the place of a report of all.
+    name = "report-some.json" if options.probe else "report.json" if part == FIRST else "report-after.json"
+    path = options.report or FOLDER / name
+    report.write(report.report(org, organization, part, results), path, org)
+    say(f"\nReport, redacted: {path}. docs/reference/live-check.md says where to send it.")
+    return LEFT_BEHIND if left else DIFFERENT if found else SAME
+
+
+def _leave(org: ProbedOrg, path: Path) -> None:
+    try:
+        state.leave(org, path)
+        say(f"  in three days: make live-check OPTIONS='--after 73h', with {path} as it is")
+    except SkippedError as missing:
+        say(f"  nothing is left for a second part: {org.redact(str(missing))}")
+
+
+def _after(options: argparse.Namespace) -> Any:
+    try:
+        return state.duration(options.after) if options.after else None
+    except ValueError as error:
+        raise NotRunError(f"--after: {error}. Nothing was contacted.") from None
+
+
+def _say_budget(login: Login, probes: Sequence[Probe]) -> None:
+    events = sum(probe.events for probe in probes) + 1
+    waits = max((probe.waits for probe in probes), default=0.0)
+    if events > MOST_EVENTS:
+        raise NotRunError(f"These probes would take {events} events, more than {MOST_EVENTS}. Nothing was published.")
+    say(
+        f"Org {login.org_id}. Budget: at most {events} events published and delivered together, of {MOST_EVENTS} that "
+        f"any check may take; at most {60 + waits:.0f} s; some hundred API requests. What is made is removed."
+    )
+
+
+def _ask_both(org: ProbedOrg, probes: Sequence[Probe], options: argparse.Namespace) -> tuple[Results, Results]:
+    with probed_local_org(_knobs(options), expired=bool(options.after)) as ours:
+        return ask_side_by_side(org, ours, probes, lambda text: say(f"  {text}"))
+
+
+def _compare(options: argparse.Namespace) -> int:
+    document = report.read(options.compare)
+    answered = [name for name, result in document["results"].items() if "answer" in result]
+    wanted = options.probe or answered
+    probes = [
+        probe
+        for probe in PROBES
+        if probe.name in answered and probe.name in wanted and not (options.quick and probe.waits)
+    ]
+    with probed_local_org(_knobs(options), expired=document["part"] == AFTER) as ours:
+        results = ask_all(ours, probes, lambda text: say(f"  {text}"))
+    asked = {probe.name: document["results"][probe.name] for probe in probes}
+    return DIFFERENT if _show(asked, results, options) else SAME
+
+
+def _knobs(options: argparse.Namespace) -> dict[str, Any]:
+    try:
+        return {name: json.loads(value) for name, _, value in (each.partition("=") for each in options.local_knob)}
+    except ValueError:
+        raise NotRunError("--local-knob is NAME=VALUE, a value in JSON. Nothing was contacted.") from None
+
+
+def _show(observed: Mapping[str, Any], ours: Mapping[str, Any], options: argparse.Namespace) -> bool:
+    """Print the table, what is missing in it and what nobody can tell; return whether there are differences."""
+    found = comparison.rows(observed, ours)
+    say("")
+    say(comparison.table(found, only_differences=options.differences))
+    for whose, results in (("the org", observed), ("the local org", ours)):
+        for probe, why in comparison.unanswered(results).items():
+            say(f"not answered by {whose}: {probe}: {why}")
+    differences = sum(row.differs for row in found)
+    inferred = sum(row.evidence == "inferred" for row in found)
+    say(f"\n{len(found)} values, {differences} differ; {inferred} rest on nothing but inference until now.")
+    if not options.probe:
+        unasked = [each.statement for each in BEHAVIOURS if each.is_unprobed and each.evidence == "inferred"]
+        say("\n  - ".join(["Inferred, and asked by no probe:", *unasked]))
+    failed = [probe for probe in ours if "failed" in ours[probe] or "failed" in observed[probe]]
+    return bool(differences or failed)
+
+
+if __name__ == "__main__":
+    logging.getLogger("airflow_provider_sfstream").setLevel(logging.ERROR)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that what was made is removed
+    sys.exit(main())

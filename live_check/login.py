@@ -1,0 +1,114 @@
+"""From an Airflow connection to a session with an org, and the refusal to touch a production org that nobody named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.clients.auth.tokens import AccessToken
+from airflow_provider_sfstream.clients.network.tls import load_ca
+from airflow_provider_sfstream.clients.pubsub.channel import DEFAULT_ENDPOINT, Endpoint
+from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
+from airflow_provider_sfstream.protocol.identifiers import to_18
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
+
+CONNECTION_ID = "salesforce_live"
+VARIABLE = "AIRFLOW_CONN_SALESFORCE_LIVE"
+NO_CONNECTION = f"""\
+There is no org to look at. Set {VARIABLE} to an Airflow connection to a Developer Edition or a sandbox, for example
+
+  export {VARIABLE}='{{"conn_type": "salesforce", "extra": {{"domain": "mycompany-dev-ed.my",
+      "consumer_key": "...", "consumer_secret": "..."}}}}'
+
+docs/reference/live-check.md says what the org needs. Nothing was contacted."""
+
+
+class NotRunError(Exception):
+    """The check did not begin: nothing was published, made or changed."""
+
+
+@dataclass(frozen=True)
+class Login:
+    """A session with an org, and where its APIs are."""
+
+    token: AccessToken
+    endpoint: Endpoint
+    ca_pem: str | None
+    api_version: str
+    proxies: Mapping[str, str]
+
+    @classmethod
+    def by(cls, settings: SalesforceSettings) -> Login:
+        """Log in with the settings of a connection.
+
+        :raises SalesforceStreamError: if they cannot be used, or the login is refused.
+        """
+        provider = OAuthTokenProvider(
+            settings.credentials,
+            tls_ca=settings.tls_ca,
+            proxies=settings.proxies,
+            allow_insecure=settings.allow_insecure,
+            organization_id=settings.organization_id,
+        )
+        return cls(
+            token=provider.token(),
+            endpoint=Endpoint.parse(
+                settings.pubsub_endpoint or DEFAULT_ENDPOINT, allow_insecure=settings.allow_insecure
+            ),
+            ca_pem=load_ca(settings.tls_ca),
+            api_version=api_version_from(settings.version or DEFAULT_API_VERSION, first=60, what="a live check needs"),
+            proxies=settings.proxies,
+        )
+
+    @property
+    def org_id(self) -> str:
+        """The org's id, 18 characters."""
+        return to_18(self.token.org_id)
+
+
+def log_in_from_environment() -> Login:
+    """Log in with the connection in ``AIRFLOW_CONN_SALESFORCE_LIVE``: JSON, or a URI.
+
+    :raises NotRunError: if there is none.
+    """
+    if not os.environ.get(VARIABLE):
+        raise NotRunError(NO_CONNECTION)
+    from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
+
+    return Login.by(SalesforceLoginHook(CONNECTION_ID).settings())
+
+
+def log_in_with(fields: Mapping[str, Any]) -> Login:
+    """Log in with the fields of a connection."""
+    from airflow.sdk import Connection
+
+    from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
+
+    extra = fields["extra"]
+    return Login.by(SalesforceSettings.from_connection(Connection(conn_id="local_org", conn_type="salesforce"), extra))
+
+
+def check_not_production(organization: Mapping[str, Any] | None, org_id: str, named: str | None) -> None:
+    """Refuse an org that people work in, unless it is named.
+
+    :param organization: ``IsSandbox`` and ``OrganizationType`` of its ``Organization`` record; ``None`` where the user
+        may not see it: it then counts as a production org.
+    :param named: the id of the production org that may be looked at, 15 or 18 characters.
+    :raises NotRunError: if it is a production org that is not the one that is named.
+    """
+    record = organization or {}
+    if record.get("IsSandbox") is True or record.get("OrganizationType") == "Developer Edition":
+        return
+    if named is not None and named[:15] == org_id[:15]:
+        return
+    kind = record.get("OrganizationType") or "an org whose kind this user may not see"
+    raise NotRunError(
+        f"The connection leads to org {org_id}, which is no sandbox and no Developer Edition ({kind}). The check "
+        "publishes events, writes Accounts and commits on a managed subscription, all of which its users would see. "
+        f"Take another org; or, if this one is meant, --production-org {org_id}. Nothing was published or changed."
+    )

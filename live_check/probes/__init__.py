@@ -1,0 +1,12 @@
+"""Every probe, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from live_check.probe import Probe
+from live_check.probes import change_events, expired, managed, refusals, rest, streaming, streams, waits
+
+PROBES: tuple[Probe, ...] = tuple(
+    probe
+    for room in (streams, refusals, managed, change_events, streaming, rest, waits, expired)
+    for probe in room.PROBES
+)

@@ -1,0 +1,33 @@
+"""Of REST and the Tooling API."""
+
+from __future__ import annotations
+
+from sfstream_localorg.evidence.behaviour import UNPROBED, Behaviour
+
+REST = "REST API guide, Status Codes and Error Responses"
+TOOLING = "Tooling API reference"
+POZIL = "github.com/pozil/pub-sub-api-node-client"
+
+BEHAVIOURS = (
+    Behaviour("rest_refusals", "documented", "a refusal is an array with `errorCode` and `message`", REST),
+    Behaviour("rest_refusals.*.messages", "inferred", "texts of refusals, where the guide does not show them"),
+    Behaviour("rest_refusals.limits", "documented", "the allocations of events in `/limits`", "REST API guide, Limits"),
+    Behaviour("rest_refusals.limit_header", "documented", "`Sforce-Limit-Info` on every answer", "REST API guide"),
+    Behaviour(
+        "rest_refusals.managed_in_plain_query", "documented", "outside Tooling queries it is `INVALID_TYPE`", TOOLING
+    ),
+    Behaviour("tooling_refusals", "inferred", "the codes of Tooling's refusals are those of other objects"),
+    Behaviour("tooling_refusals.*.messages", "inferred", "texts of Tooling's refusals are the local org's own"),
+    Behaviour(
+        "tooling_refusals.managed_paused.error_codes", "documented", "the state PAUSE is `INVALID_INPUT`", TOOLING
+    ),
+    Behaviour("tooling_refusals.metadata_of_several", "documented", "`Metadata` of one record at a time", TOOLING),
+    Behaviour(UNPROBED, "inferred", "the topic or name of a managed subscription cannot be changed: `INVALID_INPUT`"),
+    Behaviour(UNPROBED, "documented", "no token has an `expires_in`", "OAuth guide"),
+    Behaviour(
+        UNPROBED,
+        "observed",
+        "client credentials are refused on a login host: `request not supported on this domain`",
+        f"{POZIL}/issues/58",
+    ),
+)

@@ -1,0 +1,253 @@
+"""The live check as a user runs it, with a second local org as the real one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from live_check.__main__ import main
+from live_check.local import local_org
+from live_check.login import VARIABLE
+from live_check.redaction import hashed
+from live_check.run import MANAGED_SUBSCRIPTION
+from sfstream_localorg.process import LocalOrg
+from tests.support.localorg import wait_until
+from tests.support.rest_proxy import RestProxy
+from tests.support.secret_sweep import forms, secrets_of
+
+ROOT = Path(__file__).parents[3]
+REPORTS = sorted((ROOT / "tests/live_reports").glob("*.json"))
+FAST = {
+    "keepalive_seconds": 0.5,
+    "client_idle_seconds": 1.5,
+    "publish_idle_seconds": 1.5,
+    "cometd_connect_seconds": 1.0,
+}
+"""Knobs of both orgs, so that what Salesforce takes minutes for is soon over."""
+WAITING = ["empty_responses", "idle_stream", "idle_publish_stream", "cometd_hold", "managed_visibility", "pings_1_s"]
+LOCAL = [f"--local-knob={name}={value}" for name, value in FAST.items()]
+
+
+@dataclass
+class Checked:
+    """What a run said, and its exit status."""
+
+    status: int
+    out: str
+    error: str
+
+    def differences(self) -> list[str]:
+        """Return the paths of the rows that are marked."""
+        return [line.split()[1] for line in self.out.splitlines() if line.startswith("≠")]
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    """The org that stands for a real one: another process, with another id, other ports."""
+    with local_org(tmp_path_factory.mktemp("other"), FAST) as org:
+        yield org
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+@pytest.fixture
+def check(
+    other: LocalOrg, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Checked]]:
+    """Run a check of the other org."""
+    monkeypatch.setenv(VARIABLE, json.dumps(other.airflow_connection()))
+
+    def check(*options: str) -> Checked:
+        files = ["--report", str(folder / "report.json"), "--state", str(folder / "state.json")]
+        status = main([*files, *LOCAL, *options])
+        out, error = capsys.readouterr()
+        return Checked(status, out, error)
+
+    yield check
+    other.knobs(**FAST)
+
+
+def report(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "report.json").read_text()))
+
+
+def test_an_org_that_is_the_same_differs_in_nothing(
+    check: Callable[..., Checked], other: LocalOrg, folder: Path
+) -> None:
+    before = other.admin("GET", "/org")
+    checked = check("--quick")
+    assert checked.differences() == [], checked.out
+    assert "not answered" not in checked.out, checked.out
+    assert checked.status == 0, checked.error
+    said = int(checked.out.partition("at most ")[2].split()[0])
+    after = other.admin("GET", "/org")
+    took = {name: after[name] - before[name] for name in after if name.startswith(("delivered", "published"))}
+    assert 20 < sum(took.values()) <= said <= 200, took
+
+    # Nothing of what it made is left.
+    assert other.rest("GET", "/query?q=SELECT+Id+FROM+Account")["records"] == []
+    assert list(other.managed_subscriptions()) == [MANAGED_SUBSCRIPTION]
+    assert other.streams() == []
+
+    # The report says all of it, and nothing of whose org it is.
+    text = (folder / "report.json").read_bytes()
+    secrets = {
+        **secrets_of(other),
+        "org id": other.org_id[:15],
+        "user": other.username,
+        "url": other.https_instance_url,
+    }
+    assert [name for name, secret in secrets.items() if any(form in text for form in forms(secret))] == []
+    results = report(folder)["results"]
+    assert results["replay_ids"]["answer"]["bytes"] == 10
+    assert results["change_events"]["answer"]["topics"]["channel"]["events"] == ["CREATE", "UPDATE", "DELETE"]
+    assert results["topic_refusals"]["answer"]["unknown_topic"]["error_code"] == "topic.not.found"
+
+    # What was sent in is compared, and what is another then is found.
+    assert check("--quick", "--compare", str(folder / "report.json")).status == 0
+    document = report(folder)
+    document["results"]["replay_ids"]["answer"]["bytes"] = 12
+    (folder / "sent.json").write_text(json.dumps(document))
+    compared = check("--compare", str(folder / "sent.json"), "--probe", "replay_ids")
+    assert (compared.status, compared.differences()) == (1, ["replay_ids.bytes"])
+
+
+def test_what_takes_its_time_is_the_same_too(check: Callable[..., Checked]) -> None:
+    checked = check(*(f"--probe={name}" for name in WAITING))
+    assert (checked.status, checked.differences()) == (0, []), checked.out
+    assert "never seen" not in checked.out
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "probe", "differs"),
+    [
+        ("credit_cap", 50, "replay_ids", "replay_ids.owed_of_500_asked"),
+        ("client_idle_end", "reset", "idle_stream", "idle_stream.end.status"),
+        pytest.param("keepalive_seconds", 3.0, "empty_responses", "empty_responses.first", marks=pytest.mark.extended),
+        pytest.param(
+            "managed_visibility_seconds",
+            12.0,
+            "managed_visibility",
+            "managed_visibility.visible",
+            marks=pytest.mark.extended,
+        ),
+    ],
+)
+def test_an_org_that_behaves_otherwise_is_found(
+    check: Callable[..., Checked], other: LocalOrg, knob: str, value: object, probe: str, differs: str
+) -> None:
+    other.knobs(**{knob: value})
+    checked = check("--probe", probe, "--differences")
+    assert checked.status == 1
+    assert differs in checked.differences(), checked.out
+    other.reset_knobs()
+
+
+def test_what_expired_is_asked_three_days_later(check: Callable[..., Checked], other: LocalOrg, folder: Path) -> None:
+    early = check("--after", "73h")
+    assert (early.status, "no state file" in early.error) == (2, True)
+    (replay_id,) = other.publish("/event/Airflow_Order__e", [{"Amount__c": 1.0}])
+    left_at = datetime.now(UTC) - timedelta(hours=74)
+    left = {"org": hashed(other.org_id), "left_at": left_at.isoformat(), "replay_id": replay_id.hex()}
+    (folder / "state.json").write_text(json.dumps(left))
+    kept = check("--after", "73h")
+    assert kept.status == 1, "the other org still has the event"
+    assert "expired_replay_id.status" in kept.differences()
+    other.knobs(clock_offset_seconds=74 * 3600.0)
+    expired = check("--after", "73h")
+    assert (expired.status, expired.differences()) == (0, []), expired.out
+    codes = report(folder)["results"]["expired_replay_id"]["answer"]["error_code"]
+    assert codes == "subscription.fetch.replayid.corrupted"
+    other.reset_knobs()
+
+
+@pytest.fixture
+def proxy(other: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> Iterator[RestProxy]:
+    """Stands before the other org's REST API, as what a check with a token from elsewhere asks."""
+    with RestProxy.running(other.instance_url) as proxy:
+        extra = {"access_token": other.token(), "instance_url": proxy.url, "organization_id": other.org_id}
+        endpoint = {"pubsub_endpoint": f"http://127.0.0.1:{other.grpc_port}"}
+        monkeypatch.setenv(VARIABLE, json.dumps({"conn_type": "salesforce", "extra": extra | endpoint}))
+        yield proxy
+
+
+def test_a_production_org_is_left_alone(check: Callable[..., Checked], other: LocalOrg, proxy: RestProxy) -> None:
+    record = {"IsSandbox": False, "OrganizationType": "Enterprise Edition"}
+    proxy.answer("GET", "/query?q=SELECT+IsSandbox", 200, {"records": [record]}, times=2)
+    other.admin("DELETE", "/requests")
+    refused = check("--quick")
+    assert refused.status == 2
+    assert f"--production-org {other.org_id}" in refused.error
+    assert other.requests("grpc") == []
+    named = check("--probe", "topics", "--production-org", other.org_id)
+    assert named.status == 0, named.out + named.error
+    assert other.requests("grpc") != []
+
+
+def test_what_cannot_be_removed_is_named(check: Callable[..., Checked], other: LocalOrg, proxy: RestProxy) -> None:
+    proxy.error("DELETE", "/sobjects/Account", 403, "INSUFFICIENT_ACCESS", times=3)
+    checked = check("--probe", "change_events")
+    left = [record["Id"] for record in other.rest("GET", "/query?q=SELECT+Id+FROM+Account")["records"]]
+    assert (checked.status, len(left)) == (3, 2)
+    for record_id in left:
+        assert f"NOT REMOVED, delete it yourself: /sobjects/Account/{record_id}: HTTP 403" in checked.error
+        other.rest("DELETE", f"/sobjects/Account/{record_id}")
+
+
+def test_interrupted_it_removes_what_it_made(check: Callable[..., Checked], other: LocalOrg, folder: Path) -> None:
+    other.knobs(managed_visibility_seconds=60)
+    command = [sys.executable, "-m", "live_check", "--probe", "managed_visibility", *LOCAL]
+    with (folder / "out").open("w") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out) as run:
+        wait_until(lambda: len(other.managed_subscriptions()) == 2, what="the managed subscription that it makes")
+        run.send_signal(signal.SIGINT)
+        assert run.wait(60) == 130, (folder / "out").read_text()
+    assert list(other.managed_subscriptions()) == [MANAGED_SUBSCRIPTION]
+    other.reset_knobs()
+
+
+@pytest.mark.extended
+def test_an_org_without_the_sample_is_asked_what_it_can_answer(
+    check: Callable[..., Checked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalOrg.running(tmp_path / "bare") as bare:
+        bare.knobs(**FAST)
+        monkeypatch.setenv(VARIABLE, json.dumps(bare.airflow_connection()))
+        checked = check("--quick")
+    assert (checked.status, checked.differences()) == (0, []), checked.out
+    assert "not answered by the org: topics.channel: /data/Airflow_Sales__chn: NOT_FOUND" in checked.out
+    assert "not answered by the org: managed_commits: managed event subscription Airflow_Orders" in checked.out
+    assert "nothing is left for a second part" in checked.out
+
+
+def test_without_a_connection_it_says_what_to_set() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    command = [sys.executable, "-m", "live_check"]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert f"export {VARIABLE}=" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+def test_the_local_org_is_as_reports_of_real_orgs_say(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """But for what waits for minutes, which is below."""
+    assert main(["--quick", "--differences", "--compare", str(path)]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: path.stem)
+def test_the_local_org_takes_its_time_as_reports_say(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--differences", "--compare", str(path)]) == 0, capsys.readouterr().out
