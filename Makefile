@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo up env test test-all fuzz test-random test-pythons test-airflows test-iceberg mutants lint format docs reference bench proto clean
+.PHONY: demo up env test test-all fuzz test-random test-pythons test-airflows test-iceberg live-check mutants lint format docs reference bench proto clean
 
 demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
 	@$(BIN)/python scripts/demo.py
@@ -52,7 +52,7 @@ reference: $(INSTALLED)  ## docs/reference/, from the docstrings
 	$(BIN)/python scripts/reference.py
 
 bench: $(INSTALLED)  ## each benchmark prints JSON lines with `benchmark`, `ratio` and the figures behind it
-	@for benchmark in drain drain_50ms event_log replica_decode replica_merge streaming streaming_faults streams_page waiting; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
+	@for benchmark in drain drain_50ms embedded event_log replica_decode replica_merge streaming streaming_faults streams_page waiting; do $(BIN)/python benchmarks/$$benchmark.py || exit 1; done
 
 test-pythons:  ## the unit tests on every supported Python that is installed
 	@for version in 3.11 3.12 3.13; do \
@@ -68,6 +68,10 @@ test-iceberg:  ## replica tables in Iceberg, on the Spark that its runtime can b
 	python3.11 -m venv .venv-iceberg
 	.venv-iceberg/bin/python -m pip install --quiet -r tests/integration/spark/iceberg-requirements.txt
 	.venv-iceberg/bin/python -m pytest tests/integration/spark/test_replica_iceberg.py
+
+OPTIONS ?=
+live-check: $(INSTALLED)  ## holds the local org against the org of AIRFLOW_CONN_SALESFORCE_LIVE; OPTIONS=--quick and others
+	@AIRFLOW_HOME=$(CURDIR)/build/live-check/airflow $(BIN)/python -m live_check $(OPTIONS)
 
 proto:  ## regenerate the Pub/Sub API code of both distributions; an old generator, so that protobuf 6 and 7 can both run it
 	$(PYTHON) -m venv build/protoc

@@ -6,6 +6,7 @@ alone goes when the floor rises.
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -63,10 +64,14 @@ __all__ = [
     "connection_teams",
     "dag_teams",
     "gauge",
+    "get_variable",
+    "has_database",
     "hook_lineage_collector",
     "of_team",
     "require_shared_streams",
+    "set_variable",
     "storage_conn_id",
+    "use_database",
     "variable_keys",
 ]
 
@@ -111,12 +116,61 @@ def storage_conn_id(path: ObjectStoragePath) -> str | None:
     return path.storage_options.get("conn_id")  # Airflow 3.1
 
 
+_database: list[bool] = []
+"""Not empty once this process is to use Airflow's database."""
+
+
+def use_database() -> None:
+    """Let this process find connections and Variables in Airflow's database, as ``airflow connections`` does."""
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+    _database.append(True)
+
+
+def has_database() -> bool:
+    """Return whether :func:`use_database` was called here.
+
+    Airflow's own variable of the environment does not tell: a task inherits it from the scheduler that started it.
+    """
+    return bool(_database)
+
+
+def get_variable(key: str) -> str | None:
+    """Return the value of a Variable; ``None`` also where it could not be read."""
+    value: str | None
+    if has_database():
+        from airflow.models.variable import Variable as Row
+
+        value = Row.get(key, default_var=None)
+    else:
+        from airflow.sdk import Variable
+
+        value = Variable.get(key, default=None)
+    return value
+
+
+def set_variable(key: str, value: str, description: str) -> None:
+    """Create or replace a Variable in Airflow's database."""
+    if has_database():
+        from airflow.models.variable import Variable
+    else:
+        from airflow.sdk import Variable  # type: ignore[assignment]
+    Variable.set(key, value, description=description)
+
+
 def variable_keys(prefix: str) -> list[str] | None:
-    """Return the keys of the Variables in Airflow's database that begin with ``prefix``; ``None`` before Airflow 3.3.
+    """Return the keys of the Variables in Airflow's database that begin with ``prefix``; ``None`` in a task before
+    Airflow 3.3.
 
     Only the list tells a Variable that is not there from one that cannot be read: the API server swallows errors of its
     database when it looks up one key, in every version, and answers "not found".
     """
+    if has_database():
+        from airflow.models.variable import Variable as Row
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        with create_session() as session:
+            return list(session.scalars(select(Row.key).where(Row.key.startswith(prefix, autoescape=True))))
     from airflow.sdk import Variable
 
     list_keys = getattr(Variable, "keys", None)

@@ -6,10 +6,16 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 _PACKAGE = "airflow_provider_sfstream"
+_REPOSITORY = "airflow-provider-sfstream/airflow-provider-sfstream"
+_GUIDES = ("tutorial", "drain", "when-to-run", "backfill", "event-log", "replica", "on-call")
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return the provider metadata in the form of Airflow's ``provider_info.schema.json``."""
+    """Return the provider metadata in the form of Airflow's ``provider_info.schema.json``.
+
+    Not among it is the plugin: Airflow loads plugins of providers only where ``[core] lazy_discover_providers`` is off,
+    and would there report the one of the entry point, which it always loads, as loaded twice.
+    """
     return {
         "package-name": "airflow-provider-sfstream",
         "name": "Salesforce Event Streams",
@@ -18,6 +24,8 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": "Salesforce Pub/Sub API",
                 "external-doc-url": "https://developer.salesforce.com/docs/platform/pub-sub-api/overview",
+                "how-to-guide": [f"https://github.com/{_REPOSITORY}/blob/main/docs/{name}.md" for name in _GUIDES],
+                "logo": f"https://raw.githubusercontent.com/{_REPOSITORY}/main/docs/images/logo.svg",
                 "tags": ["service"],
             }
         ],
@@ -29,6 +37,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{_PACKAGE}.operators.check_streams",
                     f"{_PACKAGE}.operators.drain_replay_window",
                     f"{_PACKAGE}.operators.event_channel",
+                    f"{_PACKAGE}.operators.event_log",
                     f"{_PACKAGE}.operators.maintain_tables",
                     f"{_PACKAGE}.operators.managed_event_subscription",
                     f"{_PACKAGE}.operators.prune_replay_windows",
@@ -36,6 +45,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{_PACKAGE}.operators.refresh_computed_fields",
                     f"{_PACKAGE}.operators.refresh_dirty_records",
                     f"{_PACKAGE}.operators.replay_position",
+                    f"{_PACKAGE}.operators.replica",
                     f"{_PACKAGE}.operators.restore_replay_position",
                     f"{_PACKAGE}.operators.salesforce_preflight",
                     f"{_PACKAGE}.operators.spark_submit_event_log",
@@ -63,6 +73,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Salesforce Pub/Sub API",
                 "python-modules": [
                     f"{_PACKAGE}.hooks.event_channel",
+                    f"{_PACKAGE}.hooks.event_topics",
                     f"{_PACKAGE}.hooks.managed_event_subscription",
                     f"{_PACKAGE}.hooks.replay_store",
                     f"{_PACKAGE}.hooks.salesforce_allocations",
@@ -85,6 +96,7 @@ def get_provider_info() -> dict[str, Any]:
             f"{_PACKAGE}.tasks.links.{name}"
             for name in ("StreamLink", "ManifestLink", "PreviousWindowLink", "SparkUILink")
         ],
+        "cli": [f"{_PACKAGE}.cli.airflow_command.get_cli_commands"],
         "queues": [f"{_PACKAGE}.queues.sfstream.SfstreamMessageQueueProvider"],
         "connection-types": [_salesforce_connection_type()],
         "config": {
@@ -97,7 +109,7 @@ def get_provider_info() -> dict[str, Any]:
                             "page of streams: SQLite, PostgreSQL or MySQL. Empty: in Airflow's Variables."
                         ),
                         "type": "string",
-                        "version_added": None,
+                        "version_added": "0.1.0",
                         "example": "sfstream_replay_store",
                         "default": "",
                     }

@@ -1,6 +1,6 @@
 """Write pages of docs/reference/ from the docstrings and signatures of what users import. ``make reference`` runs it.
 
-Other pages there are written by hand, and stay as they are.
+Other pages there are written by hand, and stay as they are; that of the live check ends with a table from the code.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from typer.models import ArgumentInfo, ParameterInfo
+
+from airflow_provider_sfstream.cli import changing, looking
 from airflow_provider_sfstream.provider_info import get_provider_info
+from sfstream_localorg.evidence import BEHAVIOURS
 
 PACKAGE = "airflow_provider_sfstream"
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -56,8 +60,91 @@ def pages() -> dict[str, str]:
             "The aiosfstream client", [_section(_load("clients.streaming.cometd.client.CometdClient"))]
         ),
         "windows.md": _page("Landed windows in Python", (_section(_load(name)) for name in windows)),
+        "command-line.md": _page("The command line", command_line()),
         "spark.md": _page("Functions for Spark sessions", (_section(_load(name)) for name in spark)),
     }
+
+
+EVIDENCE_PAGE, EVIDENCE_HEADING = "live-check.md", "## What the local org rests on\n"
+
+
+def evidence_page(page: str) -> str:
+    """Return the text of the live check's page with the table of evidence at its end, as the local org has it."""
+    lines = [page.partition(EVIDENCE_HEADING)[0] + EVIDENCE_HEADING]
+    lines += ["Made from `localorg/sfstream_localorg/evidence` by `make reference`.", ""]
+    for title, kinds in (("Inferred", ["inferred"]), ("Documented or observed", ["documented", "observed"])):
+        lines += [f"### {title}", "", "| asked as | what the local org does | evidence |", "|---|---|---|"]
+        for each in BEHAVIOURS:
+            if each.evidence in kinds:
+                asked = "no probe" if each.is_unprobed else f"`{each.path}`"
+                evidence = f"{each.evidence}: {each.source}" if each.source else each.evidence
+                lines.append(f"| {asked} | {each.statement} | {evidence} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+COMMAND_LINE = """`sfstream` looks at streams, and mends them by hand. It runs where `airflow connections list` does:
+it finds connections and Variables in Airflow's database. In Airflow 3.2 and later `airflow sfstream` is the same.
+
+Tables are for people; with `--json` they are JSON on the standard output, and all else goes to the standard error.
+`reset`, `restore` and `prune` ask first, and refuse where there is no terminal to ask on, unless given `--yes`. They
+leave the record that their [operators](operators.md) leave, with the user and the machine in place of the run.
+
+| exit status | |
+|---|---|
+| 0 | done |
+| 1 | not done, and trying again does not mend it; something does not work (`preflight`); the answer was no |
+| 2 | the command or an option is not one, or is missing |
+| 75 | not done; trying again may do |
+| 130 | ended with Ctrl-C |
+
+An error is told as in a [task's log](../on-call.md#read-the-block), without a traceback; `sfstream --verbose` before
+the command shows that too, and the log. `sfstream --install-completion` lets the shell complete commands and options.
+"""
+
+
+def command_line() -> Iterator[str]:
+    """Yield what is said of the command line, and a section for each of its commands."""
+    yield COMMAND_LINE
+    for command in (*looking.COMMANDS, *changing.COMMANDS):
+        parameters = list(inspect.signature(command, eval_str=True).parameters.values())
+        arguments = [each for each in parameters if isinstance(_info(each), ArgumentInfo)]
+        words = [_argument(each) for each in arguments]
+        rows = [
+            f"| {_flags(each)} | {_standing(each)} | {_meaning(each)} |" for each in parameters if each not in arguments
+        ]
+        yield "\n".join([f"## `sfstream {command.__name__}`", "", inspect.getdoc(command) or "", ""])
+        yield "\n".join(["```console", " ".join(["$ sfstream", command.__name__, *words, "[OPTIONS]"]), "```", ""])
+        yield "\n".join(["| option | default | meaning |", "|---|---|---|", *rows, ""])
+
+
+def _info(parameter: inspect.Parameter) -> ParameterInfo:
+    return next(each for each in get_args(parameter.annotation) if isinstance(each, ParameterInfo))
+
+
+def _argument(parameter: inspect.Parameter) -> str:
+    several = "list" in str(get_args(parameter.annotation)[0])
+    name = f"{parameter.name.upper().removesuffix('S')}..." if several else parameter.name.upper()
+    return name if parameter.default is inspect.Parameter.empty else f"[{name}]"
+
+
+def _flags(parameter: inspect.Parameter) -> str:
+    info = _info(parameter)
+    given = [] if info.default is ... else [info.default, *(info.param_decls or ())]
+    return ", ".join(f"`{flag}`" for flag in given or [f"--{parameter.name.replace('_', '-')}"])
+
+
+def _standing(parameter: inspect.Parameter) -> str:
+    if parameter.default is inspect.Parameter.empty:
+        return "required"
+    return "" if parameter.default in (None, False) else f"`{parameter.default}`"
+
+
+def _meaning(parameter: inspect.Parameter) -> str:
+    info, choices = _info(parameter), re.findall(r"Literal\[(.*?)\]", str(parameter.annotation))
+    named = f" {' or '.join(f'`{each}`' for each in choices[0].replace(chr(39), '').split(', '))}." if choices else ""
+    variable = f" In the environment: `{info.envvar}`." if info.envvar else ""
+    return f"{info.help}{named}{variable}"
 
 
 def listed(kind: str) -> list[Any]:
@@ -147,3 +234,4 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, text in pages().items():
         (FOLDER / name).write_text(text)
+    (FOLDER / EVIDENCE_PAGE).write_text(evidence_page((FOLDER / EVIDENCE_PAGE).read_text()))

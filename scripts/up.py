@@ -39,6 +39,7 @@ def main() -> None:
     }
     with LocalOrg.running(WORK / "org") as org:
         org.define("Order__e", **FIELDS)
+        org.push_topic("OrderUpdates", "SELECT Id, Name FROM Account")
         publish(org, 0, 1000)
         stack = AirflowStack(WORK / "airflow", dags, environment)
         with running_airflow(stack, triggerer=True):

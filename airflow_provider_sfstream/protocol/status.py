@@ -95,7 +95,7 @@ def drain_document(
         hour = f"{manifest.finished_at:%Y-%m-%dT%H}"
         document["hours"][hour] = document["hours"].get(hour, 0) + window.event_count
         if window.gap is not None and window.gap.detected_at.isoformat() not in known:
-            document["gaps"].append({**_gap(window.gap), "task": task_document(window.run)})
+            document["gaps"].append({**gap_line(window.gap), "task": task_document(window.run)})
         if window.kind == "live":
             document |= _live(manifest)
     changes = schema_changes if drained else ()
@@ -168,7 +168,8 @@ def _live(manifest: Manifest) -> Document:
     return {**position, **confirmed, **contact, **stored, "window": window_line(manifest)}
 
 
-def _gap(gap: Gap) -> Document:
+def gap_line(gap: Gap) -> Document:
+    """Return what is listed of a gap."""
     return {
         "after": gap.after and gap.after.hex(),
         "resumed_at": gap.resumed_at and gap.resumed_at.hex(),

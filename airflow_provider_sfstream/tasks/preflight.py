@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook
@@ -17,6 +17,7 @@ from airflow_provider_sfstream._airflow import AirflowNotFoundException
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
 from airflow_provider_sfstream.protocol.allocations import API_REQUESTS, DELIVERED_EVENTS, Allocation
 from airflow_provider_sfstream.protocol.streams import Stream
@@ -59,6 +60,32 @@ def findings(looks: Sequence[Look]) -> Iterator[Finding]:
             yield Finding(what, False, " ".join(str(error).split()))
         except Exception as error:  # a missing connection, a driver's own error: the others are looked at all the same
             yield Finding(what, False, redacted(" ".join(f"{type(error).__name__}: {error}".split())))
+
+
+class PreflightNames(Protocol):
+    """The arguments that say what drains and Spark jobs will use."""
+
+    subscription: str
+    salesforce_conn_id: str
+    landing_url: str
+    landing_conn_id: str | None
+    replay_store: ReplayStoreKind
+    replay_store_conn_id: str
+    spark_conn_id: str | None
+
+
+def all_looks(names: PreflightNames, topics: Sequence[Topic]) -> list[Look]:
+    """Return all that is to be looked at: org, landing and replay store, and Spark where there is a connection."""
+
+    def streams() -> list[Stream]:
+        org_id = SalesforceLoginHook(names.salesforce_conn_id).known_org_id
+        return [Stream(org_id, topic.api, topic.name, names.subscription) for topic in topics]
+
+    looks = salesforce_looks(names.salesforce_conn_id, topics)
+    looks += landing_looks(
+        names.landing_url, names.landing_conn_id, names.replay_store, names.replay_store_conn_id, streams
+    )
+    return [*looks, spark_look(names.spark_conn_id)] if names.spark_conn_id else looks
 
 
 def salesforce_looks(conn_id: str, topics: Sequence[Topic]) -> list[Look]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 SLOW: dict[str, str] = {
+    "tests/integration/cli/test_command_line.py::test_airflow_has_it_with_its_own_variables_and_connections": (
+        "makes an Airflow database, and starts airflow or sfstream five times"
+    ),
     "tests/integration/clients/test_event_source_contract.py::TestEvents::test_resume_is_strictly_after_a_replay_id": (
         "behind the network, opens a subscription of dozens of round trips for each event"
     ),
@@ -20,6 +23,15 @@ SLOW: dict[str, str] = {
     ),
     "tests/integration/landing/test_drains_to_s3.py::"
     "test_windows_follow_each_other_and_nothing_of_a_credential_is_landed": ("starts SeaweedFS"),
+    "tests/integration/live_check/test_live_check.py::test_an_org_that_is_the_same_differs_in_nothing": (
+        "asks five orgs some 400 things, and waits for what should not come"
+    ),
+    "tests/integration/live_check/test_live_check.py::test_an_org_that_behaves_otherwise_is_found": (
+        "waits as long as an org that is slow to notice changes"
+    ),
+    "tests/integration/live_check/test_live_check.py::test_what_expired_is_asked_three_days_later": (
+        "waits for what should not come"
+    ),
     "tests/integration/notifications/test_salesforce_stream.py::test_airflow_calls_it": (
         "makes an Airflow database and runs a DAG twice"
     ),

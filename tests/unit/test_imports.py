@@ -71,6 +71,20 @@ LIGHT: dict[str, tuple[str, str, set[str]]] = {
         "import airflow_provider_sfstream.plugins.streams",
         {"fastapi", "starlette", "sqlalchemy", "airflow.api_fastapi.app"},
     ),
+    "a DAG file without Spark": (
+        "",
+        "import airflow_provider_sfstream.operators.event_log, airflow_provider_sfstream.operators.replica",
+        {
+            "pyspark",
+            "airflow.providers.apache.spark.operators",
+            "pyarrow",
+            "numpy",
+            "deltalake",
+            "fastavro",
+            "grpc",
+            "sqlalchemy",
+        },
+    ),
     "a DAG file that refreshes": (
         "",
         "import airflow_provider_sfstream.operators.refresh_dirty_records",

@@ -21,6 +21,7 @@ from airflow_provider_sfstream import provider_info
 from airflow_provider_sfstream.assets.sfstream import create_asset, sanitize_uri
 from airflow_provider_sfstream.clients.network.timers import TIMERS
 
+ROOT = Path(__file__).parents[2]
 THEIRS = {
     "security_token",
     "domain",
@@ -75,6 +76,46 @@ def test_airflows_schema_accepts_it() -> None:
     info = provider_info.get_provider_info()
     jsonschema.validate(info, schema)
     assert set(info) <= set(schema["properties"])
+
+
+def test_its_guides_and_its_logo_are_files_of_the_repository() -> None:
+    source = dict(url.split(", ") for url in metadata.metadata("airflow-provider-sfstream").get_all("Project-URL"))[
+        "Source"
+    ]
+    [integration] = provider_info.get_provider_info()["integrations"]
+    for url in integration["how-to-guide"]:
+        assert (ROOT / url.removeprefix(f"{source}/blob/main/")).is_file(), url
+    logo = integration["logo"].removeprefix(source.replace("github.com", "raw.githubusercontent.com") + "/main/")
+    assert (ROOT / logo).read_text().startswith("<svg ")
+
+
+@pytest.mark.parametrize("kind", ["operators", "sensors"])
+def test_no_module_is_left_out(kind: str) -> None:
+    [group] = provider_info.get_provider_info()[kind]
+    modules = sorted((ROOT / "airflow_provider_sfstream" / kind).glob("[a-z]*.py"))
+    assert group["python-modules"] == [f"airflow_provider_sfstream.{kind}.{module.stem}" for module in modules]
+
+
+def test_airflow_knows_the_options_and_the_links() -> None:
+    manager = ProvidersManager()
+    info = provider_info.get_provider_info()
+    assert dict(manager.provider_configs)["airflow-provider-sfstream"] == info["config"]
+    assert set(info["extra-links"]) <= set(manager.extra_links_class_names)
+
+
+def test_airflow_has_the_command() -> None:
+    functions = getattr(ProvidersManager(), "cli_command_functions", None)
+    if functions is None:
+        pytest.skip("Airflow before 3.2 takes no commands of providers")
+    names = [command.name for function in functions for command in function()]
+    assert names.count("sfstream") == 1
+
+
+def test_the_plugin_is_loaded_once() -> None:
+    """It has an entry point; named by the provider as well, Airflow would report it as loaded twice."""
+    named = [each.value for each in metadata.entry_points(group="airflow.plugins") if each.name == "sfstream"]
+    assert set(named) == {"airflow_provider_sfstream.plugins.streams:SalesforceStreamsPlugin"}
+    assert "plugins" not in provider_info.get_provider_info()
 
 
 def test_every_module_named_exists() -> None:
@@ -185,10 +226,9 @@ def test_links_of_the_readme_lead_somewhere_where_packages_are_shown() -> None:
     package = metadata.metadata("airflow-provider-sfstream")
     urls = dict(url.split(", ") for url in package.get_all("Project-URL") or ())
     text = str(package.get_payload() or package["Description"])
-    root = Path(__file__).parents[2]
     links = re.findall(r"\]\(([^)#]+)", text)
     ours = [link.removeprefix(f"{urls['Source']}/blob/main/") for link in links if link.startswith(urls["Source"])]
     assert len(ours) > 20
-    assert [link for link in ours if not (root / link).exists()] == []
+    assert [link for link in ours if not (ROOT / link).exists()] == []
     assert [link for link in links if not link.startswith("https://")] == []
     assert urls["Documentation"] == f"{urls['Source']}/blob/main/docs"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scripts.reference import FOLDER, INTRODUCTION, listed, pages
+from scripts.reference import EVIDENCE_PAGE, FOLDER, INTRODUCTION, evidence_page, listed, pages
 
 TASKS = [*listed("operators"), *listed("sensors")]
 AIRFLOWS_OWN = {"self", "kwargs", "name"}
@@ -24,6 +24,11 @@ def test_the_pages_are_those_of_the_docstrings() -> None:
     """To mend them: ``make reference``."""
     written = {path.name: path.read_text() for path in FOLDER.glob("*.md")}
     assert {name: text for name, text in written.items() if INTRODUCTION in text} == pages()
+
+
+def test_the_table_of_evidence_is_that_of_the_code() -> None:
+    page = (FOLDER / EVIDENCE_PAGE).read_text()
+    assert page == evidence_page(page)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.__name__)
