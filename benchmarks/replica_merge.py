@@ -76,20 +76,18 @@ class Workload:
         write_rows(self.folder / "whole", self.rows)
         for kind in KINDS:
             write_changes(self.folder / kind, self.rows, kind)
-        came = self._came("whole", table_schema(COLUMNS), self.rows)
+        rows, schema = SparkFrame(self.spark.read.parquet(str(self.folder / "whole"))), table_schema(COLUMNS)
+        came = Came(rows, shaped(schema), schema, False, self.rows)
         self.state, _ = self.sink.merge(TABLE, TableState("stream"), came, _Given(COLUMNS), everything=False)
 
     def ours(self, kind: str) -> TableState:
         """Merge, and return the table after that."""
         self.sink.check(TABLE, self.state)  # takes back the round before
         schema = pa.schema([(name, arrow_type(type_)) for name, type_ in (CHANGE_ENVELOPE | COLUMNS).items()])
-        came = self._came(kind, schema, self.rows // 10, are_changes=True)
+        files = [(str(path),) for path in (self.folder / kind).glob("*.parquet")]
+        paths = SparkFrame(self.spark.createDataFrame(files, "path string").repartition(len(files)))
+        came = Came(paths, lambda batches: shaped(schema)(_read(batches)), schema, True, self.rows // 10)
         return self.sink.merge(TABLE, self.state, came, ChangesMerge(COLUMNS, "soft"), everything=False)[0]
-
-    def _came(self, name: str, schema: pa.Schema, count: int, *, are_changes: bool = False) -> Came:
-        files = [(str(path),) for path in (self.folder / name).glob("*.parquet")]
-        paths = self.spark.createDataFrame(files, "path string").repartition(len(files))
-        return Came(SparkFrame(paths), lambda batches: shaped(schema)(_read(batches)), schema, are_changes, count)
 
     def whole(self, kind: str) -> None:
         """Do the same as one would without this package; only what these changes need."""
