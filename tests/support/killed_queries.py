@@ -34,7 +34,7 @@ class KilledQueries:
     seconds: float
 
 
-def run(org: LocalOrg, folder: Path, kills: int, seed: int, within: float = 4.0) -> KilledQueries:
+def run(org: LocalOrg, folder: Path, kills: int, seed: int, within: float = 12.0) -> KilledQueries:
     """Kill a query so many times, each within some seconds of its start, while events are published; then let it end.
 
     ``SIGKILL`` ends the driver and its Java, and in every other case its Python workers with them. In the others these
