@@ -20,9 +20,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--within", type=float, default=12.0, help="seconds after its start in which it is killed")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, LocalOrg.running(Path(folder) / "org") as org:
-        outcome = run(org, Path(folder), arguments.kills, arguments.seed)
+        outcome = run(org, Path(folder), arguments.kills, arguments.seed, arguments.within)
     print(as_line(outcome))
     sys.exit(bool(outcome.lost or outcome.repeated))
 

@@ -1,6 +1,7 @@
 """``spark.read.format("sfstream")``: landed windows as a source of Spark.
 
-Spark finds sources in the modules whose name begins with ``pyspark_``, by the name :class:`DefaultSource`.
+Spark finds sources in the modules whose name begins with ``pyspark_``, by the name :class:`DefaultSource`. It loads all
+of them once a session first asks for a source, whichever that is: so nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.source.columns import all_columns, arrow_schema
 from airflow_provider_sfstream.spark.source.options import SourceOptions
-from pyspark_sfstream.readers import READS_STREAMS, BatchReader, FilteringReader, RowsReader, StreamReader
 
 if TYPE_CHECKING:
     from pyspark_sfstream.landed import Heads
+    from pyspark_sfstream.readers import BatchReader, StreamReader
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
@@ -40,11 +40,15 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        from airflow_provider_sfstream.spark.source.columns import all_columns, arrow_schema
+
         options = SourceOptions.of(self.options)
         events = self._event_columns(options) if options.rows == "decoded" else {}
         return from_arrow_schema(arrow_schema(all_columns(options.rows, events)))
 
     def reader(self, schema: Any) -> BatchReader:
+        from pyspark_sfstream.readers import BatchReader, FilteringReader, RowsReader
+
         options = SourceOptions.of(self.options)
         if options.live:
             raise ConfigurationError("live is for readStream: a batch has no place to go on from. Nothing was read.")
@@ -52,6 +56,8 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return made(RowsReader(options, schema, self._heads is None), self._heads)
 
     def streamReader(self, schema: Any) -> StreamReader:  # noqa: N802
+        from pyspark_sfstream.readers import READS_STREAMS, RowsReader, StreamReader
+
         options = SourceOptions.of(self.options)
         if not READS_STREAMS:
             raise ConfigurationError("readStream needs Spark 4.2 or later; spark.read does not. Nothing was read.")

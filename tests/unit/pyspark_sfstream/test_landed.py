@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +74,9 @@ def test_an_offset_says_which_version_wrote_it() -> None:
     assert heads_of(offset_of({"b": "2", "a": "1"})) == {"a": "1", "b": "2"}
     with pytest.raises(ConfigurationError, match="an offset of version 2; this package reads version 1"):
         heads_of({"version": 2, "streams": {}})
+
+
+def test_every_session_loads_the_source_and_little_with_it() -> None:
+    program = "import sys, pyspark_sfstream; print({'pyarrow', 'numpy', 'fsspec', 'airflow'} & sys.modules.keys())"
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert shown.stdout == "set()\n"

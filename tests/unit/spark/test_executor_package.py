@@ -23,7 +23,8 @@ def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: 
     package = write_executor_package(tmp_path)
     imports = "\n".join(f"import airflow_provider_sfstream.spark.{name} as module" for name in EXECUTED)
     imports += "\nimport pyspark_sfstream.landed"
-    program = f"import sys\nsys.path.insert(0, sys.argv[1])\n{imports}\nprint(module.__file__)"
+    begun = "import sys\nsys.path.insert(0, sys.argv[1])\nsys.modules['airflow'] = None"
+    program = f"{begun}\n{imports}\nprint(module.__file__)"
     run = subprocess.run([sys.executable, "-I", "-c", program, package], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith(str(package))
