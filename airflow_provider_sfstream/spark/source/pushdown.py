@@ -34,8 +34,8 @@ def may_pass(filters: Iterable[Any], window: LandedWindow, dates: Dates) -> bool
 
 
 def _may_pass(each: Any, window: LandedWindow, dates: Dates) -> bool:
-    path, kind = getattr(each, "attribute", ()), type(each).__name__
-    column = str(path[0]) if len(path) == 1 else ""
+    path: tuple[str, ...] = getattr(each, "attribute", ())
+    column, kind = path[0] if len(path) == 1 else "", type(each).__name__
     if column in _NAMES:
         own = getattr(window, column.removeprefix("_"))
         if kind in ("EqualTo", "EqualNullSafe"):

@@ -64,6 +64,26 @@ def test_it_is_there_by_itself_and_its_rows_are_those_of_the_event_log(lake: Lak
     assert frame.rdd.getNumPartitions() == 4
 
 
+def test_nested_fields_come_through_and_a_schema_that_is_given_is_kept(lake: Lake) -> None:
+    line = {"type": "record", "name": "Line", "fields": [{"name": "Code", "type": ["null", "string"]}]}
+    more: list[dict[str, Any]] = [
+        {"name": "Line__c", "type": ["null", line]},
+        {"name": "Tags__c", "type": {"type": "array", "items": "string"}},
+        {"name": "Rates__c", "type": {"type": "map", "values": "double"}},
+    ]
+    schema = {**ORDER, "fields": [*ORDER["fields"], *more]}
+    values = [
+        {"Line__c": {"Code": "a"}, "Tags__c": ["x", "y"], "Rates__c": {"EUR": 1.5}},
+        {"Line__c": None, "Tags__c": [], "Rates__c": {}},
+    ]
+    url = land(lake, 0, [order(number, **each) for number, each in enumerate(values)], schema)
+    source = reader(lake, manifests=url, topic="")
+    rows = [row.asDict(recursive=True) for row in source.load().orderBy("_replay_id").collect()]
+    assert [{name: row[name] for name in values[0]} for row in rows] == values
+    given = source.schema("event_date date not null, Tags__c array<string>, Nobody__c long, window_id string").load()
+    assert [tuple(row)[1:] for row in given.collect()] == [(["x", "y"], None, name(0)), ([], None, name(0))]
+
+
 def test_the_newest_window_is_read_once_another_follows(lake: Lake) -> None:
     land(lake, 0, [order(0), order(1)])
     land(lake, 1, [order(2)])
