@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.exceptions import ManifestError, SalesforceStreamError
+from airflow_provider_sfstream.hooks.replay_store import open_replay_store
+from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.tasks.parts import open_landing
 from pyspark_sfstream import DefaultSource
 from pyspark_sfstream.readers import StreamReader
 from tests.support.killed import Killed, killed_at
@@ -113,6 +117,32 @@ def test_a_drain_that_fails_fails_the_query_and_loses_nothing(org: SharedOrg, tm
     wait_until(lambda: org.token(), what="the org's answer")
     end = query.reader.latestOffset(start, ReadAllAvailable())
     assert query.read(start, end) == first
+
+
+@pytest.mark.parametrize("store", ["landing", "table"])
+def test_after_a_reset_the_store_says_which_windows_there_are(
+    org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Any
+) -> None:
+    set_connection(monkeypatch, "positions", conn_type="sqlite", host=str(tmp_path / "positions.db"))
+    given = {"replay_store": store, "replay_store_conn_id": "positions"}
+    landing, first = tmp_path / "landing", publish(org, 2)
+    query = Query(org, landing, **given)
+    start = query.reader.initialOffset()
+    place = query.reader.latestOffset(start, ReadAllAvailable())
+    catalog = open_landing(str(landing), None)
+    stream = Stream(org.org_id, "pubsub", org.topic)
+    opened = open_replay_store(store, "positions", catalog)
+    opened.reset(stream, None, reason="a test", updated_by="somebody")
+    end = query.reader.latestOffset(place, ReadAllAvailable())
+    assert query.read(place, end) == first
+    assert Query(org, landing, **given).read(start, end) == first * 2
+    publish(org, 1)
+    drained = int(time.time())
+    wait_until(lambda: int(time.time()) > drained, what="the next second, which ids of windows are told apart by")
+    query.reader.latestOffset(end, ReadAllAvailable())
+    without = DefaultSource({"path": str(landing), "topic": org.topic, "rows": "raw"})
+    with pytest.raises(ManifestError, match=r"set back by hand.*Give the option replay_store"):
+        without.reader(without.schema()).partitions()
 
 
 def test_the_windows_of_a_landing_that_a_dag_drains_are_read_up_to_its_position(org: SharedOrg, tmp_path: Path) -> None:
