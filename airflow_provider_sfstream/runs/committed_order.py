@@ -57,7 +57,7 @@ def windows_after(
     found.reverse()
     if link is not None and link == start:
         return found
-    if link is not None and start is None and read_pruned(catalog.landing, stream) is not None:
+    if link is not None and start is None and _may_be_pruned(catalog, stream, link):
         return found
     if link is None and start is None and not _others_before(catalog, stream, found):
         return found
@@ -66,6 +66,12 @@ def windows_after(
     if link is None and recorded is not None:
         return _recorded_after(catalog, stream, start, head, recorded())
     raise ManifestError(_broken(stream, start, link, head))
+
+
+def _may_be_pruned(catalog: LandingCatalog, stream: Stream, window_id: str) -> bool:
+    """Tell whether a window that is gone can be one that was pruned: its run was due before those were finished."""
+    pruned = read_pruned(catalog.landing, stream)
+    return pruned is not None and window_id[:16] <= f"{pruned.finished_before.astimezone(UTC):%Y%m%dT%H%M%SZ}"
 
 
 def _others_before(catalog: LandingCatalog, stream: Stream, chain: Sequence[Manifest]) -> bool:

@@ -82,7 +82,7 @@ def run(org: LocalOrg, folder: Path, kills: int, seed: int, within: float = 12.0
     return KilledQueries(
         kills=kills,
         events=len(published),
-        batches=len(list((folder / "checkpoint/commits").glob("[0-9]*"))),
+        batches=max(int(path.name) for path in (folder / "checkpoint/commits").glob("[0-9]*")) + 1,
         windows=len(list((folder / "landing").rglob("manifest.json"))),
         lost=sum((record - rows).values()),
         repeated=sum((rows - record).values()),

@@ -44,7 +44,9 @@ SLOW: dict[str, str] = {
         "a wheel is built, and pip resolves all that it needs"
     ),
     "tests/integration/pyspark_sfstream/test_killed_query.py::"
-    "test_a_query_that_is_killed_again_and_again_ends_with_each_event_once": ("starts Spark four times, and kills it"),
+    "test_a_query_that_is_killed_again_and_again_ends_with_each_event_once": (
+        "starts Spark three times, and kills it twice"
+    ),
     "tests/integration/provider/test_tutorial.py::test_it_leads_from_nothing_to_a_table": (
         "types a tutorial: ten commands of airflow, and spark-submit twice"
     ),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -83,7 +83,11 @@ def test_what_was_pruned_before_the_place_is_not_missed(chain: Chain) -> None:
     chain.remove("a")
     with pytest.raises(ManifestError, match=r"window .*-a is gone, which comes after the beginning"):
         chain.after(None, "d")
-    write_pruned(chain.catalog.landing, PrunedWindows(STREAM, RECEIVED_AT, RECEIVED_AT, "dag.prune", 1))
+    earlier = datetime(2026, 1, 9, 23, tzinfo=UTC)  # which cannot be what became of the window
+    write_pruned(chain.catalog.landing, PrunedWindows(STREAM, earlier, earlier, "dag.prune", 1))
+    with pytest.raises(ManifestError, match=r"-a is gone"):
+        chain.after(None, "d")
+    write_pruned(chain.catalog.landing, PrunedWindows(STREAM, RECEIVED_AT, RECEIVED_AT, "dag.prune", 2))
     assert chain.after(None, "d") == "bcd"
     assert chain.after("b", "d") == "cd"
     chain.remove("b")
