@@ -20,6 +20,6 @@ SNIPPETS = dict(snippets())
 LIVE = [
     name
     for name, code in SNIPPETS.items()
-    if re.search(r"^[^@]*(Hook\(|\(spark|LocalOrg|DeltaTable|manifest_urls\()", code)
+    if re.search(r"^[^@]*(Hook\(|\(spark|spark\.(read|sparkContext)|LocalOrg|DeltaTable|manifest_urls\()", code)
 ]
 """Those that call Salesforce, Spark or a storage when they are run."""

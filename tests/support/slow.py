@@ -43,6 +43,10 @@ SLOW: dict[str, str] = {
     "tests/integration/provider/test_install.py::test_the_two_packages_of_spark_are_of_one_version": (
         "a wheel is built, and pip resolves all that it needs"
     ),
+    "tests/integration/pyspark_sfstream/test_killed_query.py::"
+    "test_a_query_that_is_killed_again_and_again_ends_with_each_event_once": (
+        "starts Spark three times, and kills it twice"
+    ),
     "tests/integration/provider/test_tutorial.py::test_it_leads_from_nothing_to_a_table": (
         "types a tutorial: ten commands of airflow, and spark-submit twice"
     ),

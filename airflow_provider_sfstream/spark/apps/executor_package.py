@@ -13,7 +13,14 @@ _SPARK = _ROOT / "spark"
 _BESIDE = (
     "__init__.py",
     "exceptions.py",
+    "landing/__init__.py",
+    "landing/catalog.py",
+    "landing/location.py",
+    "landing/pruned.py",
+    "landing/storage.py",
     "redaction.py",
+    "runs/__init__.py",
+    "runs/committed_order.py",
     "protocol/__init__.py",
     "protocol/avro.py",
     "protocol/bitmaps.py",
@@ -24,6 +31,7 @@ _BESIDE = (
     "protocol/topics.py",
 )
 """What the modules of executors, and of a driver that has nothing else, import from the rest of the package."""
+_SOURCE = _ROOT.parent / "pyspark_sfstream"
 
 
 def is_shipped(spark: Any) -> bool:
@@ -37,4 +45,6 @@ def write_executor_package(folder: str | Path) -> Path:
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for source in (*(_ROOT / name for name in _BESIDE), *sorted(_SPARK.rglob("*.py"))):
             archive.write(source, f"{PACKAGE}/{source.relative_to(_ROOT).as_posix()}")
+        for source in sorted(_SOURCE.glob("*.py")):
+            archive.write(source, f"{_SOURCE.name}/{source.name}")
     return target

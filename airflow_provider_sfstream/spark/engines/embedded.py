@@ -13,9 +13,7 @@ from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
@@ -24,20 +22,11 @@ from airflow_provider_sfstream.spark.decode.arrow_columns import conform
 from airflow_provider_sfstream.spark.engines.arrow_duplicates import Duplicates, find_duplicates
 from airflow_provider_sfstream.spark.engines.arrow_frames import ArrowFrame, ArrowParts, Columns
 from airflow_provider_sfstream.spark.engines.engine import LISTED, JobFiles, TableKeys
+from airflow_provider_sfstream.spark.engines.part_files import copy_part, numbered, part_batches
 from airflow_provider_sfstream.spark.rows.event_batches import Batches, WindowReference
 from airflow_provider_sfstream.spark.rows.routing import PARCEL
-from airflow_provider_sfstream.spark.storage.landed_windows import (
-    LandedWindow,
-    changed,
-    check_folders,
-    payload_formats,
-)
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, check_folders
 from airflow_provider_sfstream.spark.storage.partition_files import WRITTEN, as_they_are, files_of, write_files
-
-_ROWS = 8_192
-"""In a batch, at most: a row group of a landing has no more."""
-_COPIED = 1 << 20
-"""Bytes of a file that are read at once."""
 
 
 class EmbeddedFiles(JobFiles, Protocol):
@@ -103,8 +92,8 @@ class EmbeddedEngine:
 
         def batches(wanted: Columns) -> Batches:
             for copy, window, number in copies:
-                for batch in _read(copy, wanted and ["schema_id", *wanted]):
-                    yield _numbered(batch, window, number, wanted)
+                for batch in part_batches(copy, wanted and ["schema_id", *wanted]):
+                    yield numbered(batch, window, number, wanted)
 
         return ArrowFrame(batches)
 
@@ -116,7 +105,7 @@ class EmbeddedEngine:
             for path in (file for each in paths for file in _parquet_files(filesystem, each)):
                 values = _partition_values(path)
                 with filesystem.open_input_file(path) as file:
-                    for batch in _read(file, [name for name in schema.names if name not in values]):
+                    for batch in part_batches(file, [name for name in schema.names if name not in values]):
                         rows = _laid_out(batch, schema, values)
                         yield rows if wanted is None else rows.select(list(wanted))
 
@@ -193,41 +182,17 @@ class EmbeddedEngine:
 
     def _copy(self, url: str, sha256: str | None) -> Path:
         """Return a copy of a landed file, which has the checksum if there is one."""
-        copy, sum_ = self._folder / f"{hashlib.sha256(url.encode()).hexdigest()}.parquet", hashlib.sha256()
+        copy = self._folder / f"{hashlib.sha256(url.encode()).hexdigest()}.parquet"
         if copy.exists():
             return copy
         partial = copy.with_suffix(".partial")
         try:
             with self.landing.open(url) as source, partial.open("wb") as target:
-                while content := source.read(_COPIED):
-                    sum_.update(content)
-                    target.write(content)
+                copy_part(source, target, url, sha256)
         except FileNotFoundError:
             raise ConfigurationError(f"Files of windows are missing: {url}. Nothing was written.") from None
-        if sha256 is not None and sum_.hexdigest() != sha256:
-            raise ConfigurationError(changed(url, sum_.hexdigest()))
         shutil.move(partial, copy)
         return copy
-
-
-def _read(source: Any, columns: Sequence[str] | None) -> Batches:
-    """Yield the rows of a Parquet file, a part of a row group at a time; of some columns those that it has."""
-    file = pq.ParquetFile(source, buffer_size=_COPIED)
-    if columns is not None:
-        columns = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
-    for number in range(file.num_row_groups):  # asked for all at once, a batch would have the rows of many small ones
-        yield from file.iter_batches(_ROWS, row_groups=[number], columns=columns)
-
-
-def _numbered(batch: pa.RecordBatch, window: LandedWindow, number: int, wanted: Columns) -> pa.RecordBatch:
-    """Return landed rows with the number of their window and what their payloads are, as far as that is wanted."""
-    if wanted is None or "window" in wanted:
-        batch = batch.append_column("window", pa.array(np.full(len(batch), number, np.int32)))
-    if wanted is None or "format" in wanted:
-        named, other = payload_formats(window)
-        is_json = pc.fill_null(pc.is_in(batch.column("schema_id"), pa.array(named, pa.string())), False)
-        batch = batch.append_column("format", pc.if_else(is_json, pa.scalar("json"), pa.scalar(other)))
-    return batch if wanted is None else batch.select(list(wanted))
 
 
 def _parquet_files(filesystem: Any, path: str) -> list[str]:

@@ -93,6 +93,11 @@ class LandedWindow:
             manifest = Manifest.from_json(text, url)
         except ManifestError as error:
             raise ManifestError(f"{error} Nothing was written.") from error.__cause__
+        return cls.of(manifest)
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> LandedWindow:
+        """Return the window of a manifest that was read."""
         window, stream = manifest.window, manifest.stream
         with_rows = [file for file in manifest.files if file.rows]
         return cls(
@@ -111,7 +116,7 @@ class LandedWindow:
             previous_window_id=window.previous_window_id,
             stop_reason=manifest.stop_reason,
             has_gap=window.gap is not None,
-            manifest_url=url,
+            manifest_url=window.manifest_url,
             covered_from=window.covered_from,
             missing_schemas={
                 schema_id: MissingSchema(missing.file and manifest.url_of(missing.file), missing.reason)

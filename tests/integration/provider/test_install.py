@@ -46,6 +46,7 @@ def test_the_wheel_has_the_page_of_streams(tmp_path: Path) -> None:
     assert len(files) > 10
     with ZipFile(wheel) as archive:
         assert files <= set(archive.namelist())
+        assert "pyspark_sfstream/__init__.py" in archive.namelist()  # which Spark finds by its name
         (name,) = (each for each in archive.namelist() if each.endswith("entry_points.txt"))
         assert "[airflow.plugins]" in archive.read(name).decode()
 

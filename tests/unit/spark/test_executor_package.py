@@ -14,6 +14,7 @@ EXECUTED = (
     "rows.change_batches",
     "apps.event_log",
     "apps.replica",
+    "source.rows",
 )
 """The modules that executors import, and drivers that have nothing but the zip; what they import comes along."""
 
@@ -21,7 +22,9 @@ EXECUTED = (
 def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: Path) -> None:
     package = write_executor_package(tmp_path)
     imports = "\n".join(f"import airflow_provider_sfstream.spark.{name} as module" for name in EXECUTED)
-    program = f"import sys\nsys.path.insert(0, sys.argv[1])\n{imports}\nprint(module.__file__)"
+    imports += "\nimport pyspark_sfstream.landed"
+    begun = "import sys\nsys.path.insert(0, sys.argv[1])\nsys.modules['airflow'] = None"
+    program = f"{begun}\n{imports}\nprint(module.__file__)"
     run = subprocess.run([sys.executable, "-I", "-c", program, package], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith(str(package))
@@ -34,4 +37,7 @@ def test_the_zip_holds_no_more_of_the_package_than_executors_need(tmp_path: Path
     names = zipfile.ZipFile(write_executor_package(tmp_path)).namelist()
     inside = sorted(name.partition("/")[2] for name in names if "/spark/" not in name)
     protocol = [f"protocol/{name}.py" for name in NEEDED]
-    assert inside == ["__init__.py", "exceptions.py", *protocol, "redaction.py"]
+    landing = [f"landing/{name}.py" for name in ("__init__", "catalog", "location", "pruned", "storage")]
+    source = ["__init__.py", "landed.py", "readers.py"]
+    order = ["runs/__init__.py", "runs/committed_order.py"]
+    assert inside == sorted(["__init__.py", "exceptions.py", *landing, *protocol, "redaction.py", *order, *source])

@@ -1,0 +1,149 @@
+"""Which windows a reader is to read: on the driver, where the landing is looked into."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.runs.committed_order import newest_committed, windows_after
+from airflow_provider_sfstream.spark.source.files import SourceFiles
+from airflow_provider_sfstream.spark.source.options import SourceOptions
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_windows
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.tasks.live_landing import LiveLanding
+
+Heads = dict[str, str]
+"""The last window that was read of each stream, by :func:`key_of`. A stream that is not there: none was."""
+
+
+def key_of(stream: Stream) -> str:
+    return json.dumps(list(vars(stream).values()))
+
+
+class LandedSource:
+    """The windows of a landing, or of manifests that were named.
+
+    :raises ConfigurationError: if the landing cannot be used.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self.files = SourceFiles(options.storage)
+        self._read: dict[str, tuple[str | None, list[LandedWindow]]] = {}
+        if options.path:
+            self._catalog = LandingCatalog(Landing.from_url(options.path, **options.storage))
+            self._live = _live(options, self._catalog)
+
+    def drain(self) -> None:
+        """Land what is new, if that is asked for.
+
+        :raises SalesforceStreamError: as a drain does.
+        """
+        if self._options.live and self._live is not None:
+            self._live.drain()
+
+    def heads(self) -> Heads:
+        """Return the newest window of each stream that is known to count.
+
+        :raises SalesforceStreamError: if landing or replay store cannot be read.
+        """
+        heads: Heads = {}
+        for stream in [] if self._options.manifests else self._streams():
+            position = None if self._live is None else self._live.position(stream)
+            head = newest_committed(self._catalog, stream, position)
+            if head is not None:
+                heads[key_of(stream)] = head
+        return heads
+
+    def windows(self, start: Heads, end: Heads) -> list[LandedWindow]:
+        """Return the windows after ``start`` up to ``end``, those of each stream in their order.
+
+        :raises ManifestError: if one is gone, or the manifests that were named are broken.
+        """
+        if self._options.manifests:
+            return read_windows(self.files, self._options.manifests)
+        return [window for key, head in sorted(end.items()) for window in self._between(key, start.get(key), head)]
+
+    def up_to(self, start: Heads, end: Heads, most: int | None) -> Heads:
+        """Return where a batch ends that begins at ``start``: at ``end``, or before it with at most so many events, and
+        one window. Never before ``start``: which window is known to count depends on what is landed after it."""
+        ordered = (self._keyed(key, start.get(key), head) for key, head in sorted(end.items()))
+        reached, count = dict(start), 0
+        for key, window in heapq.merge(*ordered, key=lambda each: each[1].window_id):
+            count += window.event_count
+            if most is not None and count > most and count > window.event_count:
+                return reached
+            reached[key] = window.window_id
+        return reached
+
+    def missing(self) -> ConfigurationError:
+        """Return the error that there is nothing to read."""
+        topics = ", ".join(topic.name for topic in self._options.topics)
+        return ConfigurationError(
+            f"{topics}: {self._options.path} has no window of the subscription {self._options.subscription!r} that "
+            "is known to count. Without the option replay_store, the newest one counts once another follows it. "
+            "Nothing was read."
+        )
+
+    def _keyed(self, key: str, start: str | None, head: str) -> list[tuple[str, LandedWindow]]:
+        return [(key, window) for window in self._between(key, start, head)]
+
+    def _streams(self) -> list[Stream]:
+        options = self._options
+        if options.org is not None:
+            return [Stream(options.org, topic.api, topic.name, options.subscription) for topic in options.topics]
+        found = (self._catalog.streams_of(topic.api, topic.name, options.subscription) for topic in options.topics)
+        return [stream for streams in found for stream in streams]
+
+    def _between(self, key: str, start: str | None, head: str) -> list[LandedWindow]:
+        """Return windows of a stream, from what was read before where they are in it."""
+        known = self._read.get(key)
+        if known is not None:
+            ids = [known[0], *(window.window_id for window in known[1])]
+            if start in ids and head in ids:
+                return known[1][ids.index(start) : ids.index(head)]
+        stream = Stream(*json.loads(key))
+        live = self._live
+        recorded = None if live is None else lambda: live.recorded(stream)
+        manifests = windows_after(self._catalog, stream, start, head, recorded)
+        windows = [LandedWindow.of(manifest) for manifest in manifests]
+        self._read[key] = start, windows
+        return windows
+
+
+def _live(options: SourceOptions, catalog: LandingCatalog) -> LiveLanding | None:
+    if options.replay_store is None:
+        return None
+    try:
+        from airflow_provider_sfstream.tasks.live_landing import LiveLanding
+    except ImportError as error:
+        raise ConfigurationError(
+            f"live and replay_store need airflow-provider-sfstream installed for the driver's Python ({error}): the "
+            "zip for executors has not all of it. Nothing was read."
+        ) from error
+    return LiveLanding(options, catalog)
+
+
+def offset_of(heads: Mapping[str, str]) -> dict[str, Any]:
+    """Return a place in the windows as Spark's checkpoint keeps it."""
+    return {"version": 1, "streams": dict(sorted(heads.items()))}
+
+
+def heads_of(offset: Mapping[str, Any]) -> Heads:
+    """Return the place that a checkpoint has.
+
+    :raises ConfigurationError: if another version of this package wrote it.
+    """
+    if offset.get("version") != 1 or not isinstance(offset.get("streams"), dict):
+        raise ConfigurationError(
+            f"The checkpoint has an offset of version {offset.get('version')!r}; this package reads version 1. Upgrade "
+            "airflow-provider-sfstream, or start with another checkpoint. Nothing was read."
+        )
+    return dict(offset["streams"])

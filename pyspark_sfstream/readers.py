@@ -1,0 +1,145 @@
+"""What Spark asks of a source: partitions on the driver, rows on executors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from airflow_provider_sfstream.spark.source.columns import event_columns
+from airflow_provider_sfstream.spark.source.options import SourceOptions
+from airflow_provider_sfstream.spark.source.planning import Planner
+from airflow_provider_sfstream.spark.source.pushdown import may_pass
+from airflow_provider_sfstream.spark.source.rows import part_rows
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # Spark 4.0 and 4.1, which do not say where a batch begins
+    ReadAllAvailable = ReadMaxRows = None
+    SupportsTriggerAvailableNow = object
+
+READS_STREAMS = ReadMaxRows is not None
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_sfstream.landed import Heads, LandedSource
+
+
+class RowsReader:
+    """What a batch and a stream have in common: rows of windows, in the columns of a schema.
+
+    :param is_given: whether the user gave the schema.
+    """
+
+    def __init__(self, options: SourceOptions, schema: Any, is_given: bool) -> None:
+        self.options, self.schema, self.is_given = options, schema, is_given
+        self.events = event_columns(options.rows, schema.jsonValue()["fields"])
+
+    def planner(self, source: LandedSource) -> Planner:
+        is_decoded = self.options.rows == "decoded"
+        return Planner(source.files, self.events, is_given=self.is_given or not is_decoded)
+
+    def partitions(self, planner: Planner, windows: Sequence[LandedWindow]) -> list[InputPartition]:
+        parts = planner.parts(windows, decode=self.options.rows != "raw")
+        return [InputPartition(part) for part in parts]
+
+    def rows(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition is None or partition.value is None:  # Spark's own, where there is no file
+            return iter(())
+        return iter(part_rows(partition.value, self.options, _arrow_schema(self.schema)))
+
+
+class BatchReader(DataSourceReader):  # type: ignore[misc]
+    """Reads all windows that count, up to those whose fields the schema was made of."""
+
+    def __init__(self, rows: RowsReader, heads: Heads | None) -> None:
+        self._rows, self._heads = rows, heads
+        self._filters: list[Any] = []
+
+    def partitions(self) -> list[InputPartition]:
+        from pyspark_sfstream.landed import LandedSource
+
+        source = LandedSource(self._rows.options)
+        planner, heads = self._rows.planner(source), source.heads() if self._heads is None else self._heads
+        windows = source.windows({}, heads)
+        if not windows:
+            raise source.missing()
+        is_decoded = self._rows.options.rows == "decoded"
+        dated = ((window, planner.dates(window) if self._filters and is_decoded else None) for window in windows)
+        return self._rows.partitions(
+            planner, [window for window, dates in dated if may_pass(self._filters, window, dates)]
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows.rows(partition)
+
+
+class FilteringReader(BatchReader):
+    """Leaves out windows that no row of can pass the query's filters. A class of its own: Spark refuses a reader that
+    takes filters while ``spark.sql.python.filterPushdown.enabled`` is not set."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
+        self._filters = list(filters)
+        return filters
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Reads windows as they come to count. An offset is the last window that was read of each stream."""
+
+    def __init__(self, rows: RowsReader) -> None:
+        self._rows = rows
+        self._target: Heads | None = None
+        self._opened: LandedSource | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        from pyspark_sfstream.landed import offset_of
+
+        return offset_of({})
+
+    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
+        """Return the offset of the newest windows, after landing what is new if that is asked for; with a limit, one
+        of windows that hold no more events, and of one at least."""
+        from pyspark_sfstream.landed import heads_of, offset_of
+
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        newest = self._newest() if self._target is None else self._target
+        return offset_of(self._source.up_to(heads_of(start), newest, most))
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        most = self._rows.options.max_events
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._newest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        from pyspark_sfstream.landed import heads_of
+
+        source = self._source
+        return self._rows.partitions(self._rows.planner(source), source.windows(heads_of(start), heads_of(end)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows.rows(partition)
+
+    def _newest(self) -> Heads:
+        self._source.drain()
+        return self._source.heads()
+
+    @property
+    def _source(self) -> LandedSource:
+        from pyspark_sfstream.landed import LandedSource
+
+        if self._opened is None:
+            self._opened = LandedSource(self._rows.options)
+        return self._opened
+
+
+def _arrow_schema(schema: Any) -> pa.Schema:
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # Spark 4.0 and 4.1 have no other
+        return to_arrow_schema(schema)

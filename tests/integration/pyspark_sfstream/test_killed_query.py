@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.killed_queries import run
+from tests.support.localorg import LocalOrg, org
+
+__all__ = ["org"]
+
+
+@pytest.mark.extended
+def test_a_query_that_is_killed_again_and_again_ends_with_each_event_once(org: LocalOrg, tmp_path: Path) -> None:
+    """``benchmarks/killed_query.py`` kills it 20 times."""
+    outcome = run(org, tmp_path, kills=2, seed=7, within=8.0)
+    assert (outcome.lost, outcome.repeated) == (0, 0)
+    assert outcome.events > outcome.kills
