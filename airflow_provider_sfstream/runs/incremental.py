@@ -147,10 +147,10 @@ def _land(
     """Land a window; over a position that can no longer be read, if nothing is lost, or that loss was accepted."""
     stream, catalog = landed.stream, landed.catalog
     kept, policy = retention(stream.topic), request.on_invalid_replay
+    start = position.replay_id if position.replay_id is not None else request.start_from
     limits = _confirming(request.limits, position, now(), kept)
     previous = landed.manifest(position.window_id)
     was_quiet = not source.confirms_positions and aged_out_in_silence(landed, previous, now())
-    start = position.replay_id if position.replay_id is not None else request.start_from
     new = NewWindow(
         stream=stream,
         run=request.run,
