@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -29,6 +31,7 @@ from airflow_provider_sfstream.clients.auth.tokens import AccessToken
 from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
 from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.drain.side_by_side import SideBySide
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
@@ -96,8 +99,12 @@ def read_bare(target: str, token: AccessToken, count: int) -> int:
     return received
 
 
-def drain_and_land(target: str, token: AccessToken, count: int, folder: str) -> Manifest:
-    """Drain ``count`` events into a window at ``folder``, manifest included, as a task does."""
+def drain_and_land(
+    target: str, token: AccessToken, count: int, folder: str, places: Sequence[bytes] = (), streams: int = 1
+) -> Manifest:
+    """Drain ``count`` events into a window at ``folder``, manifest included, as a task does: where ``places`` are known
+    from which to read on, on so many ``streams``."""
+    start = StartFrom.EARLIEST
     stream = Stream(token.org_id, "pubsub", TOPIC)
     run = RunIdentity("benchmark", "drain", "one", datetime.now(UTC))
     window_id = window_id_for(run, "live", None)
@@ -106,8 +113,9 @@ def drain_and_land(target: str, token: AccessToken, count: int, folder: str) -> 
     with (
         PubSubClient(Token(token), endpoint=f"http://{target}") as client,
         ParquetWindowWriter(catalog.landing, stream, window_id, attempt="1", schema=client.schema) as writer,
+        SideBySide(client, TOPIC, start, places, streams=streams, limit=count) if places else nullcontext() as ahead,
     ):
-        result = drain(client, writer, TOPIC, StartFrom.EARLIEST, DrainLimits(max_events=count))
+        result = drain(client, writer, TOPIC, start, DrainLimits(max_events=count), ahead=ahead)
         landed = writer.finish()
     window = ReplayWindow(
         window_id=window_id,
@@ -142,7 +150,9 @@ def memory(name: str) -> float:
     return int(status.split(f"{name}:")[1].split()[0]) / 1024
 
 
-def measure(side: str, target: str, token: AccessToken, count: int) -> dict[str, float]:
+def measure(
+    side: str, target: str, token: AccessToken, count: int, places: Sequence[bytes] = (), streams: int = 1
+) -> dict[str, float]:
     """Run one side in this process and return its figures."""
     with tempfile.TemporaryDirectory() as folder:
         idle, cpu, started = memory("VmRSS"), time.process_time(), time.perf_counter()
@@ -150,7 +160,7 @@ def measure(side: str, target: str, token: AccessToken, count: int) -> dict[str,
             events = read_bare(target, token, count)
             payload_bytes = 0
         else:
-            manifest = drain_and_land(target, token, count, folder)
+            manifest = drain_and_land(target, token, count, folder, places, streams)
             events, payload_bytes = manifest.window.event_count, manifest.payload_bytes
         seconds = time.perf_counter() - started
         return {
@@ -162,9 +172,12 @@ def measure(side: str, target: str, token: AccessToken, count: int) -> dict[str,
         }
 
 
-def in_a_process(script: str, side: str, target: str, org: LocalOrg, token: str, count: int) -> dict[str, float]:
+def in_a_process(
+    script: str, side: str, target: str, org: LocalOrg, token: str, count: int, **more: object
+) -> dict[str, float]:
     """Run one side of ``script`` in a process of its own."""
     given = {"target": target, "token": token, "instance_url": org.instance_url, "org_id": org.org_id, "count": count}
+    given |= more
     done = subprocess.run(
         [sys.executable, script, "--side", side],
         env={**os.environ, "SFSTREAM_BENCHMARK": json.dumps(given)},
@@ -179,7 +192,8 @@ def run_side(side: str) -> None:
     """Be one of the two processes that are compared."""
     given = json.loads(os.environ["SFSTREAM_BENCHMARK"])
     token = AccessToken(given["token"], given["instance_url"], given["org_id"])
-    print(json.dumps(measure(side, given["target"], token, given["count"])))
+    places = [bytes.fromhex(each) for each in given.get("places", ())]
+    print(json.dumps(measure(side, given["target"], token, given["count"], places, given.get("streams", 1))))
 
 
 def median(runs: list[dict[str, float]], figure: str) -> float:
@@ -190,7 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--side", choices=("bare", "drain"), help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=("bare", "drain", "four"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
         run_side(arguments.side)

@@ -111,6 +111,10 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         nothing about time; it is caught up when Salesforce says so.
     :param wait_for_confirmation: wait for that, up to 300 seconds: Salesforce names the end of a quiet stream within
         270. An interval is complete only then. If ``deferrable``, a live run in interval mode waits on the triggerer.
+    :param parallel_streams: so many subscriptions side by side, where replay IDs further on are known: of events that
+        another subscription to the topic, or a window from before a reset, has in this landing and replay store. The
+        window is the one that a single subscription gives. Only on the Pub/Sub API, and not with
+        ``managed_subscription``. docs/reference/far-behind.md
     :param until: stop before the first event whose event time is at or past this (ISO 8601 text or a datetime with
         time zone). (templated)
     :param grace: go on this long past ``until``, for events that arrive out of event-time order.
@@ -183,6 +187,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         max_seconds: float | None = None,
         idle_timeout: float = 10.0,
         wait_for_confirmation: bool = False,
+        parallel_streams: int = 1,
         until: str | datetime | None = None,
         grace: timedelta | None = None,
         on_invalid_replay: Literal["fail", "earliest", "latest"] = "fail",
@@ -215,6 +220,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         self.max_seconds = max_seconds
         self.idle_timeout = idle_timeout
         self.wait_for_confirmation = wait_for_confirmation
+        self.parallel_streams = parallel_streams
         self.until = until
         self.grace = grace
         self.on_invalid_replay = on_invalid_replay
@@ -308,6 +314,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
                     start_from=drain.start_from,
                     on_invalid_replay=self.on_invalid_replay,
                     advance=self.advance == "automatic",
+                    parallel_streams=self.parallel_streams,
                 ),
                 source=client,
             )

@@ -59,6 +59,10 @@ class Cursor:
         """Note that the server answered: the subscription, or a call on its connection."""
         self._proven, self.contact_at = self._clock(), self._now()
 
+    def was_answered(self, moment: datetime) -> None:
+        """Note that another subscription was answered at ``moment``, with events that this reader takes."""
+        self.contact_at = moment if self.contact_at is None else max(self.contact_at, moment)
+
     def without_known(self, batch: EventBatch) -> EventBatch:
         """Return ``batch`` without the event that the subscription began after, if that came once more."""
         return batch.part(1, len(batch)) if batch.replay_ids[0] == self.position else batch

@@ -24,6 +24,7 @@ from airflow_provider_sfstream.protocol.streams import RunIdentity, window_id_fo
 from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
 from airflow_provider_sfstream.reading.source import EventSource, StartFrom
+from airflow_provider_sfstream.runs.known_places import known_places
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
 from airflow_provider_sfstream.runs.lost_positions import accepted_policy, aged_out_in_silence
@@ -38,7 +39,8 @@ class WindowRequest:
 
     ``start_from`` is where a stream without a recorded position begins. With ``advance=False`` the window is
     landed and the position left to :func:`commit_window`. ``again`` is for a
-    run that has recorded a window already and drains on.
+    run that has recorded a window already and drains on. ``parallel_streams``: subscriptions side by side, where replay
+    IDs are known to begin them at.
     """
 
     run: RunIdentity
@@ -47,6 +49,7 @@ class WindowRequest:
     on_invalid_replay: OnInvalidReplay = "fail"
     advance: bool = True
     again: bool = False
+    parallel_streams: int = 1
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ def _land(
     """Land a window; over a position that can no longer be read, if nothing is lost, or that loss was accepted."""
     stream, catalog = landed.stream, landed.catalog
     kept, policy = retention(stream.topic), request.on_invalid_replay
+    start = position.replay_id if position.replay_id is not None else request.start_from
     limits = _confirming(request.limits, position, now(), kept)
     previous = landed.manifest(position.window_id)
     was_quiet = not source.confirms_positions and aged_out_in_silence(landed, previous, now())
@@ -152,12 +156,16 @@ def _land(
         run=request.run,
         window_id=window_id,
         kind="live",
-        start=position.replay_id if position.replay_id is not None else request.start_from,
+        start=start,
         limits=limits,
         on_invalid_replay="fail" if was_quiet else policy,
         previous=previous,
         previous_window_id=position.window_id,
         fence=position.fence,
+        places=known_places(
+            landed, start, None if previous is None else previous.window, streams=request.parallel_streams, now=now()
+        ),
+        parallel_streams=request.parallel_streams,
     )
     try:
         manifest = land_window(new, source=source, catalog=catalog, now=now)

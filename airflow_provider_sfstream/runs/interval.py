@@ -37,6 +37,7 @@ from airflow_provider_sfstream.runs.interval_plan import (
     may_count_in,
     plan_interval,
 )
+from airflow_provider_sfstream.runs.known_places import known_places
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
 from airflow_provider_sfstream.runs.spans import span_between, span_of, subtract, union
@@ -73,6 +74,7 @@ class IntervalRequest:
     on_expired: OnExpired = "fail"
     reuse: bool = True
     end_seen: SeenEnd | None = None
+    parallel_streams: int = 1
 
     @property
     def drain_limits(self) -> DrainLimits:
@@ -211,10 +213,11 @@ class _Gathering:
             start_from=request.start_from,
             on_invalid_replay=request.on_invalid_replay,
             again=True,
+            parallel_streams=request.parallel_streams,
         )
         seen = request.end_seen
         if seen is not None and position.replay_id == seen.after:
-            live = replace(live, limits=request.limits)  # there is no end to look for
+            live = replace(live, limits=request.limits, parallel_streams=1)  # there is nothing to read
             drain_window(self.landed, live, source=seen, now=seen.now)
             return
         with self.open_source() as source:
@@ -274,15 +277,18 @@ class _Gathering:
             self.catalog.verify(manifest)
             return manifest
         log.info("Draining %s of %s from the bus, as a backfill window.", part.span, self.stream)
+        start = StartFrom.EARLIEST if part.after is None else part.after
         new = NewWindow(
             stream=self.stream,
             run=request.run,
             window_id=window_id,
             kind="backfill",
-            start=StartFrom.EARLIEST if part.after is None else part.after,
+            start=start,
             limits=request.drain_limits,
             on_invalid_replay="fail",
             begins_at=None if part.after is None else part.span.start,
+            places=known_places(self.landed, start, part.span.start, streams=request.parallel_streams, now=self.now()),
+            parallel_streams=request.parallel_streams,
         )
         try:
             return land_window(new, source=source, catalog=self.catalog, now=self.now)

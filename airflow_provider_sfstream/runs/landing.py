@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -12,6 +13,7 @@ from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.schemas import StreamSchemas
+from airflow_provider_sfstream.drain.side_by_side import PATIENCE, SideBySide
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
@@ -31,7 +33,8 @@ class NewWindow:
 
     ``previous`` is the landed window that ended at ``start``, where there is one; ``previous_window_id`` names it in
     the chain of live windows, also if it is gone. ``fence`` is that of the position that a live window begins from.
-    ``begins_at`` is the time that ``start`` was chosen to lie before.
+    ``begins_at`` is the time that ``start`` was chosen to lie before. ``places`` are replay IDs of the topic that seem
+    to lie after ``start``: with any, it is read on ``parallel_streams`` subscriptions side by side.
     """
 
     stream: Stream
@@ -45,6 +48,8 @@ class NewWindow:
     previous_window_id: str | None = None
     fence: int = 0
     begins_at: datetime | None = None
+    places: tuple[bytes, ...] = ()
+    parallel_streams: int = 1
 
 
 def land_window(
@@ -58,25 +63,28 @@ def land_window(
     schemas = StreamSchemas(source)
     started_at = now()
     attempt = f"{new.run.try_number}-{secrets.token_hex(4)}"
-    with ParquetWindowWriter(
+    writing = ParquetWindowWriter(
         catalog.landing,
         stream,
         new.window_id,
         attempt=attempt,
         schema=schemas.get,
         payload_encoding=source.payload_encoding,
-    ) as writer:
-        result = drain(
-            source,
-            writer,
-            stream.topic,
-            new.start,
-            new.limits,
-            on_invalid_replay=new.on_invalid_replay,
-            position_time=None if previous is None else _known_end(previous),
-            event_times=StreamEventTimes(TimeReaders(source.payload_encoding, schemas.get)),
-            now=now,
-        )
+    )
+    with writing as writer:
+        with _side_by_side(new, source) as ahead:
+            result = drain(
+                source,
+                writer,
+                stream.topic,
+                new.start,
+                new.limits,
+                on_invalid_replay=new.on_invalid_replay,
+                position_time=None if previous is None else _known_end(previous),
+                event_times=StreamEventTimes(TimeReaders(source.payload_encoding, schemas.get)),
+                ahead=ahead,
+                now=now,
+            )
         schemas.ask_again()
         landed = writer.finish()
     finished_at = now()
@@ -115,6 +123,21 @@ def land_window(
             untimed_events=landed.untimed_events,
             missing_schemas=_missing(window, stream, landed.without_schema, schemas),
         )
+    )
+
+
+def _side_by_side(new: NewWindow, source: EventSource) -> AbstractContextManager[SideBySide | None]:
+    """Return what reads ahead of the drain, where there is anything to begin at."""
+    if not new.places:
+        return nullcontext()
+    return SideBySide(
+        source,
+        new.stream.topic,
+        new.start,
+        new.places,
+        streams=new.parallel_streams,
+        limit=new.limits.max_events,
+        patience=min(PATIENCE, new.limits.idle_timeout),
     )
 
 

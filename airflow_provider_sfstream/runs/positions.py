@@ -23,21 +23,21 @@ def nearest_position(
 
     :param ordered: windows in stream order, which decides between equals.
     """
-    given = _given_at(ordered)
+    given = given_at(ordered)
     best: tuple[datetime, datetime, int] | None = None
     position: bytes | None = None
     for place, window in enumerate(ordered):
         if window.through is None or window.contact_at is None or window.contact_at > time:
             continue
-        given_at = given.get(window.through)
-        if given_at is None or given_at <= horizon or any(_refused(window.through, given_at, gap) for gap in gaps):
+        at = given.get(window.through)
+        if at is None or at <= horizon or any(_refused(window.through, at, gap) for gap in gaps):
             continue
-        if best is None or (window.contact_at, given_at, place) > best:
-            best, position = (window.contact_at, given_at, place), window.through
+        if best is None or (window.contact_at, at, place) > best:
+            best, position = (window.contact_at, at, place), window.through
     return position
 
 
-def _given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
+def given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
     """Return when Salesforce gave each replay ID at which a window ends, as far as that is known."""
     given: dict[bytes, datetime] = {}
     for window in windows:
@@ -53,5 +53,5 @@ def _given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
     return given
 
 
-def _refused(replay_id: bytes, given_at: datetime, gap: Gap) -> bool:
-    return replay_id == gap.after or (gap.since is not None and given_at <= gap.since)
+def _refused(replay_id: bytes, at: datetime, gap: Gap) -> bool:
+    return replay_id == gap.after or (gap.since is not None and at <= gap.since)

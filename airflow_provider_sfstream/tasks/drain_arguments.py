@@ -11,8 +11,14 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-from airflow_provider_sfstream.protocol.topics import Api
-from airflow_provider_sfstream.tasks.parts import check_choice, is_template, time_from_text, wake_up_conditions
+from airflow_provider_sfstream.protocol.topics import Api, Topic
+from airflow_provider_sfstream.tasks.parts import (
+    check_choice,
+    check_positive,
+    is_template,
+    time_from_text,
+    wake_up_conditions,
+)
 from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 
 _CHOICES = {
@@ -31,6 +37,7 @@ _NOT_WITH_MANAGED = {
     "on_invalid_replay": ("fail", "the subscription's errorRecoveryReplay says where it goes on; the gap is recorded"),
     "mode": ("incremental", "Salesforce keeps one position. Backfills of this DAG are intervals all the same"),
     "advance": ("automatic", "Salesforce is told of a window by the task that drained it"),
+    "parallel_streams": (1, "a managed subscription has room for one stream"),
 }
 
 
@@ -56,6 +63,7 @@ class DrainArguments:
     max_seconds: float | None
     idle_timeout: float
     wait_for_confirmation: bool
+    parallel_streams: int
     until: str | datetime | None
     grace: timedelta | None
     on_invalid_replay: Literal["fail", "earliest", "latest"]
@@ -80,6 +88,8 @@ class DrainArguments:
             value = getattr(arguments, name)
             if rendered or not is_template(value):
                 check_choice(name, str(value), choices)
+        if rendered or not is_template(arguments.topic):
+            arguments._check_parallel()
         if not rendered:
             arguments._check_declared()
         return arguments
@@ -132,6 +142,14 @@ class DrainArguments:
         _ = self.conditions
         if self.mode == "interval":
             self._check_interval()
+
+    def _check_parallel(self) -> None:
+        check_positive(parallel_streams=self.parallel_streams)
+        if self.parallel_streams > 1 and Topic.parse(self.topic, self.api).api == "streaming":
+            raise ConfigurationError(
+                f"parallel_streams={self.parallel_streams} is for the Pub/Sub API. Leave it out for {self.topic} on "
+                "the Streaming API. Nothing was read or moved."
+            )
 
     def _check_managed(self, managed_subscription: str) -> None:
         for name, (default, why) in _NOT_WITH_MANAGED.items():

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 SLOW: dict[str, str] = {
+    "tests/unit/drain/test_side_by_side.py::test_it_is_what_one_subscription_gives": (
+        "a hundred drains, each with a dozen threads beside it"
+    ),
+    "tests/unit/runs/test_known_places.py::test_killed_at_any_change_and_tried_again": (
+        "three windows and a database for each of ten changes"
+    ),
     "tests/integration/cli/test_command_line.py::test_airflow_has_it_with_its_own_variables_and_connections": (
         "makes an Airflow database, and starts airflow or sfstream five times"
     ),

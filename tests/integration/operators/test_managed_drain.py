@@ -117,6 +117,7 @@ def test_an_unknown_one_fails_at_once(kept: Subscription) -> None:
         ({"on_invalid_replay": "earliest"}, "errorRecoveryReplay"),
         ({"mode": "interval"}, "Backfills of this DAG are intervals all the same"),
         ({"advance": "manual"}, "by the task that drained it"),
+        ({"parallel_streams": 4}, "room for one stream"),
         ({"subscription": "mine"}, "subscription or managed_subscription, not both"),
         ({"api": "streaming"}, "Pub/Sub API only"),
         ({"managed_subscription": "not a name"}, "does not name a managed event subscription"),
