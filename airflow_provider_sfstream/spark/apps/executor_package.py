@@ -18,6 +18,7 @@ _BESIDE = (
     "protocol/avro.py",
     "protocol/bitmaps.py",
     "protocol/events.py",
+    "protocol/field_rules.py",
     "protocol/manifest.py",
     "protocol/schemas.py",
     "protocol/streams.py",
