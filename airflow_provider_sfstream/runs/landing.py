@@ -10,6 +10,7 @@ from datetime import datetime
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.drain.drain import drain
+from airflow_provider_sfstream.drain.left_out import WithoutFields
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.schemas import StreamSchemas
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
@@ -55,7 +56,8 @@ def land_window(
     :raises SalesforceStreamError: of the drain or the landing. The window does not exist then.
     """
     stream, previous = new.stream, None if new.previous is None else new.previous.window
-    schemas = StreamSchemas(source)
+    schemas, rules = StreamSchemas(source), catalog.landing.rules
+    without = WithoutFields(stream.topic, schemas, rules) if rules else None
     started_at = now()
     attempt = f"{new.run.try_number}-{secrets.token_hex(4)}"
     with ParquetWindowWriter(
@@ -63,12 +65,12 @@ def land_window(
         stream,
         new.window_id,
         attempt=attempt,
-        schema=schemas.get,
+        schema=schemas.get if without is None else without.schema,
         payload_encoding=source.payload_encoding,
     ) as writer:
         result = drain(
             source,
-            writer,
+            writer if without is None else without.into(writer),
             stream.topic,
             new.start,
             new.limits,
@@ -114,6 +116,7 @@ def land_window(
             payload_encoding=source.payload_encoding,
             untimed_events=landed.untimed_events,
             missing_schemas=_missing(window, stream, landed.without_schema, schemas),
+            left_out=None if without is None else without.told(),
         )
     )
 

@@ -156,8 +156,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
                 hook = super()._get_hook()
         if self._gives_key and hook._connection["deploy_mode"] == "cluster":
             raise ConfigurationError(
-                "hash_conn_id gives the key of hashes to a driver on the worker. This one runs on a cluster, where "
-                "only arguments that everybody can read would reach it. Leave hash_conn_id out, and give the driver the "
+                "hash_conn_id gives the key of hashes to a driver on the worker. This one runs on a cluster, where the "
+                "key would be among arguments that everybody can read. Leave hash_conn_id out, and give the driver the "
                 f"environment variable {HASH_KEY_VARIABLE} from a secret of the cluster. Nothing was submitted."
             )
         # Hooks of older providers keep no lines; newer ones drop what stands before the first exception.
