@@ -98,8 +98,8 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         it is committed there once the window is durable. Takes the place of ``subscription``. (templated)
     :param landing_conn_id: Airflow connection for ``landing_url``, where it needs one. (templated)
     :param landing_exclude_fields: fields that the landing may not hold, such as ``"Phone"`` or ``"Name.FirstName"``.
-        They are taken out of payloads before anything is written, for good (docs/reference/personal-data.md). Over the Pub/Sub
-        API.
+        They are taken out of payloads before anything is written, for good. Over the Pub/Sub API
+        (docs/reference/personal-data.md).
     :param replay_store: ``"variable"`` keeps the position in an Airflow Variable (one writer at a time);
         ``"table"`` in a database table that concurrent runs cannot corrupt; ``"landing"`` in a file of the landing (one
         writer at a time). ``None``: ``"landing"`` with a managed subscription, else ``"variable"``.

@@ -42,7 +42,7 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param replay_quarantine: take back what is in the quarantine for want of a schema, as that operator does.
     :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
-        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). Once given they have to be given with each run.
+        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). To be given with each run then.
     :param mask_fields: fields of which the tables have ``***`` in place of a text, and null in place of another value.
     :param hash_fields: fields of which the tables have the HMAC-SHA-256 (hex) of a text, and null in place of another
         value.

@@ -44,7 +44,7 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
     :param keep_snapshots: how many snapshots, and so how many runs back, readers may still be reading.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
-        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). Once given they have to be given with each run.
+        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). To be given with each run then.
     :param mask_fields: fields of which the tables have ``***`` in place of a text, and null in place of another value.
     :param hash_fields: fields of which the tables have the HMAC-SHA-256 (hex) of a text, and null in place of another
         value.

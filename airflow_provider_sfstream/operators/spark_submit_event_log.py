@@ -55,7 +55,7 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
     :param landing_conn_id: Airflow connection of the landing, as given to the drain, for ``replay_quarantine``.
         (templated)
     :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
-        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). Once given they have to be given with each run.
+        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). To be given with each run then.
     :param mask_fields: fields of which the tables have ``***`` in place of a text, and null in place of another value.
     :param hash_fields: fields of which the tables have the HMAC-SHA-256 (hex) of a text, and null in place of another
         value.

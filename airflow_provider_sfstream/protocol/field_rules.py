@@ -55,8 +55,7 @@ class FieldRules:
 
         :raises ConfigurationError: naming the argument or the field that cannot be used. Nothing was written.
         """
-        given = {"exclude": exclude, "mask": mask, "hash": hashed}
-        rules = cls(**{how: _names(f"{how}_fields", value) for how, value in given.items()})
+        rules = cls(_names("exclude_fields", exclude), _names("mask_fields", mask), _names("hash_fields", hashed))
         seen: dict[str, str] = {}
         for name, how in rules.items():
             if (other := seen.setdefault(name.lower(), how)) != how:
@@ -131,7 +130,8 @@ class FieldRules:
 
         :raises TypeError: if it is something else.
         """
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in document.items()})
+        exclude, mask, hashed = (tuple(document.get(how, ())) for how in ("exclude", "mask", "hash"))
+        return cls(exclude, mask, hashed, document.get("key_id", ""))
 
 
 NO_RULES = FieldRules()

@@ -16,13 +16,13 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.protocol.field_rules import HASH_KEY_VARIABLE, NO_RULES, FieldRules
 from airflow_provider_sfstream.spark.engines.engine import Engine
-from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.event_log.job import EventLogMetrics, EventLogOptions
 from airflow_provider_sfstream.spark.event_log.job import run as run_event_log
 from airflow_provider_sfstream.spark.replica.job import run
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.reader import read_replica
 from airflow_provider_sfstream.spark.replica.refresh_document import FOLDER
+from tests.support.engines import embedded, engine_of
 from tests.support.json_windows import JsonEvent, land_json_window
 from tests.support.landing_files import LandedEvent, encode, land_window
 from tests.support.localorg import LocalOrg
@@ -113,8 +113,8 @@ def test_tables_and_quarantine_hold_nothing_of_the_fields(log: Log, tmp_path: Pa
     assert [row["Email__c"] for row in log.rows()].count(hashed) == 2
 
 
-def test_a_table_keeps_its_rules_and_a_job_that_was_not_told_of_them_writes_nothing(tmp_path: Path, spark: Any) -> None:
-    log = Log(tmp_path, lambda: SparkEngine(spark))
+def test_a_table_keeps_its_rules_and_a_job_that_was_not_told_of_them_writes_nothing(tmp_path: Path) -> None:
+    log = Log(tmp_path, lambda: embedded(tmp_path / "engine"))
     log.run(land(tmp_path, "w1", visit(1)))
     second = land(tmp_path, "w2", visit(2))
     before = log.rows()
@@ -144,8 +144,8 @@ def test_a_table_keeps_its_rules_and_a_job_that_was_not_told_of_them_writes_noth
 def test_events_that_describe_themselves(tmp_path: Path, spark: Any, table_format: str) -> None:
     body = {"Name": MARK, "Phone": MARK, "Parts": {"Inner": MARK, "Other": "kept"}, "Kept": "kept"}
     event = JsonEvent(1, {"event": {"createdDate": "2026-01-10T00:00:00.000Z", "type": "created"}, "sobject": body})
-    manifest = land_json_window(tmp_path / "landing", "w1", "/topic/Accounts", [event])
-    log = Log(tmp_path, lambda: SparkEngine(spark), table_format)
+    manifest = land_json_window(tmp_path / "landing", "20260110T000000Z-a", "/topic/Accounts", [event])
+    log = Log(tmp_path, engine_of("spark" if table_format == "parquet" else "embedded", spark, tmp_path), table_format)
     metrics = log.run(manifest, rules=FieldRules.of(["NAME", "Parts.Inner"], ["phone"], []))
     assert (metrics.rows_written, metrics.quarantined) == (1, 0)
     assert files_with(log.output, MARK) == []
@@ -167,10 +167,8 @@ def org(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalOrg]:
         yield org
 
 
-def test_a_replica_and_its_refreshes(
-    spark: Any, org: LocalOrg, tmp_path: Path, engine: Any, request: pytest.FixtureRequest
-) -> None:
-    folder = tmp_path / "replica"
+def test_a_replica_and_its_refreshes(spark: Any, org: LocalOrg, tmp_path: Path) -> None:
+    folder, engine = tmp_path / "replica", engine_of("in turn", spark, tmp_path / "engines")
     rules = FieldRules.of(["Phone", "Call__c", "BillingAddress.Street"], ["Fax"], ["Website", "AnnualRevenue"], KEY)
     seen: list[str] = []
     with RandomWindows(org, tmp_path / "lake", 7) as windows:
