@@ -123,8 +123,8 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
 
     def run_job(self, context: Context, landed: Landed) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
-        rules = self.submitted_rules()
-        return self.submit(context, [*self._arguments(landed), *rule_arguments(rules)], rules)
+        self._rules = self.submitted_rules()
+        return self.submit(context, [*self._arguments(landed), *rule_arguments(self._rules)])
 
     def _arguments(self, landed: Landed) -> list[str]:
         arguments = [part for url in landed.manifests for part in ("--manifest", url)]

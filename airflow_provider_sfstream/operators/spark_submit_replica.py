@@ -115,5 +115,5 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
             arguments.append("--trust-files")
         if self.history:
             arguments.append("--history")
-        rules = self.submitted_rules()
-        return self.submit(context, [*arguments, *rule_arguments(rules)], rules)
+        self._rules = self.submitted_rules()
+        return self.submit(context, [*arguments, *rule_arguments(self._rules)])

@@ -81,13 +81,13 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     _begun: str | None = None
     """The id of the application, as its driver's log has told it."""
     _task_instance: Any = None
-    _gives_key = False
+    _rules: FieldRules = NO_RULES
+    """For fields, with the key that the driver is to be given."""
 
-    def submit(self, context: Context, arguments: Sequence[str], rules: FieldRules = NO_RULES) -> dict[str, Any] | None:
+    def submit(self, context: Context, arguments: Sequence[str]) -> dict[str, Any] | None:
         """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
 
         :param arguments: its own, besides those that say where to write tables and metrics, and who writes.
-        :param rules: for fields, with the key that the driver is to be given.
         :raises AirflowFailException: the driver ended with an error that a retry cannot mend.
         :raises SalesforceStreamError: it ended with another one; :class:`SparkJobError` if that is not ours.
         """
@@ -101,8 +101,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         with tempfile.TemporaryDirectory() as folder:
             # A driver elsewhere gets the application's one file only, and this.
             self.py_files = ",".join(filter(None, (str(write_executor_package(folder)), own_py_files)))
-            self._gives_key = bool(rules.key)
-            with airflow_errors(self), key_in_environment(rules):
+            with airflow_errors(self), key_in_environment(self._rules):
                 self._submit(context)
         self.metrics = self._read_metrics(metrics_file)
         return self.metrics
@@ -154,7 +153,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             self.log.warning("There is no connection %r; running Spark here, with master local[*].", self._conn_id)
             with _local_connection(self._conn_id):  # the hook would fall back to YARN, which nobody asked for
                 hook = super()._get_hook()
-        if self._gives_key and hook._connection["deploy_mode"] == "cluster":
+        if self._rules.key and hook._connection["deploy_mode"] == "cluster":
             raise ConfigurationError(
                 "hash_conn_id gives the key of hashes to a driver on the worker. This one runs on a cluster, where the "
                 "key would be among arguments that everybody can read. Leave hash_conn_id out, and give the driver the "
