@@ -136,6 +136,9 @@ class FieldRules:
 
 NO_RULES = FieldRules()
 
+NO_SUCH_FIELD = "No table of these events has a field %s: the rules for it hide nothing."
+"""Logged with the names."""
+
 
 def landing_rules(names: Any) -> FieldRules:
     """Return the rules of a landing that may not hold some fields.

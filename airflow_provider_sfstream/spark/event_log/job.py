@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, NO_SUCH_FIELD, Coverage, FieldRules, unmet
 from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format, table_of_topic
 from airflow_provider_sfstream.spark.engines.engine import Engine, Frame
@@ -154,6 +154,7 @@ class EventLogJob:
         kept: KeptRules = NOTHING_KEPT,
     ) -> None:
         self._kept = kept
+        self._coverages: list[Coverage] = []
         self._engine, self._options, self._metrics = engine, options, metrics
         self._windows = windows
         self._references = tuple(
@@ -185,6 +186,8 @@ class EventLogJob:
         sources = sources_by_table(present, self._schemas, found, own_tables)
         tables = open_tables(self._references, self._dates(found))
         plans = {table: self._plan(tables, table, source) for table, source in sources.items()}
+        if missing := unmet(self._options.rules, self._coverages) if plans else []:
+            log.warning(NO_SUCH_FIELD, ", ".join(missing))
         self._kept.keep((*plans, QUARANTINE_TABLE), self._options.rules)
         unusable = {id_ for format_, id_, _ in present if format_ in WITH_SCHEMA}.difference(self._schemas.usable())
 
@@ -235,7 +238,7 @@ class EventLogJob:
     def _plan(self, tables: EventTables, table: str, sources: TableSources) -> TablePlan:
         rules, registry = self._options.rules, tables.registry(table)
         if rules:
-            check_columns(table, sources, registry, self._kept.of(table), rules)
+            self._coverages.append(check_columns(table, sources, registry, self._kept.of(table), rules))
         columns, schemas, fields = place_columns(table, sources, registry, rules)
         return TablePlan(
             columns,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SchemaError
-from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules, unmet
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, Coverage, FieldRules
 from airflow_provider_sfstream.protocol.schemas import parse
 from airflow_provider_sfstream.spark.decode.avro_columns import members_of, tells_time
 from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format
@@ -126,9 +126,9 @@ def sources_by_table(
 
 def check_columns(
     table: str, sources: TableSources, registry: ColumnRegistry, before: FieldRules, rules: FieldRules
-) -> None:
-    """Make sure that a table has no column that is against the rules, but was not against those ``before``; warn of
-    rules that are for no field of it.
+) -> Coverage:
+    """Make sure that a table has no column that is against the rules, but was not against those ``before``; return what
+    they say of it.
 
     :raises ConfigurationError: naming the field. Nothing was written.
     """
@@ -144,8 +144,7 @@ def check_columns(
             warn_of_numbers(table, member.field, member.value.type, how)
     for each in (each for fields in sources.fields.values() for each in fields):
         warn_of_numbers(table, each.name, each.type, hidden(each.type, (each.name,), now, is_opaque=True))
-    if missing := unmet(rules, [now]):
-        log.warning("%s has no field %s: the rules for it hide nothing there.", table, ", ".join(missing))
+    return now
 
 
 def place_columns(

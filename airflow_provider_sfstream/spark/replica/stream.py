@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.protocol.field_rules import unmet
+from airflow_provider_sfstream.protocol.field_rules import NO_SUCH_FIELD, unmet
 from airflow_provider_sfstream.spark.engines.engine import Condition, Engine, Frame
 from airflow_provider_sfstream.spark.event_log.table_plans import Schemas, read_schemas
 from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
@@ -245,7 +245,7 @@ class StreamRun:
             for column in table.computed.columns:
                 coverages[-1].of((column,))
         if missing := unmet(self._options.rules, coverages) if tables else []:
-            log.warning("No table of these events has a field %s: the rules for it hide nothing.", ", ".join(missing))
+            log.warning(NO_SUCH_FIELD, ", ".join(missing))
 
     def _new_table(self, landed: Sequence[_Landed], start: int) -> TableState:
         times = [each.window.first_event_time for each in landed if each.window.first_event_time]

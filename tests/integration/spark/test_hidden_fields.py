@@ -113,7 +113,9 @@ def test_tables_and_quarantine_hold_nothing_of_the_fields(log: Log, tmp_path: Pa
     assert [row["Email__c"] for row in log.rows()].count(hashed) == 2
 
 
-def test_a_table_keeps_its_rules_and_a_job_that_was_not_told_of_them_writes_nothing(tmp_path: Path) -> None:
+def test_a_table_keeps_its_rules_and_a_job_that_was_not_told_of_them_writes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log = Log(tmp_path, lambda: embedded(tmp_path / "engine"))
     log.run(land(tmp_path, "w1", visit(1)))
     second = land(tmp_path, "w2", visit(2))
@@ -136,6 +138,7 @@ def test_a_table_keeps_its_rules_and_a_job_that_was_not_told_of_them_writes_noth
     assert files_with(log.output, MARK) == []
     later = FieldRules.of([*RULES.exclude, "New__c"], RULES.mask, RULES.hash, KEY)
     log.run(second, rules=later)
+    assert "No table of these events has a field New__c:" in caplog.text
     with pytest.raises(ConfigurationError, match=r"exclude_fields=\['New__c'\]"):
         log.run(second)
 
