@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
@@ -115,6 +116,20 @@ def test_what_cannot_be_read_lands_empty_and_is_quarantined(org: LocalOrg, tmp_p
     assert metrics["quarantined"] == 1
     (outcast,) = DeltaTable(tmp_path / "tables/_quarantine").to_pyarrow_table().to_pylist()
     assert "could not be had" in outcast["reason"]
+
+
+def test_a_drain_that_was_not_told_reads_nothing(org: LocalOrg, tmp_path: Path) -> None:
+    drain(tmp_path, "run-1", landing_exclude_fields=["Phone"])
+    org.rest("POST", "/sobjects/Account", record(1))
+    landed = sorted((tmp_path / "landing").rglob("*"))
+    with pytest.raises(AirflowFailException, match=r"(?s)windows are landed without Phone.*position was not moved"):
+        drain(tmp_path, "run-2", landing_exclude_fields=[])
+    assert [path for path in sorted((tmp_path / "landing").rglob("*")) if path.is_file()] == [
+        path for path in landed if path.is_file()
+    ]
+    more = drain(tmp_path, "run-3", landing_exclude_fields=["PHONE", "BillingAddress", "Fax"])
+    assert more["event_count"] == 1
+    assert files_with(tmp_path / "landing", MARK) == []
 
 
 def test_the_schema_that_is_landed_reads_what_is_landed(org: LocalOrg, tmp_path: Path) -> None:
