@@ -93,7 +93,7 @@ class RefreshOperator(TellsLineage, SparkJobOperator):
         if not plans:
             raise AirflowSkipException(self.nothing_to_do)
         with airflow_errors(self):
-            rules = {plan.name: self._rules(plan) for plan in plans}
+            rules = {plan.name: self._rules_of(plan) for plan in plans}
             self._check_reserve(plans)
         files = RefreshFiles(self.output_url, partial(storage_path, conn_id=self.output_conn_id), _refresh_id())
         try:
@@ -131,7 +131,7 @@ class RefreshOperator(TellsLineage, SparkJobOperator):
         snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if fetched else None
         return refresh_lineage(self.salesforce_conn_id, self.output_url, fetched, self.metrics, snapshot)
 
-    def _rules(self, plan: RefreshPlan) -> FieldRules:
+    def _rules_of(self, plan: RefreshPlan) -> FieldRules:
         """Return the rules for fields that a table is kept by, with the key of its hashes."""
         rules = plan.table.rules.with_key(hash_key(self.hash_conn_id))
         rules.check_keep(plan.table.rules, f"The table {plan.name} of {self.output_url}")

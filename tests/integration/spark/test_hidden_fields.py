@@ -239,13 +239,12 @@ def test_the_key_reaches_a_driver_and_no_log_nor_command_line(tmp_path: Path, mo
         hash_fields=["Email__c"],
         hash_conn_id="key",
     )
-    sweep, shown = SecretSweep({"key": KEY}), SecretSweep({"argument": "--hash-field"})
-    with structlog.testing.capture_logs() as logged, sweep.command_lines(), shown.command_lines():
+    sweep = SecretSweep({"key": KEY, "argument": "--hash-field"})
+    with structlog.testing.capture_logs() as logged, sweep.command_lines():
         operator.execute(context_for("event_log"))
     (row,) = DeltaTable(output / "Visit__e").to_pyarrow_table().to_pylist()
     assert row["Email__c"] == RULES.text("ada@example.com", "hash")
     sweep.look("the log", json.dumps(logged, default=str).encode())
     sweep.files(output)
-    assert sweep.found == []
-    assert shown.found, "the driver's command line was looked at"
+    assert {found.partition(":")[0] for found in sweep.found} == {"argument"}, "the driver's command line was looked at"
     assert HASH_KEY_VARIABLE not in os.environ
