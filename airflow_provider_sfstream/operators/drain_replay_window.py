@@ -97,6 +97,9 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     :param managed_subscription: developer name or ID of a managed event subscription, whose position Salesforce keeps:
         it is committed there once the window is durable. Takes the place of ``subscription``. (templated)
     :param landing_conn_id: Airflow connection for ``landing_url``, where it needs one. (templated)
+    :param landing_exclude_fields: fields that the landing may not hold, such as ``"Phone"`` or ``"Name.FirstName"``.
+        They are taken out of payloads before anything is written, for good. Over the Pub/Sub API
+        (docs/reference/personal-data.md).
     :param replay_store: ``"variable"`` keeps the position in an Airflow Variable (one writer at a time);
         ``"table"`` in a database table that concurrent runs cannot corrupt; ``"landing"`` in a file of the landing (one
         writer at a time). ``None``: ``"landing"`` with a managed subscription, else ``"variable"``.
@@ -114,7 +117,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     :param parallel_streams: so many subscriptions side by side, where replay IDs further on are known: of events that
         another subscription to the topic, or a window from before a reset, has in this landing and replay store. The
         window is the one that a single subscription gives. Only on the Pub/Sub API, and not with
-        ``managed_subscription``. docs/reference/far-behind.md
+        ``managed_subscription`` or ``landing_exclude_fields``. docs/reference/far-behind.md
     :param until: stop before the first event whose event time is at or past this (ISO 8601 text or a datetime with
         time zone). (templated)
     :param grace: go on this long past ``until``, for events that arrive out of event-time order.
@@ -179,6 +182,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         subscription: str = DEFAULT_SUBSCRIPTION,
         managed_subscription: str | None = None,
         landing_conn_id: str | None = None,
+        landing_exclude_fields: Sequence[str] = (),
         replay_store: ReplayStoreKind | None = None,
         replay_store_conn_id: str = "sfstream_replay_store",
         start_from: str = "earliest",
@@ -212,6 +216,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         self.subscription = consumer_name(subscription, managed_subscription)
         self.managed_subscription = managed_subscription
         self.landing_conn_id = landing_conn_id
+        self.landing_exclude_fields = landing_exclude_fields
         self.replay_store: ReplayStoreKind = replay_store or ("variable" if managed_subscription is None else "landing")
         self.replay_store_conn_id = replay_store_conn_id
         self.start_from = start_from

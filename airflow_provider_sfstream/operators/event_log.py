@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tasks.embedded_job import MAX_EVENTS, EmbeddedJobOperator
 from airflow_provider_sfstream.tasks.parts import check_choice, time_from_text
 from airflow_provider_sfstream.tasks.table_job import EventLogTask
@@ -40,11 +41,18 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
         write (see docs/event-log.md). All tables below one ``output_url`` have one format.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param replay_quarantine: take back what is in the quarantine for want of a schema, as that operator does.
+    :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
+        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). To be given with each run then.
+    :param mask_fields: fields of which the tables have ``***`` in place of a text, and null in place of another value.
+    :param hash_fields: fields of which the tables have the HMAC-SHA-256 (hex) of a text, and null in place of another
+        value.
+    :param hash_conn_id: Airflow connection whose password is the key of hashes. (templated)
     :param max_events: how many events the windows may have together; with more, the task fails before anything is
         written. Memory grows by some 100 bytes an event.
     :param salesforce_conn_id: Airflow connection of the org, for ``replay_quarantine``. (templated)
     :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
-    :raises ConfigurationError: at construction, if ``decoder``, ``table_format`` or ``max_events`` is unusable.
+    :raises ConfigurationError: at construction, if ``decoder``, ``table_format``, ``max_events`` or a rule for fields
+        is unusable.
     """
 
     template_fields: Sequence[str] = (
@@ -52,6 +60,7 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
         "event_time_from",
         "event_time_to",
         "salesforce_conn_id",
+        "hash_conn_id",
     )
     elsewhere = "SparkSubmitEventLogOperator"
 
@@ -70,6 +79,10 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
         max_events: int = MAX_EVENTS,
         salesforce_conn_id: str = "salesforce_default",
         landing_conn_id: str | None = None,
+        exclude_fields: Sequence[str] = (),
+        mask_fields: Sequence[str] = (),
+        hash_fields: Sequence[str] = (),
+        hash_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         check_choice("decoder", decoder, ("auto", "fastavro"))
@@ -89,6 +102,14 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
         self.verify_files = verify_files
         self.replay_quarantine = replay_quarantine
         self.salesforce_conn_id = salesforce_conn_id
+        self.exclude_fields = exclude_fields
+        self.mask_fields = mask_fields
+        self.hash_fields = hash_fields
+        self.hash_conn_id = hash_conn_id
+        if self.given_rules().hash and not hash_conn_id:
+            raise ConfigurationError(
+                "hash_fields needs hash_conn_id, a connection whose password is the key of hashes."
+            )
 
     def run_job(self, context: Context, landed: Landed) -> dict[str, Any]:
         """Run the job here; return its metrics."""
@@ -106,6 +127,7 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
                 metrics_file,
                 self.verify_files,
                 name,
+                self.rules(),
             )
             return run(engine, options)
 

@@ -48,6 +48,8 @@ class ReconcileReplicaOperator(RefreshOperator):
     :param allocation_reserve: before anything is fetched: fail (``AllocationReserveError``, not tried again) if less
         than this of the org's API requests would remain. A number of requests (``int``), a share (``float`` from 0.0 to
         1.0), or a dict of these by the names of allocations. docs/sizing.md#allocations
+    :param hash_conn_id: Airflow connection whose password is the key of hashes, where a table has some
+        (``hash_fields``). What is fetched is hashed before it is written. (templated)
     :param output_conn_id: Airflow connection with which the worker reads the replica's state, writes what it fetches
         and reads the metrics file, where it needs one. The job itself uses Spark's credentials. (templated)
     :param conn_id: Airflow connection that names the Spark master.

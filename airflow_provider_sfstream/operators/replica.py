@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -42,12 +43,19 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
         record.
     :param keep_snapshots: how many snapshots, and so how many runs back, readers may still be reading.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
+    :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
+        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). To be given with each run then.
+    :param mask_fields: fields of which the tables have ``***`` in place of a text, and null in place of another value.
+    :param hash_fields: fields of which the tables have the HMAC-SHA-256 (hex) of a text, and null in place of another
+        value.
+    :param hash_conn_id: Airflow connection whose password is the key of hashes. (templated)
     :param max_events: how many events the windows that are to be taken in may have together, those between included;
         with more, the task fails before anything is written.
     :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
     :raises ConfigurationError: at construction, if an argument is unusable.
     """
 
+    template_fields: Sequence[str] = (*EmbeddedJobOperator.template_fields, "hash_conn_id")
     elsewhere = "SparkSubmitReplicaOperator"
 
     def __init__(
@@ -64,6 +72,10 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
         verify_files: bool = True,
         max_events: int = MAX_EVENTS,
         landing_conn_id: str | None = None,
+        exclude_fields: Sequence[str] = (),
+        mask_fields: Sequence[str] = (),
+        hash_fields: Sequence[str] = (),
+        hash_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         if table_format != "delta":
@@ -87,6 +99,14 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
         self.target_file_bytes = target_file_bytes
         self.keep_snapshots = keep_snapshots
         self.verify_files = verify_files
+        self.exclude_fields = exclude_fields
+        self.mask_fields = mask_fields
+        self.hash_fields = hash_fields
+        self.hash_conn_id = hash_conn_id
+        if self.given_rules().hash and not hash_conn_id:
+            raise ConfigurationError(
+                "hash_fields needs hash_conn_id, a connection whose password is the key of hashes."
+            )
 
     def run_job(self, context: Context, manifests: tuple[str, ...]) -> dict[str, Any]:
         """Run the job here; return its metrics."""
@@ -104,6 +124,7 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
                 metrics_file=metrics_file,
                 verify_files=self.verify_files,
                 job=name,
+                rules=self.rules(),
             )
             return run(engine, options)
 

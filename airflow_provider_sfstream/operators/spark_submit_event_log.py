@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tasks.field_rules import rule_arguments
 from airflow_provider_sfstream.tasks.links import ManifestLink, SparkUILink, StreamLink
 from airflow_provider_sfstream.tasks.parts import check_choice
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
@@ -53,6 +54,13 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
     :param salesforce_conn_id: Airflow connection of the org, for ``replay_quarantine``. (templated)
     :param landing_conn_id: Airflow connection of the landing, as given to the drain, for ``replay_quarantine``.
         (templated)
+    :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
+        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). To be given with each run then.
+    :param mask_fields: fields of which the tables have ``***`` in place of a text, and null in place of another value.
+    :param hash_fields: fields of which the tables have the HMAC-SHA-256 (hex) of a text, and null in place of another
+        value.
+    :param hash_conn_id: Airflow connection whose password is the key of hashes. A driver that Spark runs on a cluster
+        is given the key by the cluster, as ``SFSTREAM_HASH_KEY``: leave it out there. (templated)
     :param conn_id: Airflow connection that names the Spark master.
     :param small_window_options: for jobs on some 10,000 events at most: settings with which Spark starts and plans
         sooner, and would take longer for many. Where the driver runs on the worker, Java's archive of Spark's classes
@@ -68,6 +76,7 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
         "event_time_to",
         "salesforce_conn_id",
         "landing_conn_id",
+        "hash_conn_id",
     )
     operator_extra_links = (StreamLink(), ManifestLink(), SparkUILink())
 
@@ -85,6 +94,10 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
         replay_quarantine: bool = False,
         salesforce_conn_id: str = "salesforce_default",
         landing_conn_id: str | None = None,
+        exclude_fields: Sequence[str] = (),
+        mask_fields: Sequence[str] = (),
+        hash_fields: Sequence[str] = (),
+        hash_conn_id: str | None = None,
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -102,10 +115,16 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
         self.replay_quarantine = replay_quarantine
         self.salesforce_conn_id = salesforce_conn_id
         self.landing_conn_id = landing_conn_id
+        self.exclude_fields = exclude_fields
+        self.mask_fields = mask_fields
+        self.hash_fields = hash_fields
+        self.hash_conn_id = hash_conn_id
+        self.given_rules()
 
     def run_job(self, context: Context, landed: Landed) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
-        return self.submit(context, self._arguments(landed))
+        self._rules = self.submitted_rules()
+        return self.submit(context, [*self._arguments(landed), *rule_arguments(self._rules)])
 
     def _arguments(self, landed: Landed) -> list[str]:
         arguments = [part for url in landed.manifests for part in ("--manifest", url)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_provider_sfstream.tasks.field_rules import rule_arguments
 from airflow_provider_sfstream.tasks.links import ManifestLink, SparkUILink, StreamLink
 from airflow_provider_sfstream.tasks.parts import check_choice, check_positive
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
@@ -45,6 +46,13 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
         changed record.
     :param keep_snapshots: how many snapshots, and so how many runs back, readers may still be reading.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
+    :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
+        table alone, ``"Contact.Phone"`` (docs/reference/personal-data.md). To be given with each run then.
+    :param mask_fields: fields of which the tables have ``***`` in place of a text, and null in place of another value.
+    :param hash_fields: fields of which the tables have the HMAC-SHA-256 (hex) of a text, and null in place of another
+        value.
+    :param hash_conn_id: Airflow connection whose password is the key of hashes. A driver that Spark runs on a cluster
+        is given the key by the cluster, as ``SFSTREAM_HASH_KEY``: leave it out there. (templated)
     :param output_conn_id: Airflow connection with which the worker reads the replica's state and the metrics file,
         where it needs one. The job itself uses Spark's credentials. (templated)
     :param conn_id: Airflow connection that names the Spark master.
@@ -53,7 +61,7 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
         is kept below ``AIRFLOW_HOME``. Settings in ``conf`` go before.
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "windows", "table_prefix")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "windows", "table_prefix", "hash_conn_id")
     operator_extra_links = (StreamLink(), ManifestLink(), SparkUILink())
 
     def __init__(
@@ -69,6 +77,10 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
         target_file_bytes: int = 128 << 20,
         keep_snapshots: int = 10,
         verify_files: bool = True,
+        exclude_fields: Sequence[str] = (),
+        mask_fields: Sequence[str] = (),
+        hash_fields: Sequence[str] = (),
+        hash_conn_id: str | None = None,
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
@@ -85,6 +97,11 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
         self.target_file_bytes = target_file_bytes
         self.keep_snapshots = keep_snapshots
         self.verify_files = verify_files
+        self.exclude_fields = exclude_fields
+        self.mask_fields = mask_fields
+        self.hash_fields = hash_fields
+        self.hash_conn_id = hash_conn_id
+        self.given_rules()
 
     def run_job(self, context: Context, manifests: tuple[str, ...]) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
@@ -98,4 +115,5 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
             arguments.append("--trust-files")
         if self.history:
             arguments.append("--history")
-        return self.submit(context, arguments)
+        self._rules = self.submitted_rules()
+        return self.submit(context, [*arguments, *rule_arguments(self._rules)])

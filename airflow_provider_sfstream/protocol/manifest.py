@@ -41,6 +41,17 @@ class MissingSchema:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """What a landing may not hold, and so was not landed: ``fields`` by name; ``schemas``, the id that events have in
+    Salesforce by the id of the reduced schema that they landed with; how many events were ``emptied``, of which nothing
+    could be kept."""
+
+    fields: tuple[str, ...]
+    schemas: dict[str, str]
+    emptied: int
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Everything known about one landed window.
 
@@ -49,7 +60,8 @@ class Manifest:
     the ``files`` are named relative to the manifest: join with the folder of the manifest's URL and resolve ``..``
     (schemas are shared by all windows of a stream, ``../../../../../schemas/<id>.avsc``); :meth:`url_of` does it. A
     schema id of JSON payloads may have none. ``missing_schemas`` says of which events the schema could not be had,
-    ``untimed_events`` how many tell no event time (``None``: not known).
+    ``untimed_events`` how many tell no event time (``None``: not known), ``left_out`` which fields the landing may not
+    hold (``None``: it holds all).
     """
 
     stream: Stream
@@ -65,6 +77,7 @@ class Manifest:
     payload_encoding: PayloadEncoding = "avro"
     untimed_events: int | None = None
     missing_schemas: dict[str, MissingSchema] = field(default_factory=dict)
+    left_out: LeftOut | None = None
 
     def __post_init__(self) -> None:
         """Refuse a window whose files do not hold its events, be it read or about to be published.
@@ -127,6 +140,8 @@ class Manifest:
             "finished_at": _iso(self.finished_at),
             "provider_version": self.provider_version,
         }
+        if self.left_out is not None:
+            document["left_out"] = vars(self.left_out)
         return json.dumps(document, indent=1, sort_keys=True)
 
     @classmethod
@@ -198,6 +213,7 @@ class Manifest:
                 payload_encoding=document["payload_encoding"],
                 untimed_events=document.get("untimed_events"),
                 missing_schemas=missing,
+                left_out=_left_out(document.get("left_out")),
             )
         except ManifestError:
             raise
@@ -206,6 +222,12 @@ class Manifest:
                 f"{url} is not a readable manifest ({type(error).__name__}: {error}). It was changed after it was "
                 "written, or it is something else. The window's data files are untouched."
             ) from error
+
+
+def _left_out(document: dict[str, Any] | None) -> LeftOut | None:
+    if document is None:
+        return None
+    return LeftOut(tuple(document["fields"]), dict(document["schemas"]), document["emptied"])
 
 
 def _gap_to_document(gap: Gap | None) -> dict[str, Any] | None:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from airflow_provider_sfstream.exceptions import AccessDeniedError, SalesforceStreamError, ServiceUnavailableError
 from airflow_provider_sfstream.protocol import soql
 from airflow_provider_sfstream.protocol.errors.query import query_error
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules, Treatment
 from airflow_provider_sfstream.protocol.identifiers import to_18
 from airflow_provider_sfstream.refresh.plan import RefreshPlan, fields_of_columns
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.clients.rest.records import Record, RecordClient
     from airflow_provider_sfstream.refresh.files import RefreshFiles
+    from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
     from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
 
 log = logging.getLogger(__name__)
@@ -51,10 +53,20 @@ class TableFetch:
     """Fetches what a refresh needs for one table.
 
     :param plan: which records.
+    :param rules: of the table, with the key of its hashes: values are written as it may have them, and no others.
     """
 
-    def __init__(self, client: RecordClient, files: RefreshFiles, plan: RefreshPlan, limits: Limits) -> None:
-        self._client, self._files, self._plan, self._limits = client, files, plan, limits
+    def __init__(
+        self,
+        client: RecordClient,
+        files: RefreshFiles,
+        plan: RefreshPlan,
+        limits: Limits,
+        rules: FieldRules = NO_RULES,
+    ) -> None:
+        self._client, self._files, self._plan, self._limits, self._rules = client, files, plan, limits, rules
+        self._treatments: dict[str, Treatment] = {}
+        self._texts: set[str] = set()
         self.fetched = Fetched()
 
     def run(self) -> TableRefresh | None:
@@ -70,6 +82,7 @@ class TableFetch:
         computed = plan.computed_columns(described)
         columns = fields_of_columns(plan.columns, described)
         columns |= {name: field for name, (field, _) in (computed or {}).items()}
+        self._find_treatments(computed or {})
         gone = [name for name in plan.may_be_gone if name not in columns]
         if plan.mode in ("full", "computed") and computed is not None:
             gone += [name for name in plan.table.computed.columns if name not in columns]
@@ -153,9 +166,23 @@ class TableFetch:
             raise self._unusable(str(error)) from None
         if "LastName" in line and "Name" in self._plan.columns and self._has_made_up_names():
             line.pop("Name", None)
+        for name in line.keys() & self._treatments.keys():
+            text = self._rules.text(line.pop(name), self._treatments[name]) if name in self._texts else None
+            line |= {} if text is None else {name: text}
         self.fetched.records += 1
         self.fetched.deleted += line.get("_deleted") == "true"
         return line | {"_found": "true"}
+
+    def _find_treatments(self, computed: Mapping[str, tuple[str, ColumnType]]) -> None:
+        """Note which columns are hashed or masked, and which of them have texts; the others are null."""
+        from airflow_provider_sfstream.spark.replica.rules import treatment_of
+
+        table = self._plan.table
+        for name, type_ in (table.columns.columns | {name: type_ for name, (_, type_) in computed.items()}).items():
+            is_computed = name in computed or name in table.computed.columns
+            if (how := treatment_of(self._plan.name, table, name, is_computed=is_computed)) is not None:
+                self._treatments[name] = how
+                self._texts.update([name] if type_ == "string" else ())
 
     def _has_made_up_names(self) -> bool:
         """Tell whether SOQL makes up the ``Name`` of records that have a ``LastName``, as it does for person accounts:

@@ -98,7 +98,7 @@ class RefreshPlan:
         """
         if self.mode in ("columns", "compare") or self.computed_fields == "never":
             return None
-        found = computed_columns(self.table, described)
+        found = computed_columns(self.name, self.table, described)
         if self.mode != "records":
             return found
         known = self.table.computed.columns
@@ -190,12 +190,14 @@ def _is_part(said: str) -> bool:
     return any(word in _COMPOUND for word in said.split(":"))
 
 
-def computed_columns(table: TableState, described: Mapping[str, str]) -> dict[str, tuple[str, ColumnType]]:
+def computed_columns(name: str, table: TableState, described: Mapping[str, str]) -> dict[str, tuple[str, ColumnType]]:
     """Return the columns of the fields that no event carries, with the field and the type of each: what describe names
-    and the newest schema of the change events lacks.
+    and the newest schema of the change events lacks, other than what the table's rules exclude.
 
+    :param name: of the table.
     :param described: the type of each field of the object, as describe says it, by name.
     """
+    from airflow_provider_sfstream.spark.replica.rules import treatment_of
     from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
     from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 
@@ -203,9 +205,11 @@ def computed_columns(table: TableState, described: Mapping[str, str]) -> dict[st
     carried = table.fields if table.fields is not None else columns.keys() - set(table.computed.columns)
     names = {each.lower() for column in carried for each in (column, _SUFFIX.sub("", column))} | {*_NOT_COMPUTED}
     wanted = [
-        (name, _TYPES_OF_COMPUTED.get(kind, "string"))
-        for name, kind in described.items()
-        if name.lower() not in names and kind not in _NOT_FETCHED
+        (field, _TYPES_OF_COMPUTED.get(kind, "string"))
+        for field, kind in described.items()
+        if field.lower() not in names
+        and kind not in _NOT_FETCHED
+        and treatment_of(name, table, field, is_computed=True) != "exclude"
     ]
     placed = ColumnRegistry(dict(columns)).place(wanted, reserved=(*TABLE_ENVELOPE, BUCKET, *carried))
     return dict(zip(placed, wanted, strict=True))

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 from airflow_provider_sfstream.protocol.streams import RunIdentity
 from airflow_provider_sfstream.redaction import has_credentials
@@ -39,8 +40,10 @@ def run_identity(context: Context) -> RunIdentity:
     )
 
 
-def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalog:
+def open_landing(landing_url: str, landing_conn_id: str | None, rules: FieldRules = NO_RULES) -> LandingCatalog:
     """Return the catalog of the landing at ``landing_url``, a URL or path that :class:`ObjectStoragePath` takes.
+
+    :param rules: which fields of events it may not hold.
 
     :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
     """
@@ -65,7 +68,7 @@ def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalo
         ) from error
     # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
     url = filesystem.unstrip_protocol(path.path)
-    return LandingCatalog(Landing(filesystem, path.path, url))
+    return LandingCatalog(Landing(filesystem, path.path, url, rules))
 
 
 def start_from_text(text: str) -> StartFrom | bytes:

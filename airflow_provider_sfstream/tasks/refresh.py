@@ -15,6 +15,7 @@ from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.tasks.allocations import AllocationReserve
 from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.field_rules import hash_key
 from airflow_provider_sfstream.tasks.lineage.telling import TellsLineage
 from airflow_provider_sfstream.tasks.parts import check_positive
 from airflow_provider_sfstream.tasks.replica import read_snapshot, snapshot_if_readable
@@ -25,6 +26,7 @@ from airflow_provider_sfstream.tasks.table_job import check_output
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_provider_sfstream.protocol.field_rules import FieldRules
     from airflow_provider_sfstream.refresh.files import RefreshFiles
     from airflow_provider_sfstream.refresh.plan import RefreshPlan
     from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 class RefreshOperator(TellsLineage, SparkJobOperator):
     """Fetches records of the org and submits the ``replica`` job to merge them; parameters as for its subclasses."""
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "salesforce_conn_id", "tables")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "salesforce_conn_id", "tables", "hash_conn_id")
     nothing_to_do: ClassVar[str]
     """Why the task is skipped, if there is nothing to fetch."""
     _fetched: Mapping[str, Mapping[str, Any]] = {}
@@ -50,6 +52,7 @@ class RefreshOperator(TellsLineage, SparkJobOperator):
         bulk_threshold: int = 10_000,
         bulk_page_records: int = 10_000,
         allocation_reserve: float | Mapping[str, float] | None = None,
+        hash_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         check_positive(
@@ -62,6 +65,7 @@ class RefreshOperator(TellsLineage, SparkJobOperator):
         self.bulk_threshold = bulk_threshold
         self.bulk_page_records = bulk_page_records
         self.allocation_reserve = allocation_reserve
+        self.hash_conn_id = hash_conn_id
         self._reserve = AllocationReserve(allocation_reserve)
 
     @abstractmethod
@@ -89,11 +93,12 @@ class RefreshOperator(TellsLineage, SparkJobOperator):
         if not plans:
             raise AirflowSkipException(self.nothing_to_do)
         with airflow_errors(self):
+            rules = {plan.name: self._rules_of(plan) for plan in plans}
             self._check_reserve(plans)
         files = RefreshFiles(self.output_url, partial(storage_path, conn_id=self.output_conn_id), _refresh_id())
         try:
             with airflow_errors(self):
-                fetched = self._fetch(plans, files, snapshot.number)
+                fetched = self._fetch(plans, files, snapshot.number, rules)
             self._fetched = fetched
             if not fetched:
                 raise AirflowSkipException("All that is to be fetched is hidden from the user of the connection.")
@@ -126,7 +131,15 @@ class RefreshOperator(TellsLineage, SparkJobOperator):
         snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if fetched else None
         return refresh_lineage(self.salesforce_conn_id, self.output_url, fetched, self.metrics, snapshot)
 
-    def _fetch(self, plans: Sequence[RefreshPlan], files: RefreshFiles, snapshot: int) -> dict[str, dict[str, Any]]:
+    def _rules_of(self, plan: RefreshPlan) -> FieldRules:
+        """Return the rules for fields that a table is kept by, with the key of its hashes."""
+        rules = plan.table.rules.with_key(hash_key(self.hash_conn_id))
+        rules.check_keep(plan.table.rules, f"The table {plan.name} of {self.output_url}")
+        return rules
+
+    def _fetch(
+        self, plans: Sequence[RefreshPlan], files: RefreshFiles, snapshot: int, rules: Mapping[str, FieldRules]
+    ) -> dict[str, dict[str, Any]]:
         """Write what the job is to merge; return what was fetched by table."""
         from airflow_provider_sfstream.hooks.salesforce_records import SalesforceRecordHook
         from airflow_provider_sfstream.refresh.fetch import Limits, TableFetch
@@ -141,7 +154,7 @@ class RefreshOperator(TellsLineage, SparkJobOperator):
             files.clean()
             for plan in plans:
                 started = time.monotonic()
-                fetch = TableFetch(client, files, plan, limits)
+                fetch = TableFetch(client, files, plan, limits, rules[plan.name])
                 refresh = fetch.run()
                 if refresh is None:
                     self.log.warning("%s stays flagged: show these fields to the user of the connection.", plan.name)

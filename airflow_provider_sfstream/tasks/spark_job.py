@@ -19,8 +19,10 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream._airflow import AirflowException
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
+from airflow_provider_sfstream.protocol.field_rules import HASH_KEY_VARIABLE, NO_RULES, FieldRules
 from airflow_provider_sfstream.redaction import quoted
 from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.field_rules import key_in_environment
 from airflow_provider_sfstream.tasks.links import SparkUILink, show_now
 from airflow_provider_sfstream.tasks.parts import run_identity
 from airflow_provider_sfstream.tasks.small_windows import JavaArchive, java_archive, small_window_settings
@@ -79,6 +81,8 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     _begun: str | None = None
     """The id of the application, as its driver's log has told it."""
     _task_instance: Any = None
+    _rules: FieldRules = NO_RULES
+    """For fields, with the key that the driver is to be given."""
 
     def submit(self, context: Context, arguments: Sequence[str]) -> dict[str, Any] | None:
         """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
@@ -97,7 +101,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         with tempfile.TemporaryDirectory() as folder:
             # A driver elsewhere gets the application's one file only, and this.
             self.py_files = ",".join(filter(None, (str(write_executor_package(folder)), own_py_files)))
-            with airflow_errors(self):
+            with airflow_errors(self), key_in_environment(self._rules):
                 self._submit(context)
         self.metrics = self._read_metrics(metrics_file)
         return self.metrics
@@ -149,6 +153,12 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             self.log.warning("There is no connection %r; running Spark here, with master local[*].", self._conn_id)
             with _local_connection(self._conn_id):  # the hook would fall back to YARN, which nobody asked for
                 hook = super()._get_hook()
+        if self._rules.key and hook._connection["deploy_mode"] == "cluster":
+            raise ConfigurationError(
+                "hash_conn_id gives the key of hashes to a driver on the worker. This one runs on a cluster, where the "
+                "key would be among arguments that everybody can read. Leave hash_conn_id out, and give the driver the "
+                f"environment variable {HASH_KEY_VARIABLE} from a secret of the cluster. Nothing was submitted."
+            )
         # Hooks of older providers keep no lines; newer ones drop what stands before the first exception.
         read_log = hook._process_spark_submit_log
         hook._process_spark_submit_log = lambda lines: read_log(self._read(lines))

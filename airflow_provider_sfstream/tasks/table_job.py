@@ -9,6 +9,7 @@ from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.field_rules import HidesFields
 from airflow_provider_sfstream.tasks.given_windows import TakesWindows
 from airflow_provider_sfstream.tasks.landed import Landed, all_manifests, stream_uris
 from airflow_provider_sfstream.tasks.missing_schemas import fetch_missing_schemas
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.tasks.lineage.told import Lineage
 
 
-class WritesTables(TakesWindows):
+class WritesTables(TakesWindows, HidesFields):
     """For operators on landed windows with tables below ``output_url``."""
 
     output_url: str

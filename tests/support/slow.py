@@ -73,6 +73,9 @@ SLOW: dict[str, str] = {
     "test_rows_leave_the_quarantine_though_a_compaction_has_merged_them": "three Spark jobs, and a compaction",
     "tests/integration/spark/test_event_log_delta.py::"
     "test_rows_of_a_window_that_a_compaction_has_merged_stay_as_they_are": "four Spark jobs, and a compaction",
+    "tests/integration/spark/test_hidden_fields.py::test_the_key_reaches_a_driver_and_no_log_nor_command_line": (
+        "a spark-submit, and the command lines of all processes meanwhile"
+    ),
     "tests/integration/spark/test_refresh_dirty_records.py::test_a_checkbox_that_is_added_is_fetched_in_all_rows": (
         "five Spark jobs over a table of 90 columns, and an org of its own"
     ),

@@ -17,6 +17,7 @@ if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
     sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
 
 from airflow_provider_sfstream.spark.apps.application import run_application  # noqa: E402
+from airflow_provider_sfstream.spark.apps.rule_arguments import add_rules, rules_of  # noqa: E402
 from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine  # noqa: E402
 from airflow_provider_sfstream.spark.event_log.job import EventLogOptions, run  # noqa: E402
 
@@ -43,6 +44,7 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
     parser.add_argument("--table-format", choices=("delta", "parquet"), default="delta", help=one)
     parser.add_argument("--job", default="", metavar="NAME", help="of this run, in the history of the tables")
     parser.add_argument("--trust-files", action="store_true", help="do not compare landed files with their SHA-256")
+    add_rules(parser)
     given = parser.parse_args(arguments)
     if not given.manifest:
         parser.error("give at least one --manifest")
@@ -60,6 +62,7 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
         metrics_file=given.metrics_file,
         verify_files=not given.trust_files,
         job=given.job,
+        rules=rules_of(given),
     )
 
 

@@ -16,6 +16,7 @@ if not __package__ and (_ROOT / "airflow_provider_sfstream").is_dir():
     sys.path.insert(0, str(_ROOT))  # started as a script from where the package lies
 
 from airflow_provider_sfstream.spark.apps.application import run_application  # noqa: E402
+from airflow_provider_sfstream.spark.apps.rule_arguments import add_rules, rules_of  # noqa: E402
 from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine  # noqa: E402
 from airflow_provider_sfstream.spark.replica.job import run  # noqa: E402
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions  # noqa: E402
@@ -41,6 +42,7 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
     parser.add_argument("--decoder", choices=("auto", "fastavro"), default="auto")
     parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
     parser.add_argument("--trust-files", action="store_true", help="do not compare landed files with their SHA-256")
+    add_rules(parser)
     given = parser.parse_args(arguments)
     if bool(given.manifest) == bool(given.refresh):
         parser.error("give at least one --manifest, or --refresh")
@@ -64,6 +66,7 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
         metrics_file=given.metrics_file,
         verify_files=not given.trust_files,
         job=given.job,
+        rules=rules_of(given),
     )
 
 

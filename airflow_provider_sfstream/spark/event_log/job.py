@@ -12,13 +12,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, NO_SUCH_FIELD, Coverage, FieldRules, unmet
 from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format, table_of_topic
 from airflow_provider_sfstream.spark.engines.engine import Engine, Frame
 from airflow_provider_sfstream.spark.event_log.field_survey import FoundFields, survey_fields
 from airflow_provider_sfstream.spark.event_log.formats import find_tables, open_tables
+from airflow_provider_sfstream.spark.event_log.kept_rules import KeptRules
 from airflow_provider_sfstream.spark.event_log.table_plans import (
     TableSources,
+    check_columns,
     place_columns,
     read_schemas,
     sources_by_table,
@@ -42,6 +45,8 @@ from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow,
 
 log = logging.getLogger(__name__)
 
+NOTHING_KEPT = KeptRules()
+
 
 @dataclass(frozen=True)
 class EventLogOptions:
@@ -53,7 +58,8 @@ class EventLogOptions:
 
     ``table_format`` is ``"delta"``, or ``"parquet"`` for folders of files; all tables below one output have one format.
     ``job`` names this run in the tables' history and to another job that loses against it; by default it is the Spark
-    application's id. ``verify_files`` compares landed files with their SHA-256 first.
+    application's id. ``verify_files`` compares landed files with their SHA-256 first. ``rules`` say which
+    fields may not be stored as they come.
     """
 
     manifests: tuple[str, ...]
@@ -66,6 +72,7 @@ class EventLogOptions:
     metrics_file: str | None = None
     verify_files: bool = True
     job: str = ""
+    rules: FieldRules = NO_RULES
 
     def partition_of(self, window: LandedWindow) -> str:
         """Return the window's partition. A part of a window has its own, so that it never replaces the whole."""
@@ -108,7 +115,7 @@ def run(engine: Engine, options: EventLogOptions) -> EventLogMetrics:
 
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
     :raises ConfigurationError: if landed files do not have the rows that their manifest counts, or the output has
-        tables of another format; nothing was written.
+        tables of another format, or kept by other rules for fields; nothing was written.
     :raises PositionConflictError: if another job has written events of the same streams to a Delta table meanwhile. The
         tables are as that job and this one left them, each whole; running it again completes them.
     """
@@ -125,7 +132,9 @@ def run(engine: Engine, options: EventLogOptions) -> EventLogMetrics:
             job = options.job or engine.application_id
             return open_tables(engine, base, names, options.table_format, windows, dates, job)
 
-        EventLogJob(engine, windows, options, metrics).run(tables)
+        kept = KeptRules.read(files, base)
+        kept.check(options.rules)
+        EventLogJob(engine, windows, options, metrics, kept).run(tables)
         metrics.check()
     metrics.seconds = round(time.monotonic() - started, 2)
     if options.metrics_file:
@@ -137,8 +146,15 @@ class EventLogJob:
     """One run over windows that have rows."""
 
     def __init__(
-        self, engine: Engine, windows: list[LandedWindow], options: EventLogOptions, metrics: EventLogMetrics
+        self,
+        engine: Engine,
+        windows: list[LandedWindow],
+        options: EventLogOptions,
+        metrics: EventLogMetrics,
+        kept: KeptRules = NOTHING_KEPT,
     ) -> None:
+        self._kept = kept
+        self._coverages: list[Coverage] = []
         self._engine, self._options, self._metrics = engine, options, metrics
         self._windows = windows
         self._references = tuple(
@@ -148,6 +164,7 @@ class EventLogJob:
                 w.topic,
                 _microseconds(w.covered_from),
                 w.window_id in options.whole_windows,
+                bool(options.rules),
             )
             for w in windows
         )
@@ -169,6 +186,9 @@ class EventLogJob:
         sources = sources_by_table(present, self._schemas, found, own_tables)
         tables = open_tables(self._references, self._dates(found))
         plans = {table: self._plan(tables, table, source) for table, source in sources.items()}
+        if missing := unmet(self._options.rules, self._coverages) if plans else []:
+            log.warning(NO_SUCH_FIELD, ", ".join(missing))
+        self._kept.keep((*plans, QUARANTINE_TABLE), self._options.rules)
         unusable = {id_ for format_, id_, _ in present if format_ in WITH_SCHEMA}.difference(self._schemas.usable())
 
         def of_table(table: str, rows: Frame) -> Frame:
@@ -216,7 +236,10 @@ class EventLogJob:
         return min(first for first, _ in known), max(last for _, last in known)
 
     def _plan(self, tables: EventTables, table: str, sources: TableSources) -> TablePlan:
-        columns, schemas, fields = place_columns(table, sources, tables.registry(table))
+        rules, registry = self._options.rules, tables.registry(table)
+        if rules:
+            self._coverages.append(check_columns(table, sources, registry, self._kept.of(table), rules))
+        columns, schemas, fields = place_columns(table, sources, registry, rules)
         return TablePlan(
             columns,
             schemas,
@@ -225,6 +248,8 @@ class EventLogJob:
             self._options.decoder,
             _microseconds(self._options.event_time_from),
             _microseconds(self._options.event_time_to),
+            rules,
+            table,
         )
 
     def _write_table(

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_sfstream.exceptions import SchemaError
+from airflow_provider_sfstream.exceptions import ConfigurationError, SchemaError
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, Coverage, FieldRules
 from airflow_provider_sfstream.protocol.schemas import parse
 from airflow_provider_sfstream.spark.decode.avro_columns import members_of, tells_time
 from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format
@@ -16,7 +17,24 @@ from airflow_provider_sfstream.spark.decode.self_described import Field
 from airflow_provider_sfstream.spark.engines.engine import Columns
 from airflow_provider_sfstream.spark.event_log.field_survey import FoundFields
 from airflow_provider_sfstream.spark.event_log.tables import check_table_name
-from airflow_provider_sfstream.spark.rows.event_batches import ENVELOPE, PARTITIONS, FieldsPlan, SchemaPlan
+from airflow_provider_sfstream.spark.rows.event_batches import (
+    ENVELOPE,
+    PARTITIONS,
+    FieldsPlan,
+    SchemaPlan,
+    hidden_fields,
+)
+from airflow_provider_sfstream.spark.rows.hidden_values import (
+    Hidden,
+    coverage_of,
+    hidden,
+    hidden_members,
+    hidden_members_of,
+    placed,
+    shown,
+    stored_type,
+    warn_of_numbers,
+)
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, TextFiles
 
@@ -106,8 +124,31 @@ def sources_by_table(
     return sources
 
 
+def check_columns(
+    table: str, sources: TableSources, registry: ColumnRegistry, before: FieldRules, rules: FieldRules
+) -> Coverage:
+    """Make sure that a table has no column that is against the rules, but was not against those ``before``; return what
+    they say of it.
+
+    :raises ConfigurationError: naming the field. Nothing was written.
+    """
+    schemas = sources.schemas.values()
+    now = coverage_of(rules, table, schemas)
+    if found := shown(registry.columns, now, coverage_of(before, table, schemas)):
+        raise ConfigurationError(
+            f"The table {table} has {', '.join(found)} as they come: it was made without a rule for them. "
+            "Nothing was written. Give another output_url, for a table made anew, or leave the rule out."
+        )
+    for text in schemas:
+        for member, how in zip(members_of(json.loads(text)), hidden_members(now, text), strict=True):
+            warn_of_numbers(table, member.field, member.value.type, how)
+    for each in (each for fields in sources.fields.values() for each in fields):
+        warn_of_numbers(table, each.name, each.type, hidden(each.type, (each.name,), now, is_opaque=True))
+    return now
+
+
 def place_columns(
-    table: str, sources: TableSources, registry: ColumnRegistry
+    table: str, sources: TableSources, registry: ColumnRegistry, rules: FieldRules = NO_RULES
 ) -> tuple[dict[str, Any], dict[str, SchemaPlan], dict[Format, FieldsPlan]]:
     """Return the columns that these events have in the table, and how each schema and each format fills them.
 
@@ -117,18 +158,25 @@ def place_columns(
     fields: dict[Format, FieldsPlan] = {}
     for schema_id, text in sorted(sources.schemas.items()):
         wanted = [(member.name, member.value.type) for member in members_of(json.loads(text))]
-        schemas[schema_id] = SchemaPlan(text, _place(f"{table} (schema {schema_id})", wanted, registry))
+        parts = hidden_members_of(rules, table, text)
+        schemas[schema_id] = SchemaPlan(text, _place(f"{table} (schema {schema_id})", wanted, parts, registry))
     for format_, found in sorted(sources.fields.items()):
         names = [(spelling, field.type) for field, spelling in found.items()]
-        fields[format_] = FieldsPlan(tuple(found), _place(table, names, registry))
+        parts = hidden_fields(rules, table, tuple(found))
+        fields[format_] = FieldsPlan(tuple(found), _place(table, names, parts, registry))
     plans: list[SchemaPlan | FieldsPlan] = [*schemas.values(), *fields.values()]
-    used = {column for plan in plans for column in plan.columns}
+    used = {column for plan in plans for column in plan.columns if column is not None}
     return {name: type_ for name, type_ in registry.columns.items() if name in used}, schemas, fields
 
 
-def _place(where: str, wanted: Sequence[tuple[str, Any]], registry: ColumnRegistry) -> tuple[str, ...]:
-    columns = registry.place(wanted, reserved=(*ENVELOPE, *PARTITIONS))
-    for (name, _), column in zip(wanted, columns, strict=True):
+def _place(
+    where: str, wanted: Sequence[tuple[str, Any]], parts: Sequence[Hidden], registry: ColumnRegistry
+) -> tuple[str | None, ...]:
+    kept = [
+        (name, stored_type(type_, how)) for (name, type_), how in zip(wanted, parts, strict=True) if how != "exclude"
+    ]
+    columns = registry.place(kept, reserved=(*ENVELOPE, *PARTITIONS))
+    for (name, _), column in zip(kept, columns, strict=True):
         if name.lower() != column.lower():
             log.warning("%s of %s is written to column %s: its type differs.", name, where, column)
-    return columns
+    return placed(columns, parts)

@@ -17,6 +17,7 @@ from airflow_provider_sfstream.spark.engines.engine import Engine
 from airflow_provider_sfstream.spark.replica.options import ReplicaMetrics, ReplicaOptions
 from airflow_provider_sfstream.spark.replica.quarantine import ReplicaQuarantine
 from airflow_provider_sfstream.spark.replica.refresh_run import RefreshRun
+from airflow_provider_sfstream.spark.replica.rules import check_rules
 from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, StreamState
 from airflow_provider_sfstream.spark.replica.stream import StreamRun
@@ -37,7 +38,8 @@ def run(engine: Engine, options: ReplicaOptions) -> ReplicaMetrics:
     :param engine: Spark's for Iceberg tables, and for records fetched anew.
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
     :raises ConfigurationError: if the windows hold no change events, their files were changed, a table is fed by
-        another stream or kept in another format, or the refresh is not of this replica; nothing was published.
+        another stream or kept in another format or by other rules for fields, or the refresh is not of this replica;
+        nothing was published.
     :raises PositionConflictError: if another job wrote meanwhile; nothing of this one counts.
     """
     started = time.monotonic()
@@ -45,6 +47,8 @@ def run(engine: Engine, options: ReplicaOptions) -> ReplicaMetrics:
     base = files.url(options.output)
     store = SnapshotStore(files, base)
     snapshot = store.current()
+    if options.refresh is None:  # what is fetched was treated before it was written
+        check_rules(snapshot, options.rules, options.output)
     metrics = ReplicaMetrics(snapshot=snapshot.number, application_id=engine.application_id)
     read, job = partial(read_window, engine.landing), options.job or engine.application_id
     tables, quarantine = ReplicaTables(engine, base, options), ReplicaQuarantine(engine, base)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.engines.engine import Frame
 from airflow_provider_sfstream.spark.rows.event_batches import WindowReference
@@ -21,6 +22,7 @@ class LandedChanges:
     :param seen: by schema id, the sequences of the first and the last event of these windows that has it.
     :param first_sequences: for each window the sequence of its first event.
     :param refused: why schemas cannot be used, by id.
+    :param rules: which fields may not be stored as they come.
     """
 
     rows: Frame
@@ -30,11 +32,16 @@ class LandedChanges:
     first_sequences: tuple[int, ...]
     refused: Mapping[str, str]
     decoder: DecoderChoice
+    rules: FieldRules = NO_RULES
 
     @property
     def references(self) -> tuple[WindowReference, ...]:
         """The windows as the quarantine names them."""
-        return tuple(WindowReference(window.window_id, window.org_id, window.topic) for window in self.windows)
+        has_rules = bool(self.rules)
+        return tuple(
+            WindowReference(window.window_id, window.org_id, window.topic, has_rules=has_rules)
+            for window in self.windows
+        )
 
     def begun(self) -> dict[str, int]:
         """Return the ordinal of the first event to apply, by window id, where that is not the window's first one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.replica.pieces import TARGET_BYTES
 from airflow_provider_sfstream.spark.replica.snapshots import TableFormat
@@ -29,6 +30,7 @@ class ReplicaOptions:
     :param job: who writes, as the tables' histories and another job's error name it; the Spark application if empty.
     :param keep_snapshots: how many snapshots stay readable.
     :param verify_files: compare landed files with their SHA-256 first.
+    :param rules: which fields may not be stored as they come.
     """
 
     output: str
@@ -46,6 +48,7 @@ class ReplicaOptions:
     metrics_file: str | None = None
     verify_files: bool = True
     job: str = ""
+    rules: FieldRules = NO_RULES
 
 
 @dataclass

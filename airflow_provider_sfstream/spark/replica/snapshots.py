@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules, Treatment
 from airflow_provider_sfstream.spark.rows.replica_rows import FlagReason
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 
@@ -116,6 +117,8 @@ class TableState:
         of its field, which is another text for a field that was deleted and made again; ``None`` where not known.
     :param computed: the columns that no event carries.
     :param refreshed_through: the latest ``_refreshed_at`` of its rows (ISO 8601, UTC), ``None`` if none was fetched.
+    :param rules: which fields may not be stored as they come, without the key of hashes.
+    :param hidden: the columns, in lower case, that these were found to be of by the schemas of its events.
     """
 
     stream: str
@@ -131,6 +134,8 @@ class TableState:
     refreshed_through: str | None = None
     fields: dict[str, str] | None = None
     computed: Computed = field(default_factory=Computed)
+    rules: FieldRules = NO_RULES
+    hidden: dict[str, Treatment] = field(default_factory=dict)
 
     def flagged(self, flag: Flag) -> TableState:
         """Return the table with a flag.
@@ -213,7 +218,8 @@ def _table_to_document(table: TableState) -> dict[str, Any]:
     columns = [{"name": name, "type": type_} for name, type_ in table.columns.columns.items()]
     flag = None if table.flag is None else vars(table.flag) | {"columns": list(table.flag.columns)}
     computed = vars(table.computed) | {"columns": list(table.computed.columns)}
-    return vars(table) | {"columns": columns, "flag": flag, "computed": computed}
+    rules = table.rules.to_document() if table.rules else {}
+    return vars(table) | {"columns": columns, "flag": flag, "computed": computed, "rules": rules}
 
 
 def _table_of_document(document: dict[str, Any]) -> TableState:
@@ -223,4 +229,7 @@ def _table_of_document(document: dict[str, Any]) -> TableState:
     values["flag"] = None if flag is None else Flag(**{**flag, "columns": tuple(flag["columns"])})
     computed = document["computed"]
     values["computed"] = Computed(**{**computed, "columns": tuple(computed["columns"])})
+    values["rules"] = FieldRules.of_document(
+        document.get("rules", {})
+    )  # absent in snapshots from before there were any
     return TableState(**values)

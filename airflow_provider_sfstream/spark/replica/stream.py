@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.field_rules import NO_SUCH_FIELD, unmet
 from airflow_provider_sfstream.spark.engines.engine import Condition, Engine, Frame
 from airflow_provider_sfstream.spark.event_log.table_plans import Schemas, read_schemas
 from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.spark.replica.quarantine import ReplicaQuarantine, without_schema
+from airflow_provider_sfstream.spark.replica.rules import under_rules
 from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from airflow_provider_sfstream.spark.replica.tables import Applied, ReplicaTables
 from airflow_provider_sfstream.spark.replica.transactions import SEEN, last_whole_sequence, seen_sequences
 from airflow_provider_sfstream.spark.replica.windows import AT_THE_END, ReadManifest, UnappliedWindow, numbered
+from airflow_provider_sfstream.spark.rows.hidden_values import coverage_of, hidden_columns
 from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 
@@ -187,8 +190,10 @@ class StreamRun:
             windows=tuple(each.window for each in landed),
             refused=schemas.refused,
             decoder=self._options.decoder,
+            rules=self._options.rules,
         )
         tables = self._tables_of(schemas, survey.seen, landed, span[0])
+        self._warn_of_unmet(tables)
 
         def apply(name: str) -> Applied:
             table, ids = tables[name]
@@ -213,7 +218,8 @@ class StreamRun:
     ) -> dict[str, tuple[TableState, dict[str, str]]]:
         """Return the tables that events are for, each with its schemas by id.
 
-        :raises ConfigurationError: if a table is made from another stream, or kept in another format.
+        :raises ConfigurationError: if a table is made from another stream, or kept in another format, or holds what
+            the rules for fields say that it may not.
         """
         found: dict[str, tuple[TableState, dict[str, str]]] = {}
         wanted = set(present)
@@ -223,11 +229,23 @@ class StreamRun:
                 continue
             known = self._snapshot.tables.get(name)
             table = self._new_table(landed, start) if known is None else self._checked(name, known)
+            table = under_rules(name, table, self._options.rules, used.values())
             if self._options.history and table.history is None:
                 table = replace(table, history=-1)
             self._tables.check(name, table)
             found[name] = (table, used)
         return found
+
+    def _warn_of_unmet(self, tables: Mapping[str, tuple[TableState, Mapping[str, str]]]) -> None:
+        coverages = []
+        for name, (table, ids) in tables.items():
+            coverages.append(coverage_of(self._options.rules, name, ids.values()))
+            for text in ids.values():
+                hidden_columns(coverages[-1], text)
+            for column in table.computed.columns:
+                coverages[-1].of((column,))
+        if missing := unmet(self._options.rules, coverages) if tables else []:
+            log.warning(NO_SUCH_FIELD, ", ".join(missing))
 
     def _new_table(self, landed: Sequence[_Landed], start: int) -> TableState:
         times = [each.window.first_event_time for each in landed if each.window.first_event_time]

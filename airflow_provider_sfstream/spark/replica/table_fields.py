@@ -21,7 +21,7 @@ def fields_of(schema: ChangeSchema) -> dict[str, str]:
     """Return the columns of a schema, with what it says of their fields."""
     parsed = json.loads(schema.schema_json)
     said = [str(parsed["fields"][column.position].get("doc", "")) for column in replica_columns(parsed)]
-    return dict(zip(schema.columns, said, strict=True))
+    return {name: text for name, text in zip(schema.columns, said, strict=True) if name is not None}
 
 
 def with_fields(

@@ -32,6 +32,7 @@ from airflow_provider_sfstream.spark.replica.snapshots import Flag, Snapshot, Ta
 from airflow_provider_sfstream.spark.replica.table_fields import fields_of, with_computed, with_fields
 from airflow_provider_sfstream.spark.rows.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
 from airflow_provider_sfstream.spark.rows.event_batches import quarantine_schema
+from airflow_provider_sfstream.spark.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
 from airflow_provider_sfstream.spark.rows.merging import DROPPED, ChangesMerge, MarkMerge
 from airflow_provider_sfstream.spark.rows.replica_columns import replica_columns
 from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
@@ -253,15 +254,20 @@ def _fetched_since(table: TableState, changes: LandedChanges) -> datetime | None
 def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
     """Return how the events of one table are read, with a column for each of their fields."""
     registry = ColumnRegistry(dict(table.columns.columns))
-    placed: dict[str, ChangeSchema] = {}
+    found: dict[str, ChangeSchema] = {}
     for schema_id, text in sorted(schemas.items()):
-        wanted = [(column.name, column.type) for column in replica_columns(json.loads(text))]
+        hidden = hidden_columns(coverage_of(changes.rules, name, (text,)), text)
+        wanted = [
+            (column.name, stored_type(column.type, how))
+            for column, how in zip(replica_columns(json.loads(text)), hidden, strict=True)
+            if how != "exclude"
+        ]
         columns = registry.place(wanted, reserved=(*TABLE_ENVELOPE, BUCKET, DROPPED))
         for (field, _), column in zip(wanted, columns, strict=True):
             if field.lower() != column.lower():
                 log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
-        placed[schema_id] = ChangeSchema(text, columns)
-    return ChangePlan(name, registry.columns, placed, changes.first_sequences, changes.decoder)
+        found[schema_id] = ChangeSchema(text, placed(columns, hidden))
+    return ChangePlan(name, registry.columns, found, changes.first_sequences, changes.decoder, changes.rules)
 
 
 def _refreshed_through(table: TableState, images: Any) -> TableState:

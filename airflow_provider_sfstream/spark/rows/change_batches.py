@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder, DecoderChoice
@@ -38,6 +39,7 @@ from airflow_provider_sfstream.spark.rows.event_batches import (
     by_value,
     quarantine_schema,
     quarantined,
+    told,
 )
 from airflow_provider_sfstream.spark.rows.replica_columns import replica_columns
 from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE
@@ -58,6 +60,7 @@ class ChangePlan:
     :param columns: all columns of the table, in the order that ``_set`` counts.
     :param schemas: by schema id.
     :param first_sequences: for each window the ``_sequence`` of its event with ordinal 0.
+    :param rules: which fields may not be stored as they come.
     """
 
     entity: str
@@ -65,6 +68,7 @@ class ChangePlan:
     schemas: dict[str, ChangeSchema]
     first_sequences: tuple[int, ...]
     decoder: DecoderChoice = "auto"
+    rules: FieldRules = NO_RULES
 
     def arrow_schema(self) -> pa.Schema:
         """Return the layout of change rows."""
@@ -113,7 +117,7 @@ def undecodable_rows(plan: ChangePlan, windows: tuple[WindowReference, ...]) -> 
                 _, failures = decoder.decode(group)
                 if failures:
                     outcasts = group.take([failure.row for failure in failures])
-                    yield quarantined(outcasts, [failure.reason for failure in failures], windows, quarantine_schema())
+                    yield quarantined(outcasts, told(failures, windows), windows, quarantine_schema())
 
     return rows
 
@@ -138,9 +142,9 @@ def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...], deco
 
 
 @lru_cache(maxsize=256)
-def _decoder(schema: ChangeSchema, table: tuple[str, ...], choice: DecoderChoice) -> ChangeDecoder:
+def _decoder(schema: ChangeSchema, table: tuple[str, ...], choice: DecoderChoice, rules: FieldRules) -> ChangeDecoder:
     """Kept over the tasks of one Python worker, and so are the bitmaps that it has read."""
-    return ChangeDecoder(schema, table, choice)
+    return ChangeDecoder(schema, table, choice, rules)
 
 
 @lru_cache(maxsize=256)
@@ -155,7 +159,7 @@ def _key_decoder(schema_json: str, choice: DecoderChoice) -> AvroDecoder | None:
 def _by_schema(batch: pa.RecordBatch, plan: ChangePlan) -> Iterator[tuple[pa.RecordBatch, ChangeDecoder]]:
     table = tuple(plan.columns)
     for schema_id, group in by_value(batch, "schema_id"):
-        yield group, _decoder(plan.schemas[schema_id], table, plan.decoder)
+        yield group, _decoder(plan.schemas[schema_id], table, plan.decoder, plan.rules)
 
 
 def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) -> Batches:

@@ -50,11 +50,11 @@ class BitmapReader:
     """Reads the bitmaps of events of one schema.
 
     :param columns: the schema's columns.
-    :param places: the place of each of them in the table.
+    :param places: the place of each of them in the table, ``None`` where it has no such column.
     :param width: the number of columns of the table.
     """
 
-    def __init__(self, columns: Sequence[ReplicaColumn], places: Sequence[int], width: int) -> None:
+    def __init__(self, columns: Sequence[ReplicaColumn], places: Sequence[int | None], width: int) -> None:
         self._places = places
         self._words = -(-width // 64)
         self._all: dict[int, set[int]] = defaultdict(set)
@@ -116,7 +116,8 @@ class BitmapReader:
     def _bits(self, columns: Iterable[int]) -> bytes:
         bits = 0
         for column in columns:
-            bits |= 1 << self._places[column]
+            if (place := self._places[column]) is not None:
+                bits |= 1 << place
         return bits.to_bytes(8 * self._words, "little")
 
 

@@ -17,10 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute
 
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder, DecoderChoice
 from airflow_provider_sfstream.spark.decode.decoded_events import DecodedEvents, Undecodable
 from airflow_provider_sfstream.spark.rows.change_bitmaps import BitmapReader
-from airflow_provider_sfstream.spark.rows.replica_columns import replica_columns
+from airflow_provider_sfstream.spark.rows.hidden_values import Hidden, coverage_of, hidden_columns, stored
+from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
 from airflow_provider_sfstream.spark.rows.replica_rows import Operation
 
 OVERFLOW = "GAP_OVERFLOW"
@@ -32,10 +34,11 @@ _RECORD_ID = r"^[A-Za-z0-9]{3}(?:\*|[A-Za-z0-9]{12}(?:[A-Z0-5]{3})?)$"
 
 @dataclass(frozen=True)
 class ChangeSchema:
-    """One Avro schema of an entity's change events, and the table's column for each of its ``replica_columns``."""
+    """One Avro schema of an entity's change events, and the table's column for each of its ``replica_columns``,
+    ``None`` for one that gets none."""
 
     schema_json: str
-    columns: tuple[str, ...]
+    columns: tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -64,15 +67,29 @@ class ChangeDecoder:
     """Decodes the events of one schema.
 
     :param table: all columns of the table, in the order that ``_set`` counts.
+    :param rules: which fields may not be stored as they come.
     :raises ValueError: if the schema is not that of a change event.
     """
 
-    def __init__(self, schema: ChangeSchema, table: Sequence[str], choice: DecoderChoice = "auto") -> None:
+    def __init__(
+        self,
+        schema: ChangeSchema,
+        table: Sequence[str],
+        choice: DecoderChoice = "auto",
+        rules: FieldRules = NO_RULES,
+    ) -> None:
         self._decoder = AvroDecoder(schema.schema_json, choice)
         self._columns = replica_columns(json.loads(schema.schema_json))
         self._names = schema.columns
         places = {name: place for place, name in enumerate(table)}
-        self._bitmaps = BitmapReader(self._columns, [places[name] for name in schema.columns], len(table))
+        self._rules = rules
+        self._hidden: tuple[Hidden, ...] = (None,) * len(self._columns)
+        if rules:
+            entity = entity_of(json.loads(schema.schema_json))
+            self._hidden = hidden_columns(coverage_of(rules, entity, (schema.schema_json,)), schema.schema_json)
+        self._bitmaps = BitmapReader(
+            self._columns, [None if name is None else places[name] for name in schema.columns], len(table)
+        )
 
     @property
     def decoder(self) -> str:
@@ -124,7 +141,11 @@ class ChangeDecoder:
             operations=pa.array(_OPERATIONS, pa.string()).take(pa.array(operations)),
             reasons=pa.array(_REASONS, pa.string()).take(pa.array(reasons, mask=reasons < 0)),
             bits=bits,
-            values=dict(zip(self._names, values, strict=True)),
+            values={
+                name: stored(array, how, self._rules)
+                for name, array, how in zip(self._names, values, self._hidden, strict=True)
+                if name is not None
+            },
         )
         return changes, unreadable
 

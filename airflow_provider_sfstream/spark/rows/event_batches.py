@@ -6,7 +6,7 @@ Needs pyarrow and fastavro, uses pyruhvro where it is installed, and nothing els
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,13 +14,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
+from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder, DecoderChoice
-from airflow_provider_sfstream.spark.decode.decoded_events import DecodedEvents, EventDecoder
+from airflow_provider_sfstream.spark.decode.decoded_events import DecodedEvents, EventDecoder, Undecodable
 from airflow_provider_sfstream.spark.decode.json_decoding import JsonDecoder, SelfDescribedDecoder
 from airflow_provider_sfstream.spark.decode.payload_formats import Format
 from airflow_provider_sfstream.spark.decode.self_described import Field
+from airflow_provider_sfstream.spark.rows.hidden_values import (
+    Hidden,
+    coverage_of,
+    hidden,
+    hidden_members_of,
+    stored,
+)
 
 ENVELOPE: dict[str, ColumnType] = {
     "_replay_id": "binary",
@@ -47,6 +55,8 @@ QUARANTINE: dict[str, ColumnType] = {
     "window_id": "string",
 }
 
+_LEFT_OUT = "not quoted, nor is the payload kept here: fields of it may not be stored. The landed row has it"
+
 Batches = Iterator[pa.RecordBatch]
 Rows = Callable[[Batches], Batches]
 
@@ -56,6 +66,7 @@ class WindowReference:
     """The ``window`` number of landed rows stands for this: the partition that they go to, and their stream.
 
     In an interval no event of it counts before ``counts_from`` (microseconds since the epoch), or it is taken whole.
+    ``has_rules`` says that fields of its events may not be stored as they come: the quarantine then keeps no payload.
     """
 
     partition: str
@@ -63,14 +74,16 @@ class WindowReference:
     topic: str
     counts_from: int | None = None
     is_whole: bool = False
+    has_rules: bool = False
 
 
 @dataclass(frozen=True)
 class SchemaPlan:
-    """One Avro schema of a table, and the table's column for each of its members; for payloads of either encoding."""
+    """One Avro schema of a table, and the table's column for each of its members, ``None`` for one that gets none; for
+    payloads of either encoding."""
 
     schema_json: str
-    columns: tuple[str, ...]
+    columns: tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -78,12 +91,15 @@ class FieldsPlan:
     """What events of one format that describe themselves have, and the table's column for each of these fields."""
 
     fields: tuple[Field, ...]
-    columns: tuple[str, ...]
+    columns: tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """How rows of one table are made. Times are microseconds since the epoch, ``[time_from, time_to)``."""
+    """How rows of one table are made. Times are microseconds since the epoch, ``[time_from, time_to)``.
+
+    ``rules`` say which fields of ``table`` may not be stored as they come.
+    """
 
     columns: dict[str, ColumnType]
     schemas: dict[str, SchemaPlan]
@@ -92,6 +108,8 @@ class TablePlan:
     decoder: DecoderChoice = "auto"
     time_from: int | None = None
     time_to: int | None = None
+    rules: FieldRules = NO_RULES
+    table: str = ""
 
     def arrow_schema(self) -> pa.Schema:
         return pa.schema([(name, arrow_type(t)) for name, t in (ENVELOPE | self.columns | PARTITIONS).items()])
@@ -112,7 +130,7 @@ def table_rows(plan: TablePlan, count: Callable[[Counter[Any]], None]) -> Rows:
         schema = plan.arrow_schema()
         for batch in batches:
             counted: Counter[Any] = Counter()
-            for group, columns, decoder in _by_source(batch, plan):
+            for group, source, decoder in _by_source(batch, plan):
                 decoded, failures = decoder.decode_all(group.column("payload").to_pylist())
                 bad = {failure.row for failure in failures}
                 if bad:
@@ -120,7 +138,7 @@ def table_rows(plan: TablePlan, count: Callable[[Counter[Any]], None]) -> Rows:
                     counted.update(("undecodable", window) for window in outcasts.column("window").to_pylist())
                 if decoded is not None:
                     counted["decoder", decoder.decoder] += len(group)
-                    yield _assemble(plan, columns, decoded, group, schema, counted)
+                    yield _assemble(plan, source, decoded, group, schema, counted)
             count(counted)
 
     return rows
@@ -136,7 +154,7 @@ def quarantine_rows(plan: TablePlan) -> Rows:
                 _, failures = decoder.decode_all(group.column("payload").to_pylist())
                 if failures:
                     outcasts = group.take([failure.row for failure in failures])
-                    yield quarantined(outcasts, [failure.reason for failure in failures], plan.windows, schema)
+                    yield quarantined(outcasts, told(failures, plan.windows), plan.windows, schema)
 
     return rows
 
@@ -163,16 +181,16 @@ def _decoder(format_: Format, source: SchemaPlan | FieldsPlan, choice: DecoderCh
 
 def _by_source(
     batch: pa.RecordBatch, plan: TablePlan
-) -> Iterator[tuple[pa.RecordBatch, tuple[str, ...], EventDecoder]]:
-    """Split a batch by what decodes it, and give the columns that this fills."""
+) -> Iterator[tuple[pa.RecordBatch, SchemaPlan | FieldsPlan, EventDecoder]]:
+    """Split a batch by what decodes it, and give the plan of it."""
     for format_, part in by_value(batch, "format"):
         if format_ in plan.fields:
             fields = plan.fields[format_]
-            yield part, fields.columns, _decoder(format_, fields, plan.decoder)
+            yield part, fields, _decoder(format_, fields, plan.decoder)
             continue
         for schema_id, group in by_value(part, "schema_id"):
             schema = plan.schemas[schema_id]
-            yield group, schema.columns, _decoder(format_, schema, plan.decoder)
+            yield group, schema, _decoder(format_, schema, plan.decoder)
 
 
 def by_value(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
@@ -190,7 +208,7 @@ def _split(group: pa.RecordBatch, bad: set[int]) -> tuple[pa.RecordBatch, pa.Rec
 
 def _assemble(
     plan: TablePlan,
-    columns: tuple[str, ...],
+    source: SchemaPlan | FieldsPlan,
     decoded: DecodedEvents,
     group: pa.RecordBatch,
     schema: pa.Schema,
@@ -200,7 +218,9 @@ def _assemble(
     times = pa.compute.coalesce(decoded.event_times, received)
     values = _envelope(plan.windows, group) | {"_received_at": received, "_event_time": times}
     values["event_date"] = times.cast(pa.date32())
-    values |= zip(columns, decoded.columns, strict=True)
+    for column, array, how in zip(source.columns, decoded.columns, _hidden(plan, source), strict=True):
+        if column is not None:
+            values[column] = stored(array, how, plan.rules)
     arrays = [
         conform(values[field.name], field.type) if field.name in values else pa.nulls(len(group), field.type)
         for field in schema
@@ -215,6 +235,22 @@ def _assemble(
     for group_row in table.group_by(["window", "date"]).aggregate([([], "count_all")]).to_pylist():
         counted["written", group_row["window"], group_row["date"]] += group_row["count_all"]
     return rows
+
+
+def _hidden(plan: TablePlan, source: SchemaPlan | FieldsPlan) -> tuple[Hidden, ...]:
+    """Return what becomes of each of a source's columns."""
+    if not plan.rules:
+        return (None,) * len(source.columns)
+    if isinstance(source, SchemaPlan):
+        return hidden_members_of(plan.rules, plan.table, source.schema_json)
+    return hidden_fields(plan.rules, plan.table, source.fields)
+
+
+@lru_cache(maxsize=256)
+def hidden_fields(rules: FieldRules, table: str, fields: tuple[Field, ...]) -> tuple[Hidden, ...]:
+    """Return what becomes of the fields of events that describe themselves. A text may be that of an object."""
+    coverage = coverage_of(rules, table)
+    return tuple(hidden(field.type, (field.name,), coverage, is_opaque=True) for field in fields)
 
 
 def _inside(times: pa.Array, received: pa.Array, windows: pa.Array, plan: TablePlan) -> pa.Array | None:
@@ -243,10 +279,20 @@ def _envelope(windows: tuple[WindowReference, ...], group: pa.RecordBatch) -> di
     }
 
 
+def told(failures: Iterable[Undecodable], windows: tuple[WindowReference, ...]) -> list[str]:
+    """Return why payloads cannot be decoded; without what that quotes of them, if it may not be stored."""
+    reasons = [failure.reason for failure in failures]
+    if not any(window.has_rules for window in windows):
+        return reasons
+    kinds = [reason.partition(":")[0] for reason in reasons]
+    return [f"{kind if kind.isidentifier() else 'unusable'} ({_LEFT_OUT})" for kind in kinds]
+
+
 def quarantined(
     group: pa.RecordBatch, reasons: list[str], windows: tuple[WindowReference, ...], schema: pa.Schema
 ) -> pa.RecordBatch:
-    """Return landed rows as rows of the quarantine table, each with its reason."""
+    """Return landed rows as rows of the quarantine table, each with its reason. A payload with fields that may not be
+    stored stays in the landing alone."""
     envelope = _envelope(windows, group)
     values = {name: group.column(name) for name in group.schema.names} | {
         "reason": pa.array(reasons, pa.string()),
@@ -254,4 +300,6 @@ def quarantined(
         "org_id": envelope["_org_id"],
         "window_id": envelope["window_id"],
     }
+    if any(window.has_rules for window in windows):
+        values["payload"] = pa.nulls(len(group), pa.binary())
     return pa.RecordBatch.from_arrays([values[field.name].cast(field.type) for field in schema], schema=schema)

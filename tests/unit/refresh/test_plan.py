@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol.field_rules import FieldRules
 from airflow_provider_sfstream.refresh.plan import (
     ComputedFields,
     RefreshPlan,
@@ -218,3 +219,18 @@ def test_fields_that_no_event_carries_are_those_that_describe_has_and_the_newest
         "Flag__c",
         "Text__c",
     }
+
+
+def test_a_field_that_the_tables_rules_exclude_is_no_field_that_no_event_carries() -> None:
+    rules = FieldRules.of(["BillingAddress.Street", "When__c"], [], ["Text__c"]).recorded()
+    table = replace(CLEAN, fields={"Name": "Data:Text"}, rules=rules, hidden={"billingstreet": "exclude"})
+    described = DESCRIBED | {"BillingStreet": "textarea"}
+    found = RefreshPlan("Account", "full", table, STREAM).computed_columns(described) or {}
+    assert "Text__c" in found
+    assert not found.keys() & {"BillingStreet", "When__c"}
+    landed_without = replace(
+        CLEAN, fields={"Name": "Data:Text"}, hidden={"when__c": "exclude", "sum__c.part": "exclude"}
+    )
+    found = RefreshPlan("Account", "full", landed_without, STREAM).computed_columns(DESCRIBED) or {}
+    assert "Text__c" in found
+    assert not found.keys() & {"When__c", "Sum__c"}
