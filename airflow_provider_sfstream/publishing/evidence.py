@@ -21,7 +21,8 @@ from airflow_provider_sfstream.publishing.ledger import Accepted
 log = logging.getLogger(__name__)
 
 LATEST_ARRIVAL = timedelta(seconds=60)
-"""How long after a request was sent its events may still come: twice as long as a call may take."""
+"""How long after a request was sent its events may still come: twice as long as a call may take, unless
+the connection says otherwise."""
 
 
 class Bus(Protocol):
