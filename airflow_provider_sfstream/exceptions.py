@@ -225,6 +225,13 @@ class PublishError(SalesforceStreamError):
     lost = "The events that the error counts were not published."
 
 
+class PublishDoubtError(PublishError):
+    """Neither an answer nor the bus tells whether events were published, and nothing was to be risked for them."""
+
+    lost = "Nothing that is known of: the events that the error counts are on the bus, or they are not."
+    guide = "publish.md#events-in-doubt"
+
+
 class LandingError(SalesforceStreamError):
     """Window files could not be written or read; the stored position was not moved."""
 

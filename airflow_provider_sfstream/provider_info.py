@@ -7,7 +7,7 @@ from typing import Any
 
 _PACKAGE = "airflow_provider_sfstream"
 _REPOSITORY = "airflow-provider-sfstream/airflow-provider-sfstream"
-_GUIDES = ("tutorial", "drain", "when-to-run", "backfill", "event-log", "replica", "on-call")
+_GUIDES = ("tutorial", "drain", "when-to-run", "backfill", "event-log", "replica", "publish", "on-call")
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -41,6 +41,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{_PACKAGE}.operators.maintain_tables",
                     f"{_PACKAGE}.operators.managed_event_subscription",
                     f"{_PACKAGE}.operators.prune_replay_windows",
+                    f"{_PACKAGE}.operators.publish_events",
                     f"{_PACKAGE}.operators.reconcile_replica",
                     f"{_PACKAGE}.operators.refresh_computed_fields",
                     f"{_PACKAGE}.operators.refresh_dirty_records",

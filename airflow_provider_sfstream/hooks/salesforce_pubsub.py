@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from airflow_provider_sfstream.hooks.shared import SharedOnLoop
 if TYPE_CHECKING:
     from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
     from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
+    from airflow_provider_sfstream.clients.pubsub.publishing import PublishedEvent
 
 _EVERY_ORG_HAS = "/data/ChangeEvents"
 
@@ -63,6 +64,22 @@ class SalesforcePubSubHook(SalesforceLoginHook):
         from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
 
         return AsyncPubSubClient(self._provider(settings), **way_to_pubsub(settings))
+
+    def publish(self, topic: str, rows: Iterable[Mapping[str, Any]]) -> list[PublishedEvent]:
+        """Publish rows as platform events, in order, and return a result for each: its ``replay_id``, or its ``error``.
+
+        Each is sent once, in requests within Salesforce's limits. Where a request fails after another one, its events
+        and those that were not sent have its error; one that is ``retriable`` may have been published all the same.
+        :class:`~airflow_provider_sfstream.operators.publish_events.PublishEventsOperator` keeps a record of what was
+        accepted and tries the rest again.
+
+        :param rows: values by the names of the event's fields. Times need a time zone; ISO 8601 text will do.
+        :raises SchemaError: if values do not fit the schema. Nothing was published.
+        :raises PublishError: if the user cannot publish to the topic, or an event is over 1 MB. Nothing was published.
+        :raises SalesforceStreamError: if the first request fails. Nothing was published, unless the error is retriable.
+        """
+        with self.get_conn() as client:
+            return client.publish(topic, client.encode(topic, rows))
 
     def test_connection(self, topic: str | None = None) -> tuple[bool, str]:
         """Log in and ask the Pub/Sub API about a topic. Return whether all went well, and which part did not.

@@ -25,7 +25,11 @@ _CONFLICT_PAUSES = (0.1, 0.2, 0.4, 0.8)
 
 
 @contextmanager
-def storage_errors(what: str, remedy: str = "Check the storage and its free space") -> Iterator[None]:
+def storage_errors(
+    what: str,
+    remedy: str = "Check the storage and its free space",
+    kept: str = "The stored position was not moved and nothing is lost.",
+) -> Iterator[None]:
     """Turn whatever a filesystem raises into :class:`LandingError`; each filesystem has errors of its own."""
     try:
         yield
@@ -34,8 +38,7 @@ def storage_errors(what: str, remedy: str = "Check the storage and its free spac
     except Exception as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise LandingError(
-            f"{what} ({type(error).__name__}: {reason}). {remedy}, then run the task again. The stored position was "
-            "not moved and nothing is lost."
+            f"{what} ({type(error).__name__}: {reason}). {remedy}, then run the task again. {kept}"
         ) from error
 
 

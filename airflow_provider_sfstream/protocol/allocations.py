@@ -17,6 +17,8 @@ API_REQUESTS = "DailyApiRequests"
 """Calls of the REST API and the Bulk API, of the last 24 hours."""
 DELIVERED_EVENTS = "DailyDeliveredPlatformEvents"
 """Platform events and change events delivered to all clients of either API, of the last 24 hours."""
+PUBLISHED_EVENTS = "HourlyPublishedPlatformEvents"
+"""Platform events published by all publishers, of the last hour."""
 DELIVERY_METRICS = {
     "platform events": "PLATFORM_EVENTS_DELIVERED",
     "change events": "CHANGE_EVENTS_DELIVERED",

@@ -41,11 +41,13 @@ class Retries:
 
     :param most: Consecutive faults after which :meth:`pause_after` gives up; ``None``: never.
     :param random: Returns a number in ``[0, 1)``.
+    :param kept: What an error says, when it gives up, of what is lost and what the next try does.
     """
 
     topic: str
     most: int | None
     random: Callable[[], float]
+    kept: str = "The position was not moved and nothing is lost; the next try starts from it."
     failures: int = 0
     session_renewed: bool = False
 
@@ -65,8 +67,8 @@ class Retries:
         self.failures += 1
         if self.most is not None and self.failures > self.most:
             raise ServiceUnavailableError(
-                f"{self.topic}: gave up after {self.most} faults in a row without an event between them. The position "
-                f"was not moved and nothing is lost; the next try starts from it. The last fault: {error}"
+                f"{self.topic}: gave up after {self.most} faults in a row without an event between them. {self.kept} "
+                f"The last fault: {error}"
             ) from error
         if error.invalidates_token:
             if self.session_renewed:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.landing.location import Landing
     from airflow_provider_sfstream.protocol.events import StartFrom
     from airflow_provider_sfstream.runs.incremental import WindowOutcome
     from airflow_provider_sfstream.runs.landed_stream import LandedStream
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_SUBSCRIPTION = "airflow"
+_WRITTEN = {"landing": "windows", "results": "results"}
 
 
 def run_identity(context: Context) -> RunIdentity:
@@ -44,31 +46,41 @@ def open_landing(landing_url: str, landing_conn_id: str | None, rules: FieldRule
     """Return the catalog of the landing at ``landing_url``, a URL or path that :class:`ObjectStoragePath` takes.
 
     :param rules: which fields of events it may not hold.
-
     :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
     """
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
+
+    return LandingCatalog(open_folder("landing", landing_url, landing_conn_id, rules))
+
+
+def open_folder(name: str, url: str, conn_id: str | None, rules: FieldRules = NO_RULES) -> Landing:
+    """Return the folder that two arguments say, ``{name}_url`` and ``{name}_conn_id``.
+
+    :param rules: which fields of events it may not hold.
+    :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
+    """
     from airflow_provider_sfstream.landing.location import Landing
     from airflow_provider_sfstream.tasks.storage import path_of_this_process
 
-    if not isinstance(landing_url, str) or not landing_url.strip():
-        raise ConfigurationError("landing_url is empty. Give the URL that windows are written to, e.g. s3://lake/raw.")
-    if has_credentials(landing_url):
+    if not isinstance(url, str) or not url.strip():
         raise ConfigurationError(
-            "landing_url carries a password or a signature. Put credentials into an Airflow connection and name it "
-            "with landing_conn_id; nothing was written."
+            f"{name}_url is empty. Give the URL that {_WRITTEN[name]} are written to, e.g. s3://lake/{name}."
+        )
+    if has_credentials(url):
+        raise ConfigurationError(
+            f"{name}_url carries a password or a signature. Put credentials into an Airflow connection and name it "
+            f"with {name}_conn_id; nothing was written."
         )
     try:
-        path = path_of_this_process(landing_url, landing_conn_id)
+        path = path_of_this_process(url, conn_id)
         filesystem = path.fs
     except (ValueError, ImportError, KeyError) as error:
         raise ConfigurationError(
-            f"landing_url {landing_url!r} cannot be used: {error}. Install the provider that serves such URLs, or "
+            f"{name}_url {url!r} cannot be used: {error}. Install the provider that serves such URLs, or "
             "correct the URL; nothing was written."
         ) from error
     # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
-    url = filesystem.unstrip_protocol(path.path)
-    return LandingCatalog(Landing(filesystem, path.path, url, rules))
+    return Landing(filesystem, path.path, filesystem.unstrip_protocol(path.path), rules)
 
 
 def start_from_text(text: str) -> StartFrom | bytes:

@@ -41,6 +41,8 @@ def _pubsub() -> Reported:
     yield from ((f"{status}", rule) for status, rule in errors._BY_STATUS.items())
     yield from ((f"{status} with `{text}` in its text", rule) for status, text, rule in errors._BY_DETAILS)
     yield "any other status", errors._TRANSPORT
+    yield from ((f"`{text}` in the result of an event", rule) for text, rule in errors._BY_RESULT)
+    yield "any other error in the result of an event", errors._REFUSED
 
 
 def _streaming() -> Reported:

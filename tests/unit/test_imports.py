@@ -90,6 +90,11 @@ LIGHT: dict[str, tuple[str, str, set[str]]] = {
         "import airflow_provider_sfstream.operators.refresh_dirty_records",
         {"simple_salesforce", "zeep", "pyarrow", "fastavro"},
     ),
+    "a DAG file that publishes": (
+        "",
+        "import airflow_provider_sfstream.operators.publish_events",
+        {"grpc", "pyarrow", "fastavro", "deltalake", "fsspec", "sqlalchemy"},
+    ),
     "a DAG file that drains": (
         "",
         "import airflow_provider_sfstream.operators.drain_replay_window",

@@ -29,7 +29,7 @@ from airflow_provider_sfstream.clients.pubsub.managed import (
     named,
     sized_managed_response,
 )
-from airflow_provider_sfstream.clients.pubsub.publishing import OutgoingEvent, PublishedEvent
+from airflow_provider_sfstream.clients.pubsub.publishing import EventEncoder, OutgoingEvent, PublishedEvent
 from airflow_provider_sfstream.clients.pubsub.subscription import (
     Subscription,
     check_amounts,
@@ -164,11 +164,11 @@ class PubSubClient:
         """Return the Avro schema JSON of ``schema_id``; the drain's name for :meth:`get_schema`."""
         return self._schemas.get(schema_id)
 
-    def encode(self, topic: str, values: Iterable[Mapping[str, Any]]) -> list[OutgoingEvent]:
-        """Return events with these values by field name, written with the newest schema of ``topic``.
+    def encoder(self, topic: str) -> EventEncoder:
+        """Return what writes events with the newest schema of ``topic``.
 
-        :raises SchemaError: if values do not fit the schema. Nothing was published.
         :raises PublishError: if the topic is not one that this user can publish to.
+        :raises TopicNotFoundError: if it does not exist, or is hidden from the user.
         """
         info = self.get_topic(topic)
         if not info.can_publish or not info.schema_id:
@@ -176,9 +176,17 @@ class PubSubClient:
                 f"{topic} cannot be published to by this user. Publish to a platform event's own topic, "
                 "/event/Name__e, with create access to it."
             )
-        schema_json = self.get_schema(info.schema_id)
         created_by = self._session.token().user_id
-        return [publishing.encode(schema_json, info.schema_id, each, created_by=created_by) for each in values]
+        return EventEncoder(self.get_schema(info.schema_id), info.schema_id, created_by=created_by)
+
+    def encode(self, topic: str, values: Iterable[Mapping[str, Any]]) -> list[OutgoingEvent]:
+        """Return events with these values by field name; see :class:`EventEncoder` and :meth:`encoder`.
+
+        :raises SchemaError: if values do not fit the schema. Nothing was published.
+        :raises PublishError: if the topic is not one that this user can publish to.
+        """
+        encoder = self.encoder(topic)
+        return [encoder.encode(each) for each in values]
 
     def publish(self, topic: str, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]:
         """Publish ``events`` in order and return a result for each, in the same order.

@@ -5,15 +5,19 @@ from __future__ import annotations
 import io
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import fastavro
 
 from airflow_provider_sfstream.exceptions import PublishError, SalesforceStreamError, SchemaError
 from airflow_provider_sfstream.protocol import schemas
+from airflow_provider_sfstream.protocol.errors.pubsub import error_from_result
+from airflow_provider_sfstream.protocol.event_values import event_value
 from airflow_provider_sfstream.protocol.pubsub_api_pb2 import ProducerEvent, PublishRequest, PublishResponse
+
+T = TypeVar("T")
 
 MOST_EVENT_BYTES = 1024 * 1024
 MOST_REQUEST_BYTES = 3_000_000
@@ -46,44 +50,77 @@ class PublishedEvent:
     error: SalesforceStreamError | None = None
 
 
-def encode(
-    schema_json: str, schema_id: str, values: Mapping[str, Any], *, created_by: str | None = None
-) -> OutgoingEvent:
-    """Return an event with ``values`` by field name. ``CreatedDate`` (milliseconds) defaults to now, ``CreatedById``
-    to ``created_by``; Salesforce requires both in the payload of a platform event and then sets its own.
+class EventEncoder:
+    """Writes rows as events of one schema.
 
-    :raises SchemaError: if a field is unknown, missing or of another type. Values are not part of the message.
+    :param schema_json: the Avro schema of the event.
+    :param created_by: the default of ``CreatedById``. Salesforce requires it and ``CreatedDate`` in the payload of a
+        platform event (Pub/Sub API guide, "Publish RPC Method").
+    :raises SchemaError: if that is no schema of an event.
     """
-    schema = schemas.parse(schema_json)
-    names = {entry["name"] for entry in schema["fields"]}
-    unknown = sorted(set(values) - names)
-    event_name = schemas.record_name(schema_json)
-    if unknown:
-        raise SchemaError(f"{event_name} has no field {', '.join(unknown)}; it has {', '.join(sorted(names))}.")
-    record = dict(values)
-    if "CreatedDate" in names:
-        record.setdefault("CreatedDate", time.time_ns() // 1_000_000)
-    if "CreatedById" in names:
-        record.setdefault("CreatedById", created_by or "")
-    buffer = io.BytesIO()
-    try:
-        fastavro.schemaless_writer(buffer, fastavro.parse_schema(schema), record, strict_allow_default=True)
-    except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
-        # The cause would quote the value.
-        raise SchemaError(
-            f"{_misfits(schema, record)} of a {event_name} is not of its type. Nothing was published."
-        ) from None
-    return OutgoingEvent(buffer.getvalue(), schema_id)
+
+    def __init__(self, schema_json: str, schema_id: str, *, created_by: str | None = None) -> None:
+        self._written = schemas.parse(schema_json)
+        self._schema = fastavro.parse_schema(self._written)
+        self._fields = {entry["name"]: entry for entry in self._written["fields"]}
+        self._schema_id, self._created_by = schema_id, created_by
+        self.event_name = schemas.record_name(schema_json)
+        self.field_names = frozenset(self._fields)
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Refuse names that are not fields of the event.
+
+        :raises SchemaError: naming them, and the fields that it has.
+        """
+        unknown = sorted(set(names) - self.field_names)
+        if unknown:
+            known = ", ".join(sorted(self.field_names))
+            raise SchemaError(f"{self.event_name} has no field {', '.join(unknown)}; it has {known}.")
+
+    def encode(self, values: Mapping[str, Any], correlation_key: str | None = None) -> OutgoingEvent:
+        """Return an event with ``values`` by field name. Times need a time zone; ISO 8601 text will do, for dates too.
+
+        ``CreatedDate`` defaults to now. Whether Salesforce keeps one that is given is not known.
+
+        :raises SchemaError: if a field is unknown, missing or of another type. Values are not part of the message.
+        """
+        self.check_names(values)
+        record, misfits = dict(values), []
+        for name, value in values.items():
+            try:
+                record[name] = event_value(self._fields[name], value)
+            except ValueError:
+                misfits.append(name)
+        if "CreatedDate" in self._fields:
+            record.setdefault("CreatedDate", time.time_ns() // 1_000_000)
+        if "CreatedById" in self._fields:
+            record.setdefault("CreatedById", self._created_by or "")
+        buffer = io.BytesIO()
+        try:
+            if not misfits:
+                fastavro.schemaless_writer(buffer, self._schema, record, strict_allow_default=True)
+        except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
+            misfits = self._misfits(record) or ["A value"]
+        if misfits:
+            # Without the cause, which would quote the value.
+            raise SchemaError(
+                f"{', '.join(misfits)} of a {self.event_name} is not of its type. Nothing was published."
+            ) from None
+        return OutgoingEvent(buffer.getvalue(), self._schema_id, correlation_key or _new_key())
+
+    def _misfits(self, record: Mapping[str, Any]) -> list[str]:
+        """Return the names of fields whose value is missing or of another type."""
+        misfits = []
+        for entry in fastavro.parse_schema(self._written, expand=True)["fields"]:
+            value = record.get(entry["name"], entry.get("default"))
+            if not fastavro.validation.validate(value, entry["type"], raise_errors=False):
+                misfits.append(entry["name"])
+        return misfits
 
 
-def _misfits(schema: dict[str, Any], record: Mapping[str, Any]) -> str:
-    """Return the names of fields whose value is missing or of another type."""
-    misfits = []
-    for entry in fastavro.parse_schema(schema, expand=True)["fields"]:
-        value = record.get(entry["name"], entry.get("default"))
-        if not fastavro.validation.validate(value, entry["type"], raise_errors=False):
-            misfits.append(entry["name"])
-    return ", ".join(misfits) or "A value"
+def size_of(event: OutgoingEvent) -> int:
+    """Return how many bytes an event is in a request; :data:`MOST_EVENT_BYTES` at most may be published."""
+    return _message(event).ByteSize()
 
 
 def requests(topic: str, events: Sequence[OutgoingEvent]) -> list[PublishRequest]:
@@ -91,28 +128,36 @@ def requests(topic: str, events: Sequence[OutgoingEvent]) -> list[PublishRequest
 
     :raises PublishError: if an event is over 1 MB. Nothing was published.
     """
-    messages = [ProducerEvent(id=e.correlation_key, schema_id=e.schema_id, payload=e.payload) for e in events]
-    too_large = [index for index, message in enumerate(messages) if message.ByteSize() > MOST_EVENT_BYTES]
+    too_large = [index for index, event in enumerate(events) if size_of(event) > MOST_EVENT_BYTES]
     if too_large:
         raise PublishError(
             f"{topic}: {len(too_large)} of {len(events)} events are over 1 MB, the first at index {too_large[0]}. "
             "Make them smaller; nothing was published."
         )
-    return [PublishRequest(topic_name=topic, events=group) for group in _groups(messages)]
+    groups = grouped(events, size_of)
+    return [PublishRequest(topic_name=topic, events=map(_message, group)) for group in groups]
 
 
-def _groups(messages: Sequence[ProducerEvent]) -> Iterator[list[ProducerEvent]]:
-    group: list[ProducerEvent] = []
-    size = 0
-    for message in messages:
-        length = message.ByteSize() + 16  # its tag and length in the request
-        if group and (len(group) == MOST_REQUEST_EVENTS or size + length > MOST_REQUEST_BYTES):
+def grouped(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield items as they come, in order, as many at a time as one publish request may have.
+
+    :param size: returns how many bytes the event of an item is.
+    """
+    group: list[T] = []
+    total = 0
+    for item in items:
+        length = size(item) + 16  # its tag and length in the request
+        if group and (len(group) == MOST_REQUEST_EVENTS or total + length > MOST_REQUEST_BYTES):
             yield group
-            group, size = [], 0
-        group.append(message)
-        size += length
+            group, total = [], 0
+        group.append(item)
+        total += length
     if group:
         yield group
+
+
+def _message(event: OutgoingEvent) -> ProducerEvent:
+    return ProducerEvent(id=event.correlation_key, schema_id=event.schema_id, payload=event.payload)
 
 
 def results(topic: str, request: PublishRequest, response: PublishResponse) -> list[PublishedEvent]:
@@ -127,9 +172,9 @@ def results(topic: str, request: PublishRequest, response: PublishResponse) -> l
         )
     published = []
     for event, result in zip(request.events, response.results, strict=True):
-        error = None
+        error: SalesforceStreamError | None = None
         if result.HasField("error"):
-            error = PublishError(f"{topic}: the event was not published: {result.error.msg or 'no reason given'}")
+            error = error_from_result(result.error.msg, topic=topic)
         published.append(PublishedEvent(event.id, None if error else result.replay_id, error))
     return published
 

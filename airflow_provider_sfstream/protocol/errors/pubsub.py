@@ -16,6 +16,7 @@ from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
     ConfigurationError,
     ContactError,
+    PublishError,
     QuotaExceededError,
     ReplayIdLostError,
     RequestRejectedError,
@@ -227,6 +228,28 @@ _BY_DETAILS: tuple[tuple[str, str, Rule], ...] = (
 )
 """A status whose text says more than the status: (status, part of the lower-case text, rule)."""
 
+_BY_RESULT: tuple[tuple[str, Rule], ...] = (
+    (
+        "LIMIT_EXCEEDED",
+        Rule(
+            QuotaExceededError,
+            "the org's allocation of events published in an hour is used up",
+            "Wait until it refills, then publish again what was not accepted.",
+        ),
+    ),
+    (
+        "PLATFORM_EVENT_PUBLISHING_UNAVAILABLE",
+        Rule(
+            ServiceUnavailableError,
+            "the event was not published, since the service is unavailable for the moment",
+            "Publish it again.",
+        ),
+    ),
+)
+"""Parts of the text with which one event of a publish request is refused. Source: "Platform Event Error Status Codes"
+of the Platform Events Developer Guide, which tells them of REST, SOAP and Apex."""
+_REFUSED = Rule(PublishError, "the event was not published", "Mend it, then publish it again.")
+
 
 def error_from(
     code: str | None, status: str | int | None, details: str | None, *, topic: str, rpc_id: str | None = None
@@ -248,6 +271,15 @@ def error_from(
     if rpc_id and rpc_id not in (details or ""):
         reported.append(f"rpc id {rpc_id}")
     return rule.error(f"{topic}: {rule.happened} ({', '.join(reported)}). {rule.remedy}")
+
+
+def error_from_result(text: str, *, topic: str) -> SalesforceStreamError:
+    """Return the error for one event that a publish request was answered to have failed for, ready to raise.
+
+    :param text: of the error in the event's result.
+    """
+    rule = next((rule for part, rule in _BY_RESULT if part in text), _REFUSED)
+    return rule.error(f"{topic}: {rule.happened} ({quoted(text or 'no reason given')}). {rule.remedy}")
 
 
 def _status_name(status: str | int | None) -> str:

@@ -102,7 +102,7 @@ class EmbeddedEngine:
 
         def batches(wanted: Columns) -> Batches:
             filesystem = location.filesystem()
-            for path in (file for each in paths for file in _parquet_files(filesystem, each)):
+            for path in (file for each in paths for file in parquet_files(filesystem, each)):
                 values = _partition_values(path)
                 with filesystem.open_input_file(path) as file:
                     for batch in part_batches(file, [name for name in schema.names if name not in values]):
@@ -115,7 +115,7 @@ class EmbeddedEngine:
         from deltalake import Schema
 
         filesystem = self.files.table_location(url).filesystem()
-        schemas = [pq.read_schema(filesystem.open_input_file(name)) for name in _parquet_files(filesystem, "")]
+        schemas = [pq.read_schema(filesystem.open_input_file(name)) for name in parquet_files(filesystem, "")]
         unified = pa.unify_schemas(schemas, promote_options="permissive")
         stored: Mapping[str, Any] = json.loads(Schema.from_arrow(unified).to_json())
         return stored
@@ -195,7 +195,7 @@ class EmbeddedEngine:
         return copy
 
 
-def _parquet_files(filesystem: Any, path: str) -> list[str]:
+def parquet_files(filesystem: Any, path: str) -> list[str]:
     """Return the Parquet files of a folder and those below it; the path itself if it is a file."""
     if path.endswith(".parquet"):
         return [path]

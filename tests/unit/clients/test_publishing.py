@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import date, datetime
+from typing import Any
 
 import fastavro
 import pytest
@@ -11,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.clients.pubsub import publishing
-from airflow_provider_sfstream.clients.pubsub.publishing import OutgoingEvent
-from airflow_provider_sfstream.exceptions import PublishError, SchemaError
+from airflow_provider_sfstream.clients.pubsub.publishing import EventEncoder, OutgoingEvent
+from airflow_provider_sfstream.exceptions import PublishError, QuotaExceededError, SchemaError, ServiceUnavailableError
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 
 TOPIC = "/event/Order__e"
@@ -31,31 +33,46 @@ SCHEMA = json.dumps(
 
 
 def test_values_are_written_with_the_schema_and_the_defaults_of_a_platform_event() -> None:
-    event = publishing.encode(SCHEMA, "id1", {"Amount__c": 1.5}, created_by="005U")
+    event = EventEncoder(SCHEMA, "id1", created_by="005U").encode({"Amount__c": 1.5})
     value = fastavro.schemaless_reader(io.BytesIO(event.payload), json.loads(SCHEMA), None)
     assert value["Amount__c"] == 1.5
     assert value["Note__c"] is None
     assert value["CreatedById"] == "005U"
     assert value["CreatedDate"] > 1_600_000_000_000
     assert event.schema_id == "id1"
-    assert event.correlation_key != publishing.encode(SCHEMA, "id1", {}).correlation_key
+    assert event.correlation_key != EventEncoder(SCHEMA, "id1").encode({}).correlation_key
 
 
 def test_given_values_win_over_defaults() -> None:
-    event = publishing.encode(SCHEMA, "id1", {"CreatedDate": 5, "CreatedById": "x"}, created_by="y")
+    event = EventEncoder(SCHEMA, "id1", created_by="y").encode({"CreatedDate": 5, "CreatedById": "x"})
     value = fastavro.schemaless_reader(io.BytesIO(event.payload), json.loads(SCHEMA), None)
     assert (value["CreatedDate"], value["CreatedById"]) == (5, "x")
 
 
 def test_an_unknown_field_is_named() -> None:
     with pytest.raises(SchemaError, match="Order__e has no field Amonut__c; it has Amount__c"):
-        publishing.encode(SCHEMA, "id1", {"Amonut__c": 1.5})
+        EventEncoder(SCHEMA, "id1").encode({"Amonut__c": 1.5})
 
 
 def test_a_value_of_another_type_is_refused_and_not_quoted() -> None:
     with pytest.raises(SchemaError, match="Amount__c of a Order__e is not of its type") as caught:
-        publishing.encode(SCHEMA, "id1", {"Amount__c": "very private"})
+        EventEncoder(SCHEMA, "id1").encode({"Amount__c": "very private"})
     assert "very private" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [datetime(2026, 1, 1), "soon"], ids=["without a zone", "no time"])  # noqa: DTZ001
+def test_a_time_that_is_none_is_refused_with_its_field(value: Any) -> None:
+    schema = {"type": "record", "name": "A__e", "fields": [{"name": "At__c", "type": "long", "doc": "Data:DateTime:0"}]}
+    with pytest.raises(SchemaError, match="At__c of a A__e is not of its type") as caught:
+        EventEncoder(json.dumps(schema), "id1").encode({"At__c": value})
+    assert "soon" not in str(caught.value)
+
+
+def test_a_date_is_written_as_salesforce_has_it() -> None:
+    schema = {"type": "record", "name": "A__e", "fields": [{"name": "On__c", "type": "long", "doc": "Data:DateOnly:0"}]}
+    event = EventEncoder(json.dumps(schema), "id1").encode({"On__c": date(1970, 1, 2)}, "the key")
+    assert fastavro.schemaless_reader(io.BytesIO(event.payload), schema, None) == {"On__c": 86_400_000}
+    assert event.correlation_key == "the key"
 
 
 @given(st.lists(st.integers(0, 400_000), max_size=450))
@@ -91,6 +108,23 @@ def test_results_go_with_their_events() -> None:
     assert (second.correlation_key, second.replay_id) == ("k2", None)
     assert isinstance(second.error, PublishError)
     assert "too odd" in str(second.error)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "retriable"),
+    [
+        ("LIMIT_EXCEEDED: the hourly limit", QuotaExceededError, False),
+        ("PLATFORM_EVENT_PUBLISHING_UNAVAILABLE", ServiceUnavailableError, True),
+        ("PLATFORM_EVENT_ENCRYPTION_ERROR", PublishError, False),
+        ("", PublishError, False),
+    ],
+)
+def test_a_result_says_whether_it_may_pass(text: str, error: type[Exception], retriable: bool) -> None:
+    [request] = publishing.requests(TOPIC, [OutgoingEvent(b"a", "s", "k1")])
+    failed = messages.PublishResult(error=messages.Error(code=messages.PUBLISH, msg=text))
+    [result] = publishing.results(TOPIC, request, messages.PublishResponse(results=[failed]))
+    assert type(result.error) is error
+    assert result.error.retriable is retriable
 
 
 def test_a_missing_result_is_an_error_not_a_guess() -> None:

@@ -1,0 +1,188 @@
+"""Publish rows as platform events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
+from airflow_provider_sfstream.protocol.allocations import PUBLISHED_EVENTS
+from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.tasks.allocations import AllocationReserve
+from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.parts import check_choice, is_template, run_identity
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class PublishEventsOperator(BaseOperator):
+    """Publish rows as platform events through the Pub/Sub API, each once, with a record of what Salesforce answered.
+
+    Rows are sent in order, in requests within Salesforce's limits. A request is recorded below ``results_url`` before
+    it is sent, and the result of each of its events when it was answered. A retry, also after ``kill -9`` and also a
+    cleared task, reads that, and publishes what has not been accepted. Faults that may pass are tried again eight
+    times in a row within the task. What Salesforce refuses for good (or what is no event of the topic) is written to
+    files of JSON lines with its row, key, reason and values, the others are published, and the task fails at the end.
+
+    **Events in doubt.** Where a request was sent and no answer came, its events may be on the bus or not: Salesforce
+    knows no duplicates, so that to send them again may publish them twice. Then the task reads the topic from the last
+    event before, for which the user needs read access to it. What it finds there was published; what it does not find
+    is published, if Salesforce said that all had come, a minute after the request at the earliest, and the look showed
+    an event of this task with the ID that it was given. Only what that leaves open is for ``on_doubt`` to decide, as
+    in the first run of a task, which has no event before. The default fails the task: nobody but you knows
+    whether an event twice or an event missing is the lesser harm.
+
+    An event's ID is a UUID of org, topic, run and key, the same in each try: subscribers can tell a second copy by it,
+    and this package's event log does. Two runs that publish one key publish two events.
+
+    The XCom result: ``topic``; how many rows were ``published`` in this try, ``already_published`` before, ``failed``
+    and left ``in_doubt``; ``first_replay_id`` and ``last_replay_id`` (hex) of the run; ``results_url``, the run's
+    folder, and ``failures_url``, that of the failed rows, else ``None``.
+
+    :param topic: a platform event's own topic, ``/event/Name__e``. (templated)
+    :param results_url: folder of the results, as a URL of Airflow's object storage. Deleted, it would let a retry
+        publish again. (templated)
+    :param rows: what to publish: a list of dicts. They are in XCom and among the task's rendered fields: for what is
+        large or confidential take ``table``. Of ``rows``, ``windows`` and ``table`` give one. (templated)
+    :param windows: or the events of landed windows: results of drains or manifest URLs, as for ``EventLogOperator``.
+        ``CreatedDate`` and ``CreatedById`` are those of the publication. (templated)
+    :param table: or the URL of a Delta table, or of Parquet files. All its rows are published, file by file in the
+        order of their names; columns that begin with ``_`` are left out. Without ``key``, a retry reads the version of
+        the first try. (templated)
+    :param key: the column that tells rows apart. Two rows of a run with one key are an error of the second.
+        ``None``: their place in the source does, so that a retry with other rows, mended ones too, is refused.
+    :param fields: the column of each field of the event. ``None``: columns are named after fields; the key need not be.
+    :param on_failure: ``"fail"``, or ``"continue"`` to succeed although rows failed.
+    :param on_doubt: ``"fail"``; ``"publish_again"``: subscribers may get an event twice; ``"skip"``: an event may be
+        missing. (templated)
+    :param allocation_reserve: before anything is published: fail (``AllocationReserveError``, not tried again) if less
+        than this of the org's hourly publishing would remain. A number of events (``int``), a share (``float`` from
+        0.0 to 1.0), or a dict of these by the names of allocations. docs/sizing.md#allocations
+    :param salesforce_conn_id: Airflow connection of the org. (templated)
+    :param results_conn_id: Airflow connection of the storage of the results, where it needs one. (templated)
+    :param landing_conn_id: Airflow connection of the landing that windows are in. (templated)
+    :param table_conn_id: Airflow connection of the storage of the table. (templated)
+    :raises ConfigurationError: at construction, if not one source is given, or an argument is unusable.
+    """
+
+    template_fields: Sequence[str] = (
+        "topic",
+        "results_url",
+        "rows",
+        "windows",
+        "table",
+        "on_doubt",
+        "salesforce_conn_id",
+        "results_conn_id",
+        "landing_conn_id",
+        "table_conn_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        results_url: str,
+        rows: Any = None,
+        windows: Any = None,
+        table: str | None = None,
+        key: str | None = None,
+        fields: Mapping[str, str] | None = None,
+        on_failure: Literal["fail", "continue"] = "fail",
+        on_doubt: Literal["fail", "publish_again", "skip"] = "fail",
+        allocation_reserve: float | Mapping[str, float] | None = None,
+        salesforce_conn_id: str = "salesforce_default",
+        results_conn_id: str | None = None,
+        landing_conn_id: str | None = None,
+        table_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if [rows, windows, table].count(None) != 2:
+            raise ConfigurationError("Give one of rows, windows and table. Nothing was published.")
+        check_choice("on_failure", on_failure, ("fail", "continue"))
+        if not is_template(on_doubt):
+            _check_doubt(on_doubt)
+        if not is_template(topic):
+            _check_topic(topic)
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.results_url = results_url
+        self.rows = rows
+        self.windows = windows
+        self.table = table
+        self.key = key
+        self.fields = fields
+        self.on_failure = on_failure
+        self.on_doubt = on_doubt
+        self.allocation_reserve = allocation_reserve
+        self.salesforce_conn_id = salesforce_conn_id
+        self.results_conn_id = results_conn_id
+        self.landing_conn_id = landing_conn_id
+        self.table_conn_id = table_conn_id
+        self._reserve = AllocationReserve(allocation_reserve)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Publish; return what became of the rows."""
+        with airflow_errors(self):
+            _check_topic(self.topic)
+            _check_doubt(self.on_doubt)
+            return self._publish(context)
+
+    def _publish(self, context: Context) -> dict[str, Any]:
+        from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+        from airflow_provider_sfstream.publishing.publication import Publication
+        from airflow_provider_sfstream.publishing.rows import EventIds
+        from airflow_provider_sfstream.tasks.publishing import (
+            RowMaker,
+            check_source,
+            failed_rows,
+            open_ledger,
+            result_of,
+        )
+        from airflow_provider_sfstream.tasks.row_sources import open_source
+
+        run = run_identity(context)
+        ledger = open_ledger(self.results_url, self.results_conn_id, run)
+        before = ledger.source()
+        source_of_run = open_source(
+            self.rows,
+            self.windows,
+            self.table,
+            landing_conn_id=self.landing_conn_id,
+            table_conn_id=self.table_conn_id,
+            pinned=(before or {}).get("pinned", {}),
+        )
+        hook = SalesforcePubSubHook(self.salesforce_conn_id)
+        with source_of_run as source, hook.get_conn() as client:
+            encoder = client.encoder(self.topic)
+            maker = RowMaker.of(source, self.fields, self.key, encoder)
+            described = {"key": self.key, "pinned": {} if self.key else source.pinned}
+            if before is None:
+                what = f"{self.topic}: nothing is published"
+                least = 1 if source.count is None else source.count
+                self._reserve.check(self.salesforce_conn_id, allocation=PUBLISHED_EVENTS, least=least, what=what)
+            document = check_source(ledger, before, described, key=self.key)
+            recorded = ledger.read(document["trail"])
+            ids = EventIds(hook.org_id, self.topic, run.key)
+            publication = Publication(client, encoder, ids, ledger, recorded, on_doubt=self.on_doubt)
+            publication.run(maker.rows(source))
+        ledger.leave_trail(recorded.latest)
+        result = result_of(publication, self.topic, ledger)
+        self.log.info("Published to %s: %s", self.topic, result)
+        if publication.summary.failed and self.on_failure == "fail":
+            raise failed_rows(publication, self.topic)
+        return result
+
+
+def _check_topic(topic: str) -> None:
+    if not topic.startswith("/event/") or Topic.parse(topic).api != "pubsub":
+        raise InvalidTopicError(
+            f"{topic!r} cannot be published to. Name a platform event's own topic: /event/Name__e. Nothing was read."
+        )
+
+
+def _check_doubt(on_doubt: str) -> None:
+    check_choice("on_doubt", on_doubt, ("fail", "publish_again", "skip"))

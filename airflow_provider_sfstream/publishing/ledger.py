@@ -1,0 +1,200 @@
+"""The record of what one run has published: files that are written once, and read by their names.
+
+``source.json`` says which rows the run publishes. ``requests/{n}.json`` is written before request ``n`` is sent, and
+``results/{n}.jsonl``, a line for each of its events, when it was answered. Where the one is there and the other is not,
+nobody was told what became of the events: they are in doubt. Numbers have no hole, so that listings, which may lag
+behind, are not needed; and of two tries that live at once, one cannot begin its next request.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from airflow_provider_sfstream.exceptions import PositionConflictError
+from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
+
+_KEPT = "What was published before is recorded and is not published again; of a request that was on its way, the next "
+_KEPT += "try finds that it is in doubt."
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """An event that Salesforce accepted: its ID, which the publisher gave, and the replay ID that it got."""
+
+    event_id: str
+    replay_id: bytes
+
+
+@dataclass(frozen=True)
+class SentRequest:
+    """A request as it is recorded before it is sent.
+
+    :param attempt: the try of the task, unlike any other.
+    :param sent_at: by the worker's clock.
+    :param events: ID, row number and key of each event, in order.
+    """
+
+    number: int
+    attempt: str
+    sent_at: datetime
+    events: Sequence[tuple[str, int, str | None]]
+
+
+@dataclass
+class Recorded:
+    """What is recorded of a run.
+
+    :param next_number: of the request to be sent next.
+    :param accepted: the IDs of the events that Salesforce accepted, as bytes.
+    :param unanswered: requests of which nothing but their sending is known.
+    :param latest: the last two events that were accepted; ``trail`` those before the first unanswered request: places
+        on the topic to look from.
+    """
+
+    next_number: int = 0
+    accepted: set[bytes] = field(default_factory=set)
+    first: Accepted | None = None
+    last: Accepted | None = None
+    unanswered: list[SentRequest] = field(default_factory=list)
+    latest: deque[Accepted] = field(default_factory=lambda: deque(maxlen=2))
+    trail: tuple[Accepted, ...] = ()
+
+    def accept(self, event: Accepted) -> None:
+        """Count an event that Salesforce accepted, the next one on the topic."""
+        self.accepted.add(UUID(event.event_id).bytes)
+        self.first, self.last = self.first or event, event
+        self.latest.append(event)
+
+    def has_accepted(self, event_id: str) -> bool:
+        """Return whether Salesforce accepted the event."""
+        return UUID(event_id).bytes in self.accepted
+
+
+class PublishLedger:
+    """The folder of one run.
+
+    :param filesystem: an fsspec filesystem.
+    :param folder: of the run, as the filesystem names it.
+    :param url: the same folder for people.
+    :raises LandingError: by every method, if the storage fails.
+    """
+
+    def __init__(self, filesystem: Any, folder: str, url: str) -> None:
+        self._filesystem, self._folder, self.url = filesystem, folder, url
+
+    def source(self) -> dict[str, Any] | None:
+        """Return what was recorded of the rows; ``None`` in the first try of a run."""
+        text = self._read("source.json")
+        return None if text is None else dict(json.loads(text))
+
+    def record_source(self, source: Mapping[str, Any]) -> None:
+        """Record the rows of the run, once.
+
+        :raises PositionConflictError: if another try did so meanwhile, with others.
+        """
+        self._write_once("source.json", json.dumps(source))
+
+    def trail_of_the_run_before(self) -> list[list[str]]:
+        """Return the last events that a run of this task knows to be accepted, as ``source.json`` has them."""
+        text = self._read("../last.json")
+        return [] if text is None else list(json.loads(text))
+
+    def leave_trail(self, trail: Iterable[Accepted]) -> None:
+        """Leave the last accepted events for the next run of the task."""
+        text = json.dumps([[event.event_id, event.replay_id.hex()] for event in trail])
+        with self._errors("last.json"):
+            replace_file(self._filesystem, f"{self._folder.rpartition('/')[0]}/last.json", text.encode())
+
+    def read(self, trail: Iterable[Sequence[str]]) -> Recorded:
+        """Return what is recorded of the run.
+
+        :param trail: events that were accepted before it, as its source has them.
+        """
+        recorded = Recorded()
+        recorded.latest.extend(Accepted(event_id, bytes.fromhex(replay_id)) for event_id, replay_id in trail)
+        while (text := self._read(_request(recorded.next_number))) is not None:
+            results = self._read(_results(recorded.next_number))
+            if results is None:
+                recorded.trail = recorded.trail if recorded.unanswered else tuple(recorded.latest)
+                recorded.unanswered.append(_sent(recorded.next_number, json.loads(text)))
+            for line in map(json.loads, (results or "").splitlines()):
+                if line["replay_id"] is not None:
+                    recorded.accept(Accepted(line["id"], bytes.fromhex(line["replay_id"])))
+            recorded.next_number += 1
+        return recorded
+
+    def begin(self, request: SentRequest) -> None:
+        """Record a request that is about to be sent.
+
+        :raises PositionConflictError: if another try of the task has sent one meanwhile. This one must not be sent.
+        """
+        document = {"attempt": request.attempt, "sent_at": request.sent_at.isoformat(), "events": request.events}
+        self._write_once(_request(request.number), json.dumps(document))
+
+    def finish(self, number: int, results: Iterable[Mapping[str, Any]]) -> None:
+        """Record the answer to a request: ``row``, ``key``, ``id``, ``replay_id``, ``error``, ``text`` of each event.
+
+        :raises PositionConflictError: if another try of the task has found out meanwhile what became of it.
+        """
+        self._write_once(_results(number), _lines(results))
+
+    def fail(self, attempt: str, part: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Record rows that a try could not publish, with their values."""
+        self._write_once(f"failures/{attempt}/{part:06d}.jsonl", _lines(rows))
+
+    def failures_url(self, attempt: str) -> str:
+        """Return the folder of a try's failures."""
+        return f"{self.url}/failures/{attempt}"
+
+    def _read(self, name: str) -> str | None:
+        with self._errors(name):
+            try:
+                return bytes(self._filesystem.cat_file(self._path(name))).decode()
+            except FileNotFoundError:
+                return None
+
+    def _write_once(self, name: str, text: str) -> None:
+        with self._errors(name):
+            written = write_once(self._filesystem, self._path(name), text.encode())
+        if not written:
+            raise PositionConflictError(
+                f"{self.url}/{name} was written by another try of this task, which is at work too. This one has sent "
+                "nothing since. What either published is recorded, and the next try goes on from there."
+            )
+
+    def _path(self, name: str) -> str:
+        folder = self._folder
+        while name.startswith("../"):
+            folder, name = folder.rpartition("/")[0], name.removeprefix("../")
+        return f"{folder}/{name}"
+
+    def _errors(self, name: str) -> Any:
+        remedy = "Check results_url, and the storage connection results_conn_id"
+        return storage_errors(f"{self.url}/{name} could not be read or written", remedy, _KEPT)
+
+
+def _request(number: int) -> str:
+    return f"requests/{number:06d}.json"
+
+
+def _results(number: int) -> str:
+    return f"results/{number:06d}.jsonl"
+
+
+def _sent(number: int, document: Mapping[str, Any]) -> SentRequest:
+    events = [(event_id, row, key) for event_id, row, key in document["events"]]
+    return SentRequest(number, document["attempt"], datetime.fromisoformat(document["sent_at"]), events)
+
+
+def _lines(documents: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(f"{json.dumps(each, default=_text)}\n" for each in documents)
+
+
+def _text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

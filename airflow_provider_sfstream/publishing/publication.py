@@ -1,0 +1,344 @@
+"""One run that publishes rows: each is sent until Salesforce has answered what became of it, and accepted once."""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Protocol
+from uuid import UUID
+
+from airflow_provider_sfstream.clients.pubsub.publishing import (
+    MOST_EVENT_BYTES,
+    OutgoingEvent,
+    PublishedEvent,
+    grouped,
+    size_of,
+)
+from airflow_provider_sfstream.exceptions import (
+    LoginUnavailableError,
+    PublishDoubtError,
+    PublishError,
+    QuotaExceededError,
+    SalesforceStreamError,
+    SchemaError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    ThrottledError,
+)
+from airflow_provider_sfstream.publishing.evidence import LATEST_ARRIVAL, Bus, Evidence, look
+from airflow_provider_sfstream.publishing.ledger import Accepted, PublishLedger, Recorded, SentRequest
+from airflow_provider_sfstream.publishing.rows import EventIds, Row
+from airflow_provider_sfstream.reading.recovery import Retries
+
+log = logging.getLogger(__name__)
+
+OnDoubt = Literal["fail", "publish_again", "skip"]
+_MOST_FAULTS = 8
+"""In a row, without an event that was accepted between them."""
+_FAILURES_OF_A_FILE = 1_000
+_NOTHING_SENT = (ThrottledError, SessionExpiredError, LoginUnavailableError)
+"""Errors that may pass, and with which Salesforce refuses a request before it does any of it."""
+
+
+class Publisher(Bus, Protocol):
+    """What is asked of the client of the Pub/Sub API."""
+
+    def publish(self, topic: str, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]: ...
+
+    def renew_session(self) -> None: ...
+
+
+class Encoder(Protocol):
+    """Writes rows as events; raises :class:`SchemaError` for one that is none."""
+
+    def encode(self, values: Mapping[str, Any], correlation_key: str | None = None) -> OutgoingEvent: ...
+
+
+@dataclass
+class Summary:
+    """What became of the rows: every one is counted once.
+
+    :param published: accepted in this try; ``already_published`` in an earlier one.
+    :param in_doubt: left out, since it is not known whether Salesforce accepted them.
+    :param problems: failed rows by the class of their error.
+    """
+
+    published: int = 0
+    already_published: int = 0
+    failed: int = 0
+    in_doubt: int = 0
+    problems: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class _Pending:
+    number: int
+    row: Row
+    event: OutgoingEvent
+
+
+class Publication:
+    """Publishes the rows of one run.
+
+    Order is kept, but that an event which Salesforce refused in passing comes after those accepted with it.
+
+    :param ids: of the run's events.
+    :param recorded: what the ledger has of the run.
+    :param on_doubt: what becomes of events of which neither an answer nor the bus tells whether they were published.
+    :param sleep: waits so many seconds.
+    :param latest_arrival: see :data:`~airflow_provider_sfstream.publishing.evidence.LATEST_ARRIVAL`.
+    """
+
+    def __init__(
+        self,
+        client: Publisher,
+        encoder: Encoder,
+        ids: EventIds,
+        ledger: PublishLedger,
+        recorded: Recorded,
+        *,
+        on_doubt: OnDoubt = "fail",
+        sleep: Callable[[float], None] = time.sleep,
+        latest_arrival: timedelta = LATEST_ARRIVAL,
+    ) -> None:
+        self._client, self._encoder, self._ids = client, encoder, ids
+        self._ledger, self.recorded, self._on_doubt = ledger, recorded, on_doubt
+        self._sleep, self._latest_arrival = sleep, latest_arrival
+        self._topic = ids.topic
+        self._attempt = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+        kept = "What was accepted is recorded; the next try publishes the rest."
+        self._retries = Retries(self._topic, _MOST_FAULTS, random.random, kept)
+        self._failures: list[dict[str, Any]] = []
+        self._failure_files = 0
+        self.summary = Summary()
+
+    @property
+    def failures_url(self) -> str | None:
+        """The folder of the rows that this try could not publish; ``None`` if there are none."""
+        return self._ledger.failures_url(self._attempt) if self.summary.failed else None
+
+    def run(self, rows: Iterable[Row]) -> Summary:
+        """Publish what no earlier try has, and return what became of the rows.
+
+        :raises PublishDoubtError: if events are in doubt and ``on_doubt`` is ``"fail"``.
+        :raises QuotaExceededError: if the hourly allocation is used up.
+        :raises PositionConflictError: if another try of the task is at work.
+        :raises LandingError: if the ledger cannot be read or written.
+        :raises SalesforceStreamError: any other fault that concerns not one event but all.
+        """
+        try:
+            doubtful = self._settled_before()
+            for group in grouped(self._pending(rows, doubtful), lambda pending: size_of(pending.event)):
+                self._publish(group)
+        finally:
+            self._write_failures()
+        return self.summary
+
+    def _pending(self, rows: Iterable[Row], doubtful: set[str]) -> Iterator[_Pending]:
+        """Yield the events to publish; count the other rows."""
+        seen: set[bytes] = set()
+        for number, row in enumerate(rows):
+            event_id = self._ids.of(row.identity)
+            if row.problem is not None:
+                self._fail(number, row, "SchemaError", row.problem)
+            elif UUID(event_id).bytes in seen:
+                self._fail(number, row, "ConfigurationError", "another row of this run has the same key")
+            elif self.recorded.has_accepted(event_id):
+                self.summary.already_published += 1
+            elif event_id in doubtful and self._on_doubt == "skip":
+                self.summary.in_doubt += 1
+            elif (event := self._encoded(number, row, event_id)) is not None:
+                yield _Pending(number, row, event)
+            seen.add(UUID(event_id).bytes)
+
+    def _encoded(self, number: int, row: Row, event_id: str) -> OutgoingEvent | None:
+        try:
+            event = self._encoder.encode(row.values, event_id)
+        except SchemaError as error:
+            self._fail(number, row, type(error).__name__, str(error))
+            return None
+        if size_of(event) > MOST_EVENT_BYTES:
+            self._fail(number, row, "PublishError", f"the event is of {size_of(event):,} bytes, and over 1 MB")
+            return None
+        return event
+
+    def _publish(self, group: Sequence[_Pending]) -> None:
+        """Send events until each was accepted, or refused for good, or is left in doubt."""
+        waiting = list(group)
+        while waiting:
+            number = self._begin(waiting)
+            try:
+                results = self._client.publish(self._topic, [each.event for each in waiting])
+            except SalesforceStreamError as error:
+                # A PublishError here is an answer that does not say which events it is about.
+                if isinstance(error, _NOTHING_SENT) or not (error.retriable or isinstance(error, PublishError)):
+                    self._finish(number, waiting, [PublishedEvent("", None, error)] * len(waiting))
+                    self._pause(error)
+                else:
+                    waiting = self._in_doubt(number, waiting, error)
+                continue
+            waiting = self._answered(number, waiting, results)
+
+    def _begin(self, waiting: Sequence[_Pending]) -> int:
+        number = self.recorded.next_number
+        self._ledger.begin(SentRequest(number, self._attempt, datetime.now(UTC), _as_recorded(waiting)))
+        self.recorded.next_number += 1
+        return number
+
+    def _finish(self, number: int, sent: Sequence[_Pending], results: Sequence[PublishedEvent]) -> None:
+        lines = [
+            _line(each.number, each.row.key, each.event.correlation_key, result.replay_id, result.error)
+            for each, result in zip(sent, results, strict=True)
+        ]
+        self._ledger.finish(number, lines)
+
+    def _answered(self, number: int, sent: list[_Pending], results: Sequence[PublishedEvent]) -> list[_Pending]:
+        """Record the answer; return the events that are to be sent again."""
+        self._finish(number, sent, results)
+        again: list[_Pending] = []
+        passing: SalesforceStreamError | None = None
+        for each, result in zip(sent, results, strict=True):
+            if result.replay_id is not None:
+                self.recorded.accept(Accepted(each.event.correlation_key, result.replay_id))
+                self.summary.published += 1
+                self._retries.progressed()
+            elif result.error is not None and (result.error.retriable or isinstance(result.error, QuotaExceededError)):
+                again.append(each)
+                passing = result.error if passing is None or passing.retriable else passing
+            else:
+                text = str(result.error)
+                self._fail(each.number, each.row, type(result.error).__name__, text)
+        if passing is not None:
+            self._pause(passing)
+        return again
+
+    def _pause(self, error: SalesforceStreamError) -> None:
+        """Wait until a request can be sent again; raise what does not pass by waiting."""
+        if isinstance(error, QuotaExceededError):
+            raise QuotaExceededError(
+                f"{error.happened} {self.summary.published} events of this try are published and recorded; clear the "
+                "task when the allocation has refilled, and it publishes the rest."
+            )
+        seconds = self._retries.pause_after(error)
+        log.warning("%s: sending again in %.1f s after: %s", self._topic, seconds, error)
+        if error.invalidates_token:
+            self._client.renew_session()
+        self._sleep(seconds)
+
+    # Doubt
+
+    def _settled_before(self) -> set[str]:
+        """Settle what earlier tries left in doubt; return the IDs of what stays so.
+
+        :raises PublishDoubtError: if some does, and that is to fail the task.
+        """
+        left: set[str] = set()
+        unanswered = {
+            request.number: [each for each in request.events if not self.recorded.has_accepted(each[0])]
+            for request in self.recorded.unanswered
+        }
+        sent_at = {each[0]: r.sent_at for r in self.recorded.unanswered for each in unanswered[r.number]}
+        evidence = self._looked(self.recorded.trail, sent_at)
+        for number, events in unanswered.items():
+            left |= self._settle(number, events, evidence)
+        self._check_doubt(left, "an earlier try was ended")
+        return left
+
+    def _in_doubt(self, number: int, sent: Sequence[_Pending], error: SalesforceStreamError) -> list[_Pending]:
+        """Settle what a request without an answer has left; return the events that are to be sent (again)."""
+        log.warning("%s: whether %d events were published is not known: %s", self._topic, len(sent), error)
+        now = datetime.now(UTC)
+        self._pause(error if error.retriable else ServiceUnavailableError(str(error)))
+        events = _as_recorded(sent)
+        evidence = self._looked(self.recorded.latest, {event_id: now for event_id, _, _ in events})
+        left = self._settle(number, events, evidence)
+        self._check_doubt(left, f"the request ended with: {error.happened}")
+        self.summary.published += len(evidence.found)
+        if self._on_doubt == "skip":
+            self.summary.in_doubt += len(left)
+            sent = [each for each in sent if each.event.correlation_key not in left]
+        return [each for each in sent if not self.recorded.has_accepted(each.event.correlation_key)]
+
+    def _looked(self, trail: Iterable[Accepted], sent_at: Mapping[str, datetime]) -> Evidence:
+        """Look at the bus, which may be as hard to reach as it was before; nothing is shown by one that cannot be read.
+
+        :raises SalesforceStreamError: if it can be read later, perhaps, and the task would fail without what it shows.
+        """
+        while True:
+            try:
+                return look(self._client, self._topic, tuple(trail), sent_at, latest_arrival=self._latest_arrival)
+            except SalesforceStreamError as error:
+                if not error.retriable:
+                    log.warning("%s: the topic cannot be read for events in doubt: %s", self._topic, error)
+                    return Evidence()
+                self._pause(error)
+
+    def _settle(self, number: int, events: Sequence[tuple[str, int, str | None]], evidence: Evidence) -> set[str]:
+        """Count the events that are on the bus as accepted, and record a request of which all is known now.
+
+        :return: the IDs of the events that stay in doubt.
+        """
+        ids = {event_id for event_id, _, _ in events}
+        left = set() if evidence.others_are_absent else ids - evidence.found.keys()
+        if not left:
+            absent = PublishError(f"{self._topic}: it was not answered, and the event is not on the bus.")
+            lines = [
+                _line(row, key, event_id, replay_id, None if replay_id else absent)
+                for event_id, row, key in events
+                for replay_id in [evidence.found.get(event_id)]
+            ]
+            self._ledger.finish(number, lines)
+        for event_id in ids & evidence.found.keys():
+            self.recorded.accept(Accepted(event_id, evidence.found[event_id]))
+        if ids:
+            found = len(ids & evidence.found.keys())
+            log.info(
+                "%s: %d of %d events in doubt are on the bus, %d stay so.", self._topic, found, len(ids), len(left)
+            )
+        return left
+
+    def _check_doubt(self, left: set[str], since: str) -> None:
+        if left and self._on_doubt == "fail":
+            raise PublishDoubtError(
+                f"{self._topic}: whether {len(left)} events were published is not known, since {since}. The bus does "
+                f"not show it either. All others that were accepted are recorded below {self._ledger.url}. Look at "
+                "what subscribers have, then clear the task with on_doubt='publish_again' (they may come twice, with "
+                "the same event ID) or on_doubt='skip' (they may be missing)."
+            )
+
+    # Failures
+
+    def _fail(self, number: int, row: Row, error: str, text: str) -> None:
+        self.summary.failed += 1
+        self.summary.problems[error] += 1
+        self._failures.append({"row": number, "key": row.key, "error": error, "text": text, "values": dict(row.values)})
+        if len(self._failures) == _FAILURES_OF_A_FILE:
+            self._write_failures()
+
+    def _write_failures(self) -> None:
+        if self._failures:
+            self._ledger.fail(self._attempt, self._failure_files, self._failures)
+            self._failures, self._failure_files = [], self._failure_files + 1
+
+
+def _as_recorded(sent: Sequence[_Pending]) -> list[tuple[str, int, str | None]]:
+    return [(each.event.correlation_key, each.number, each.row.key) for each in sent]
+
+
+def _line(
+    row: int, key: str | None, event_id: str, replay_id: bytes | None, error: SalesforceStreamError | None
+) -> dict[str, Any]:
+    return {
+        "row": row,
+        "key": key,
+        "id": event_id,
+        "replay_id": None if replay_id is None else replay_id.hex(),
+        "error": None if error is None else type(error).__name__,
+        "text": None if error is None else str(error),
+    }

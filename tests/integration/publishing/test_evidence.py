@@ -1,0 +1,54 @@
+"""What a real subscription shows of events in doubt."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ReplayIdLostError
+from airflow_provider_sfstream.publishing.evidence import look
+from airflow_provider_sfstream.publishing.ledger import Accepted
+from tests.support.clients import pubsub_client
+from tests.support.shared_org import SharedOrg, org, shared_org
+
+__all__ = ["org", "shared_org"]
+AT_ONCE = timedelta(0)
+
+
+def accepted(org: SharedOrg, count: int) -> list[Accepted]:
+    with pubsub_client(org) as client:
+        results = client.publish(org.topic, client.encode(org.topic, [{"Number__c": 1.0}] * count))
+    return [Accepted(result.correlation_key, result.replay_id or b"") for result in results]
+
+
+def test_what_is_there_is_found_and_what_is_not_is_known_to_be_absent(org: SharedOrg) -> None:
+    org.knobs(keepalive_seconds=0.3)
+    *trail, there = accepted(org, 3)
+    now = datetime.now(UTC)
+    in_doubt = {there.event_id: now, "00000000-0000-0000-0000-000000000000": now}
+    with pubsub_client(org) as client:
+        evidence = look(client, org.topic, trail, in_doubt, latest_arrival=AT_ONCE)
+        assert evidence.found == {there.event_id: there.replay_id}
+        assert evidence.others_are_absent
+        later = look(client, org.topic, trail, in_doubt, latest_arrival=timedelta(seconds=1))
+        assert later.others_are_absent
+        assert datetime.now(UTC) > now + timedelta(seconds=1), "an answer that came earlier was not taken for one"
+    assert org.open_streams() == 0
+
+
+def test_without_a_witness_nothing_is_known_to_be_absent(org: SharedOrg) -> None:
+    org.knobs(keepalive_seconds=0.3)
+    only, there = accepted(org, 2)
+    in_doubt = {there.event_id: datetime.now(UTC), "00000000-0000-0000-0000-000000000000": datetime.now(UTC)}
+    with pubsub_client(org) as client:
+        evidence = look(client, org.topic, [only], in_doubt, latest_arrival=AT_ONCE)
+    assert evidence.found == {there.event_id: there.replay_id}
+    assert not evidence.others_are_absent
+
+
+def test_a_place_that_aged_out_shows_nothing(org: SharedOrg) -> None:
+    trail = accepted(org, 2)
+    org.fault("expire", topic=org.topic, replay_id=trail[0].replay_id.hex())
+    with pubsub_client(org) as client, pytest.raises(ReplayIdLostError):
+        look(client, org.topic, trail, {"another": datetime.now(UTC)}, latest_arrival=AT_ONCE)

@@ -1,0 +1,37 @@
+"""The arguments of a publication, as a DAG file has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.operators.publish_events import PublishEventsOperator
+
+
+def make(**arguments: Any) -> PublishEventsOperator:
+    given = {"topic": "/event/Order__e", "results_url": "/results", "rows": [], **arguments}
+    return PublishEventsOperator(task_id="publish", **given)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"rows": None}, "one of rows, windows and table"),
+        ({"table": "/table"}, "one of rows, windows and table"),
+        ({"topic": "/data/ChangeEvents"}, "cannot be published to"),
+        ({"topic": "/event/../x"}, "is not a topic name"),
+        ({"on_doubt": "ask"}, "on_doubt='ask'"),
+        ({"on_failure": "ignore"}, "on_failure='ignore'"),
+        ({"allocation_reserve": -1}, "allocation_reserve=-1"),
+    ],
+)
+def test_what_is_unusable_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        make(**arguments)
+
+
+def test_what_is_templated_is_looked_at_when_the_task_runs() -> None:
+    operator = make(topic="{{ params.topic }}", on_doubt="{{ params.on_doubt }}")
+    assert operator.topic == "{{ params.topic }}"

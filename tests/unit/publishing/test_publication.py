@@ -1,0 +1,275 @@
+"""What a run publishes, on real files and a topic in memory whose answers get lost, killed anywhere and tried again."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from airflow_provider_sfstream.clients.pubsub.publishing import EventEncoder
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    PositionConflictError,
+    PublishDoubtError,
+    PublishError,
+    QuotaExceededError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+    ThrottledError,
+)
+from airflow_provider_sfstream.publishing.ledger import Accepted, PublishLedger
+from airflow_provider_sfstream.publishing.publication import Publication, Summary
+from airflow_provider_sfstream.publishing.rows import EventIds, Row
+from tests.support.killed import Killed, killed_at
+from tests.support.model_bus import ModelBus
+
+TOPIC = "/event/Order__e"
+SCHEMA = {
+    "type": "record",
+    "name": "Order__e",
+    "fields": [{"name": "Number__c", "type": ["null", "double"], "default": None}],
+}
+IDS = EventIds("00D000000000001EAA", TOPIC, "run")
+GONE = ServiceUnavailableError(f"{TOPIC}: the connection failed. Resume.")
+BAD = PublishError(f"{TOPIC}: the event was not published ('too odd'). Mend it.")
+BUSY = ServiceUnavailableError(f"{TOPIC}: the event was not published, for the moment. Again.")
+
+
+def rows(count: int, first: int = 0) -> list[Row]:
+    return [Row(f"key {number}", {"Number__c": float(number)}, str(number)) for number in range(first, first + count)]
+
+
+class Run:
+    """A run that can be tried again and again."""
+
+    def __init__(self, folder: Path, bus: ModelBus, *, before: Sequence[Accepted] = ()) -> None:
+        self.folder, self.bus, self.pauses = folder / "task" / "run", bus, list[float]()
+        self.ledger = PublishLedger(LocalFileSystem(), str(self.folder), "file:///run")
+        self._before = [[event.event_id, event.replay_id.hex()] for event in before]
+        self.last: Publication
+
+    def begin(self, **options: Any) -> Publication:
+        recorded = self.ledger.read(self._before)
+        encoder = EventEncoder(json.dumps(SCHEMA), "schema")
+        arguments = {"sleep": self.pauses.append, "latest_arrival": timedelta(0), **options}
+        self.last = Publication(self.bus, encoder, IDS, self.ledger, recorded, **arguments)
+        return self.last
+
+    def go(self, given: Sequence[Row], **options: Any) -> Summary:
+        return self.begin(**options).run(given)
+
+    def failures(self) -> list[dict[str, Any]]:
+        files = sorted(self.folder.glob("failures/*/*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def numbers(self) -> list[float]:
+        """Return the number of each event on the bus, in its order."""
+        parsed = fastavro.parse_schema(SCHEMA)
+        events = [fastavro.schemaless_reader(io.BytesIO(event[2]), parsed, None) for event in self.bus.events]
+        return [event["Number__c"] for event in events]  # type: ignore[call-overload,index]
+
+
+@pytest.fixture
+def bus() -> ModelBus:
+    return ModelBus()
+
+
+@pytest.fixture
+def run(tmp_path: Path, bus: ModelBus) -> Run:
+    return Run(tmp_path, bus)
+
+
+def test_all_rows_are_published_in_order_with_a_result_each(run: Run, bus: ModelBus) -> None:
+    assert run.go(rows(450)) == Summary(published=450)
+    assert run.numbers() == [float(number) for number in range(450)]
+    assert [len(request) for request in bus.requests] == [200, 200, 50]
+    lines = [json.loads(line) for n in range(3) for line in (run.folder / f"results/{n:06d}.jsonl").open()]
+    assert [(line["row"], line["key"], line["error"]) for line in lines] == [(n, str(n), None) for n in range(450)]
+    assert [line["replay_id"] for line in lines] == [event[1].hex() for event in bus.events]
+    assert [line["id"] for line in lines] == [IDS.of(f"key {n}") for n in range(450)]
+
+
+def test_a_second_try_publishes_nothing_again(run: Run, bus: ModelBus) -> None:
+    run.go(rows(250))
+    assert run.go(rows(300)) == Summary(published=50, already_published=250)
+    assert run.numbers() == [float(number) for number in range(300)]
+    recorded = run.last.recorded
+    assert recorded.first is not None
+    assert recorded.last is not None
+    assert (recorded.first.replay_id, recorded.last.replay_id) == (bus.events[0][1], bus.events[-1][1])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_killed_at_any_call_and_tried_again_each_event_is_published_once(tmp_path: Path, after: bool) -> None:
+    """The run before has left two events; so the bus can tell what became of every request."""
+    made = nth = 0
+    while made >= nth:
+        nth += 1
+        bus = ModelBus()
+        before = Run(tmp_path / f"{nth}-{after}-before", bus)
+        before.go([Row("a", {"Number__c": -2.0}), Row("b", {"Number__c": -1.0})])
+        run = Run(tmp_path / f"{nth}-{after}", bus, before=before.last.recorded.latest)
+        calls = [(bus, "publish"), (run.ledger, "begin"), (run.ledger, "finish"), (run.ledger, "fail")]
+        bad = [Row("bad", {"Number__c": "text"}, "bad")]
+        with killed_at(calls, nth, after=after) as count:
+            with suppress(Killed):
+                run.go([*rows(250), *bad])
+            made = count()
+        summary = run.go([*rows(250), *bad])
+        assert summary.published + summary.already_published == 250
+        assert (summary.failed, summary.in_doubt) == (1, 0)
+        assert run.numbers() == [-2.0, -1.0, *map(float, range(250))]
+        assert run.failures()[-1]["key"] == "bad"
+    assert nth > 6
+
+
+class TestDoubt:
+    """A request whose answer is lost: the bus tells, and where it does not, ``on_doubt`` decides."""
+
+    def test_what_came_is_found_and_what_did_not_is_sent_again(self, run: Run, bus: ModelBus) -> None:
+        bus.script = [bus.accept, bus.lose_answer(GONE, of=120)]
+        assert run.go(rows(450)) == Summary(published=450)
+        assert Counter(run.numbers()) == Counter(map(float, range(450)))
+        assert [len(request) for request in bus.requests] == [200, 200, 80, 50]
+        assert bus.looks == len(run.pauses) == 1
+        lines = [json.loads(line) for line in (run.folder / "results/000001.jsonl").open()]
+        assert [line["error"] for line in lines] == [None] * 120 + ["PublishError"] * 80
+        assert run.go(rows(450)) == Summary(already_published=450)
+
+    def test_a_run_without_an_event_before_it_fails_and_says_what_to_do(self, run: Run, bus: ModelBus) -> None:
+        bus.script = [bus.lose_answer(GONE)]
+        with pytest.raises(PublishDoubtError, match="whether 10 events were published is not known") as caught:
+            run.go(rows(10))
+        assert not caught.value.retriable
+        assert "on_doubt='publish_again'" in caught.value.advice
+        with pytest.raises(PublishDoubtError, match="an earlier try was ended"):
+            run.go(rows(10))
+        assert len(bus.requests) == 1
+
+    def test_an_org_that_gives_ids_of_its_own_proves_nothing(self, tmp_path: Path) -> None:
+        bus = ModelBus(keeps_ids=False)
+        run = Run(tmp_path, bus)
+        bus.script = [bus.accept, bus.lose_answer(GONE)]
+        with pytest.raises(PublishDoubtError, match="200 events"):
+            run.go(rows(400))
+        assert bus.looks == 1
+
+    def test_silence_proves_nothing(self, run: Run, bus: ModelBus) -> None:
+        bus.said_that_all_has_come = False
+        bus.script = [bus.accept, bus.lose_request(GONE)]
+        with pytest.raises(PublishDoubtError, match="200 events"):
+            run.go(rows(400))
+
+    def test_too_early_an_answer_proves_nothing(self, run: Run, bus: ModelBus) -> None:
+        bus.script = [bus.accept, bus.lose_request(GONE)]
+        with pytest.raises(PublishDoubtError, match="200 events"):
+            run.go(rows(400), latest_arrival=timedelta(hours=1))
+
+    def test_publish_again(self, run: Run, bus: ModelBus) -> None:
+        bus.script = [bus.lose_answer(GONE)]
+        assert run.go(rows(10), on_doubt="publish_again") == Summary(published=10)
+        assert Counter(run.numbers()) == Counter([*map(float, range(10))] * 2)
+        assert len({event[0] for event in bus.events}) == 10, "the copies have the same ID"
+        assert run.go(rows(10)) == Summary(already_published=10), "what was accepted since is in no doubt"
+
+    def test_skip(self, run: Run, bus: ModelBus) -> None:
+        bus.script = [bus.lose_request(GONE)]
+        assert run.go(rows(210), on_doubt="skip") == Summary(published=10, in_doubt=200)
+        assert run.go(rows(210), on_doubt="skip") == Summary(already_published=10, in_doubt=200)
+        assert run.numbers() == [float(number) for number in range(200, 210)]
+
+    def test_an_answer_that_does_not_fit_leaves_doubt(self, run: Run, bus: ModelBus) -> None:
+        bus.script = [bus.accept, bus.lose_answer(PublishError(f"{TOPIC}: 3 results for 200 events. Unknown."))]
+        assert run.go(rows(400)) == Summary(published=400)
+        assert Counter(run.numbers()) == Counter(map(float, range(400)))
+
+    def test_a_service_that_stays_away_is_given_up(self, run: Run, bus: ModelBus) -> None:
+        bus.script = [bus.lose_request(GONE)] * 20
+        with pytest.raises(ServiceUnavailableError, match="gave up after 8 faults in a row") as caught:
+            run.go(rows(10), on_doubt="publish_again")
+        assert "the next try publishes the rest" in str(caught.value)
+        assert len(bus.requests) == 9
+
+
+class TestRefusals:
+    def test_what_is_refused_for_good_is_a_failure_and_the_others_go_on(self, run: Run, bus: ModelBus) -> None:
+        bus.script = [bus.refuse(BAD, 3)]
+        odd = [Row("odd", {"Number__c": "private"}, "odd"), Row("unknown", {"No__c": 1.0}, "unknown")]
+        summary = run.go([*rows(10), *odd])
+        assert (summary.published, summary.failed) == (9, 3)
+        assert summary.problems == {"PublishError": 1, "SchemaError": 2}
+        failures = {failure["key"]: failure for failure in run.failures()}
+        assert failures["3"]["values"] == {"Number__c": 3.0}
+        assert "too odd" in failures["3"]["text"]
+        assert failures["odd"]["values"] == {"Number__c": "private"}
+        assert "private" not in failures["odd"]["text"]
+        assert run.last.failures_url is not None
+
+    def test_a_mended_row_is_published_by_the_next_try(self, run: Run, bus: ModelBus) -> None:
+        bus.script = [bus.refuse(BAD, 3)]
+        run.go(rows(10))
+        assert run.go(rows(10)) == Summary(published=1, already_published=9)
+        assert run.last.failures_url is None
+
+    def test_what_is_refused_in_passing_is_sent_again_alone(self, run: Run, bus: ModelBus) -> None:
+        bus.script = [bus.refuse(BUSY, 3, 5), bus.refuse(BUSY, 1)]
+        assert run.go(rows(10)) == Summary(published=10)
+        assert [len(request) for request in bus.requests] == [10, 2, 1]
+        assert sorted(run.numbers()) == [float(number) for number in range(10)]
+
+    def test_a_used_up_allocation_ends_the_run_and_nothing_is_forgotten(self, run: Run, bus: ModelBus) -> None:
+        quota = QuotaExceededError(f"{TOPIC}: the allocation is used up. Wait.")
+        bus.script = [bus.accept, bus.refuse(quota, *range(100, 200))]
+        with pytest.raises(QuotaExceededError, match="300 events of this try are published"):
+            run.go(rows(450))
+        assert run.go(rows(450)) == Summary(published=150, already_published=300)
+        assert run.numbers() == [float(number) for number in range(450)]
+
+    @pytest.mark.parametrize("error", [ThrottledError("busy"), AccessDeniedError("no")], ids=lambda e: type(e).__name__)
+    def test_a_refused_request_leaves_no_doubt(self, run: Run, bus: ModelBus, error: SalesforceStreamError) -> None:
+        bus.script = [bus.lose_request(error)]
+        if error.retriable:
+            assert run.go(rows(10)) == Summary(published=10)
+        else:
+            with pytest.raises(AccessDeniedError):
+                run.go(rows(10))
+            assert run.go(rows(10)) == Summary(published=10)
+        assert bus.looks == 0
+
+    def test_two_rows_of_one_key_are_not_one_event(self, run: Run) -> None:
+        summary = run.go([*rows(2), Row("key 1", {"Number__c": 9.0}, "1")])
+        assert (summary.published, summary.failed) == (2, 1)
+        assert run.failures()[0]["values"] == {"Number__c": 9.0}
+
+    def test_an_event_over_1_mb_is_a_failure(self, tmp_path: Path, run: Run) -> None:
+        schema = {**SCHEMA, "fields": [{"name": "Note__c", "type": "string"}]}
+        publication = run.begin()
+        publication._encoder = EventEncoder(json.dumps(schema), "schema")
+        summary = publication.run([Row("a", {"Note__c": "x" * 1_100_000}), Row("b", {"Note__c": "x"})])
+        assert (summary.published, summary.failed) == (1, 1)
+
+
+def test_of_two_tries_at_once_one_stops_before_it_sends(run: Run, bus: ModelBus) -> None:
+    older = run.begin()
+    assert run.go(rows(10)) == Summary(published=10)
+    with pytest.raises(PositionConflictError, match="another try of this task"):
+        older.run(rows(10))
+    assert len(bus.requests) == 1
+
+
+def test_ids_are_of_run_and_key() -> None:
+    others = [replace(IDS, run_key="b"), replace(IDS, topic="/event/B__e"), replace(IDS, org_id="00D000000000002EAA")]
+    ids = {each.of(identity) for each in (IDS, *others) for identity in ("1", "2")}
+    assert len(ids) == 8
+    assert all(len(each) == 36 for each in ids)
+    assert IDS.of("key 1") == "229c56bd-a66c-5af9-a379-8513c1cdce7e", "a retry after an upgrade would publish again"
