@@ -21,7 +21,7 @@ from airflow_provider_sfstream.spark.rows.change_fold import fold
 from airflow_provider_sfstream.spark.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.spark.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
 from airflow_provider_sfstream.spark.rows.merging import Deletes, Merge, as_table, table_schema
-from airflow_provider_sfstream.spark.rows.routing import opened, pieces_of
+from airflow_provider_sfstream.spark.rows.routing import pieces_of, received
 from airflow_provider_sfstream.spark.storage.table_files import TableFileWriter
 from airflow_provider_sfstream.spark.storage.table_location import TableLocation
 
@@ -88,6 +88,7 @@ def rewritten(plan: Rewriting) -> Rows:
         # Arrow's own pool keeps what it had at most, which is half as much again for columns that are replaced in turn.
         pa.default_memory_pool().release_unused()
         pa.set_memory_pool(pa.system_memory_pool())
+        pa.set_io_thread_count(1)  # each keeps memory of its own, and a row group is one read
         arrived: dict[int, list[bytes]] = {}
         for batch in batches:
             for piece, parcel in zip(batch.column("piece").to_pylist(), batch.column("rows").to_pylist(), strict=True):
@@ -108,9 +109,8 @@ class _Rewrite:
         self._plan, self._piece = plan, piece
         self._schema = table_schema(plan.merge.columns)
         self._files = plan.location.filesystem()
-        came = _batch(pa.concat_tables([plan.came.empty_table(), *map(opened, parcels)]))
-        parcels.clear()  # what came is held once
-        came = self._in_order(came) if plan.are_changes else came
+        came = received(plan.came, parcels, ["Id", "_sequence"] if plan.are_changes else [])
+        came = self._without_seen(came) if plan.are_changes else came
         self._change = fold(came, plan.merge.columns) if plan.are_changes else came
         self._came = None if plan.history is None else came
         self._met = np.zeros(len(self._change), bool)
@@ -134,9 +134,8 @@ class _Rewrite:
             history.abandon()
             raise
 
-    def _in_order(self, changes: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the changes of each record in order, with those marked as seen that the record as fetched has."""
-        changes = changes.take(pc.sort_indices(changes, [("Id", "ascending"), ("_sequence", "ascending")]))
+    def _without_seen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the changes with those marked as seen that the record as fetched has."""
         if not self._plan.may_be_seen or not self._piece.files:
             return changes
         fetched = self._stored(["Id", "_refreshed_at"])

@@ -34,9 +34,27 @@ def parcels(rows: Rows, ends: Sequence[str]) -> Rows:
     return send
 
 
-def opened(parcel: bytes) -> pa.Table:
-    """Return the rows of a parcel."""
-    return pa.ipc.open_stream(parcel).read_all()
+def received(schema: pa.Schema, sent: list[bytes], order: Sequence[str] = ()) -> pa.RecordBatch:
+    """Return the rows of parcels, sorted by some columns, and empty the list. Wide rows are held once: a column of
+    theirs goes when it is part of the result.
+
+    :raises pyarrow.ArrowInvalid: if a column has more than two GiB of text.
+    """
+    tables = [schema.empty_table(), *map(_opened, sent)]
+    sent.clear()
+    places = None
+    if order:
+        keys = pa.concat_tables([table.select(list(order)) for table in tables])
+        places = pc.sort_indices(keys, [(name, "ascending") for name in order])
+        del keys
+    columns = []
+    for field in schema:
+        chunks = [chunk for table in tables for chunk in table[field.name].chunks]
+        tables = [table.drop_columns([field.name]) for table in tables]
+        column = pa.chunked_array(chunks, field.type).combine_chunks()
+        del chunks
+        columns.append(column if places is None else column.take(places))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def pieces_of(ids: pa.Array, ends: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -65,6 +83,10 @@ def sampled(rows: Rows, names: Sequence[str], fraction: float) -> Rows:
 def shaped(schema: pa.Schema) -> Rows:
     """Return a function for ``mapInArrow`` that gives what comes with just the columns and types of a schema."""
     return lambda batches: (as_table(batch, schema) for batch in batches)
+
+
+def _opened(parcel: bytes) -> pa.Table:
+    return pa.ipc.open_stream(parcel).read_all()
 
 
 def _encoded(ids: pa.Array) -> npt.NDArray[np.bytes_]:
