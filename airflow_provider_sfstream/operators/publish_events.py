@@ -30,10 +30,10 @@ class PublishEventsOperator(BaseOperator):
     **Events in doubt.** Where a request was sent and no answer came, its events may be on the bus or not: Salesforce
     knows no duplicates, so that to send them again may publish them twice. Then the task reads the topic from the last
     event before, for which the user needs read access to it. What it finds there was published; what it does not find
-    is published, if Salesforce said that all had come, a minute after the request at the earliest, and the look showed
-    an event of this task with the ID that it was given. Only what that leaves open is for ``on_doubt`` to decide, as
-    in the first run of a task, which has no event before. The default fails the task: nobody but you knows
-    whether an event twice or an event missing is the lesser harm.
+    is published, if Salesforce said that all had come, later than twice the connection's ``call_timeout_seconds``
+    (30) after the request, and the look showed an event of this task with the ID that it was given. Only what that
+    leaves open is for ``on_doubt`` to decide, as in the first run of a task, which has no event before. The default
+    fails the task: nobody but you knows whether an event twice or an event missing is the lesser harm.
 
     An event's ID is a UUID of org, topic, run and key, the same in each try: subscribers can tell a second copy by it,
     and this package's event log does. Two runs that publish one key publish two events.

@@ -20,10 +20,6 @@ from airflow_provider_sfstream.publishing.ledger import Accepted
 
 log = logging.getLogger(__name__)
 
-LATEST_ARRIVAL = timedelta(seconds=60)
-"""How long after a request was sent its events may still come: twice as long as a call may take, unless
-the connection says otherwise."""
-
 
 class Bus(Protocol):
     """What is asked of the client of the Pub/Sub API."""
@@ -49,7 +45,7 @@ def look(
     trail: Sequence[Accepted],
     in_doubt: Mapping[str, datetime],
     *,
-    latest_arrival: timedelta = LATEST_ARRIVAL,
+    latest_arrival: timedelta,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Evidence:
     """Read the topic for events in doubt, from a place before them, until they have come or Salesforce has said that
@@ -58,6 +54,7 @@ def look(
 
     :param trail: the last events, two at most, that were accepted before; without one nothing can be shown.
     :param in_doubt: when each was sent, by its ID.
+    :param latest_arrival: how long after that it may still come.
     :raises SalesforceStreamError: if the topic cannot be read.
     """
     evidence = Evidence()

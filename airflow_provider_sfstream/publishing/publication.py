@@ -31,7 +31,7 @@ from airflow_provider_sfstream.exceptions import (
     SessionExpiredError,
     ThrottledError,
 )
-from airflow_provider_sfstream.publishing.evidence import LATEST_ARRIVAL, Bus, Evidence, look
+from airflow_provider_sfstream.publishing.evidence import Bus, Evidence, look
 from airflow_provider_sfstream.publishing.ledger import Accepted, PublishLedger, Recorded, SentRequest
 from airflow_provider_sfstream.publishing.rows import EventIds, Row
 from airflow_provider_sfstream.reading.recovery import Retries
@@ -47,7 +47,9 @@ _NOTHING_SENT = (ThrottledError, SessionExpiredError, LoginUnavailableError)
 
 
 class Publisher(Bus, Protocol):
-    """What is asked of the client of the Pub/Sub API."""
+    """What is asked of the client of the Pub/Sub API. ``call_timeout``: seconds that a request may take."""
+
+    call_timeout: float
 
     def publish(self, topic: str, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]: ...
 
@@ -92,7 +94,6 @@ class Publication:
     :param recorded: what the ledger has of the run.
     :param on_doubt: what becomes of events of which neither an answer nor the bus tells whether they were published.
     :param sleep: waits so many seconds.
-    :param latest_arrival: see :data:`~airflow_provider_sfstream.publishing.evidence.LATEST_ARRIVAL`.
     """
 
     def __init__(
@@ -105,11 +106,12 @@ class Publication:
         *,
         on_doubt: OnDoubt = "fail",
         sleep: Callable[[float], None] = time.sleep,
-        latest_arrival: timedelta = LATEST_ARRIVAL,
     ) -> None:
         self._client, self._encoder, self._ids = client, encoder, ids
         self._ledger, self.recorded, self._on_doubt = ledger, recorded, on_doubt
-        self._sleep, self._latest_arrival = sleep, latest_arrival
+        self._sleep = sleep
+        # How long after a request was sent its events may still come.
+        self._latest_arrival = timedelta(seconds=2 * client.call_timeout)
         self._topic = ids.topic
         self._attempt = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
         kept = "What was accepted is recorded; the next try publishes the rest."

@@ -23,6 +23,7 @@ class ModelBus:
         self.requests: list[list[str]] = []
         self.script: list[Answer] = []
         self.looks = 0
+        self.call_timeout = 0.0
         self.said_that_all_has_come = True
         self._keeps_ids = keeps_ids
         self._numbers = itertools.count(100, 3)

@@ -82,6 +82,8 @@ class PubSubClient:
 
     payload_encoding: PayloadEncoding = "avro"
     confirms_positions = True
+    call_timeout: float
+    """Seconds that a call other than a subscription may take."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class PubSubClient:
         self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
         self._session = Session(token_provider)
         self._timers = timers or Timers()
-        self._call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
+        self.call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
         self._ca_pem = load_ca(tls_ca)
         self._channel = open_channel(self.endpoint, self._ca_pem, self._timers)
         self._stub = PubSubStub(self._channel)  # type: ignore[no-untyped-call]
@@ -298,7 +300,7 @@ class PubSubClient:
         token = self._session.token()
         with self._session.using(token):
             try:
-                return method(request, metadata=call_metadata(token), timeout=self._call_timeout)
+                return method(request, metadata=call_metadata(token), timeout=self.call_timeout)
             except grpc.RpcError as fault:
                 # The cause is left out: it repeats the details, which may repeat what was sent.
                 raise error_from_call(fault, what) from None

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,7 @@ class Run:
     def begin(self, **options: Any) -> Publication:
         recorded = self.ledger.read(self._before)
         encoder = EventEncoder(json.dumps(SCHEMA), "schema")
-        arguments = {"sleep": self.pauses.append, "latest_arrival": timedelta(0), **options}
+        arguments = {"sleep": self.pauses.append, **options}
         self.last = Publication(self.bus, encoder, IDS, self.ledger, recorded, **arguments)
         return self.last
 
@@ -171,9 +170,10 @@ class TestDoubt:
             run.go(rows(400))
 
     def test_too_early_an_answer_proves_nothing(self, run: Run, bus: ModelBus) -> None:
+        bus.call_timeout = 1800.0
         bus.script = [bus.accept, bus.lose_request(GONE)]
         with pytest.raises(PublishDoubtError, match="200 events"):
-            run.go(rows(400), latest_arrival=timedelta(hours=1))
+            run.go(rows(400))
 
     def test_publish_again(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.lose_answer(GONE)]
