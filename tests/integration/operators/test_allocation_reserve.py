@@ -154,7 +154,7 @@ def test_a_refresh_that_would_leave_too_little_asks_for_nothing(org: LocalOrg, r
 
 def test_a_refresh_that_leaves_enough_goes_on(org: LocalOrg, replica: str) -> None:
     class Fetching(RefreshDirtyRecordsOperator):
-        def _fetch(self, plans: Any, files: Any, snapshot: int) -> dict[str, dict[str, Any]]:
+        def _fetch(self, *given: Any) -> dict[str, dict[str, Any]]:
             raise ConfigurationError("It goes on. Enough.")
 
     with pytest.raises(AirflowFailException, match="It goes on"):
