@@ -23,6 +23,9 @@ OTHERS = {
     "replica-3": "test_replica_readers",
     "replica-4": "test_replica_readers",
     "local-org-1": "the tests' own fixtures",
+    "reference/spark-source-1": "test_source",
+    "reference/spark-source-2": "test_source",
+    "reference/spark-source-3": "the tests' own Spark session",
 }
 """Snippets whose lines these do, with tables that are there."""
 

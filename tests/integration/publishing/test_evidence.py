@@ -10,6 +10,7 @@ from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.publishing.evidence import look
 from airflow_provider_sfstream.publishing.ledger import Accepted
 from tests.support.clients import pubsub_client
+from tests.support.localorg import wait_until
 from tests.support.shared_org import SharedOrg, org, shared_org
 
 __all__ = ["org", "shared_org"]
@@ -34,7 +35,7 @@ def test_what_is_there_is_found_and_what_is_not_is_known_to_be_absent(org: Share
         later = look(client, org.topic, trail, in_doubt, latest_arrival=timedelta(seconds=1))
         assert later.others_are_absent
         assert datetime.now(UTC) > now + timedelta(seconds=1), "an answer that came earlier was not taken for one"
-    assert org.open_streams() == 0
+    wait_until(lambda: not org.open_streams(), what="the end of the subscriptions")
 
 
 def test_without_a_witness_nothing_is_known_to_be_absent(org: SharedOrg) -> None:
