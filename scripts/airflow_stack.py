@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -34,10 +35,15 @@ T = TypeVar("T")
 
 
 def free_port() -> int:
-    """Return a loopback TCP port that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """Return a loopback TCP port that nothing listens on, below those that the system itself hands out.
+
+    It is taken when Airflow's database has been made: meanwhile somebody else would be given one of the system's.
+    """
+    for port in random.SystemRandom().sample(range(22_000, 32_000), 1_000):
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("No loopback port from 22000 to 31999 is free.")
 
 
 def wait_for(condition: Callable[[], T | None], seconds: float, what: str) -> T:
@@ -199,7 +205,9 @@ class AirflowStack:
     def _healthy(self) -> bool:
         for name, process in self.processes.items():
             if process.poll() is not None:
-                raise RuntimeError(f"airflow {name} ended with {process.returncode}: see {self.home / name}.log")
+                log = self.home / f"{name}.log"
+                end = log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"airflow {name} ended with {process.returncode}, {log}:\n{end}")
         try:
             health = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5).json()
         except (httpx.HTTPError, json.JSONDecodeError):
