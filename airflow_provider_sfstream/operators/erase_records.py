@@ -34,7 +34,8 @@ class EraseRecordsOperator(BaseOperator):
     The XCom result has counts, and no id: ``ids``; of the ``landing`` how many ``events`` in how many ``windows`` and
     ``streams``, how many this try ``emptied`` or ``shortened`` (those of several records), ``files`` written anew,
     ``mentions`` that stay, and ``unfinished`` folders of windows that were not looked into; of each of the
-    ``event_logs``, ``rows`` of ``tables``, and ``files`` removed.
+    ``event_logs``, ``rows`` of ``tables``, and ``files`` removed; and ``replicas_not_erased``, the folders of event
+    logs that have a replica too.
 
     :param entity: the object, by its API name: ``Contact``, ``Visit__c``. A person account is an ``Account`` and a
         ``Contact``, each with an id of its own: erase both.

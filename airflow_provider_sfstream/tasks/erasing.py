@@ -51,9 +51,9 @@ def erase_records(
             f"Neither {landing_url} nor an event log has change events of {entity}. Check entity, landing_url and "
             "event_log_urls. Nothing was erased."
         )
-    for url in event_log_urls:
-        if files.file_names(f"{url.rstrip('/')}/{_SNAPSHOTS}"):
-            log.warning("%s has a replica too, from which nothing is erased. Make it anew in another folder.", url)
+    replicas = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{_SNAPSHOTS}")]
+    for url in replicas:
+        log.warning("%s has a replica too, from which nothing is erased. Make it anew in another folder.", url)
     erasure = Erasure.begin(catalog.landing, run, entity, records.in_full, datetime.now(UTC))
     result: dict[str, Any] = {
         "erasure_id": erasure.erasure_id,
@@ -61,6 +61,7 @@ def erase_records(
         "ids": len(records),
         "landing": erase_from_streams(catalog, streams, records, erasure.erasure_id),
         "event_logs": {url: each.run(records) for url, each in event_logs.items()},
+        "replicas_not_erased": replicas,
     }
     erasure.finish(catalog.landing, result, datetime.now(UTC))
     log.info("Erased %d records of %s: %s", len(records), entity, result)

@@ -27,7 +27,13 @@ from airflow_provider_sfstream.spark.engines.engine import JobFiles
 from airflow_provider_sfstream.spark.event_log.formats import find_tables
 from airflow_provider_sfstream.spark.event_log.kept_rules import KeptRules
 from airflow_provider_sfstream.spark.event_log.tables import QUARANTINE_TABLE
-from airflow_provider_sfstream.spark.rows.erased_rows import HEADER, erased_events, erased_outcasts
+from airflow_provider_sfstream.spark.rows.erased_rows import (
+    HEADER,
+    OUTCAST_COLUMNS,
+    erased_events,
+    erased_outcasts,
+    is_header,
+)
 from airflow_provider_sfstream.spark.rows.hidden_values import coverage_of
 from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile, TableVersion
 from airflow_provider_sfstream.spark.storage.table_files import TableFileWriter
@@ -99,8 +105,8 @@ class EventLogErasure:
         if busy:
             raise PositionConflictError(
                 f"{self._base}: {len(busy)} files that no version of a table has, the first {busy[0]}, hold the "
-                "records or cannot be read, and are younger than a day: a job is about to commit them, or was killed. All the "
-                "rest is erased. Run this again once no job is at work, and a day after the last was killed."
+                "records or cannot be read, and are younger than a day: a job is about to commit them, or was killed. "
+                "All else below this folder is erased. Run this again once no job is at work, and a day after the last was killed."
             )
         return dict(counted)
 
@@ -146,26 +152,39 @@ class _Table:
             if not self._holds(path):
                 continue
             removed.append(path)
-            batches = list(self._batches(path))
-            changed += sum(before for before, _ in batches)
-            left = [after for _, after in batches if len(after)]
-            if left:
-                name = f"{path[: path.rfind('/') + 1]}{_OWN}{uuid.uuid4().hex}.parquet"
-                writer = TableFileWriter(self._filesystem, name, left[0].schema)
-                try:
-                    for batch in left:
-                        writer.append(batch)
-                    added.append(writer.close({name: str(file[f"partition.{name}"]) for name in self._partition_by}))
-                except BaseException:
+            values = {name: str(file[f"partition.{name}"]) for name in self._partition_by}
+            writer: TableFileWriter | None = None
+            try:
+                for before, left in self._batches(path):
+                    changed += before
+                    if len(left):
+                        writer = writer or self._writer(path, left.schema)
+                        writer.append(left)
+                if writer is not None:
+                    added.append(writer.close(values))
+            except BaseException:
+                if writer is not None:
                     writer.abandon()
-                    raise
+                raise
         return added, removed, changed
 
-    def _batches(self, path: str) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield the rows of a file without the records, and how many of each batch are other than before."""
+    def _writer(self, path: str, schema: pa.Schema) -> TableFileWriter:
+        """Return the writer of a new file beside another one, whose folder tells its window."""
+        folder = path[: path.rfind("/") + 1]
+        return TableFileWriter(self._filesystem, f"{folder}{_OWN}{uuid.uuid4().hex}.parquet", schema)
+
+    def _batches(self, path: str, *, narrow: bool = False) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield how many rows of each batch of a file change, and its rows without the records.
+
+        :param narrow: only the columns that tell.
+        """
+        is_quarantine = self._name == QUARANTINE_TABLE
         with self._filesystem.open_input_file(path) as opened:
-            for batch in pq.ParquetFile(opened).iter_batches():
-                if self._name == QUARANTINE_TABLE:
+            file = pq.ParquetFile(opened)
+            telling = (lambda name: name in OUTCAST_COLUMNS) if is_quarantine else is_header
+            names = [name for name in file.schema_arrow.names if telling(name)]
+            for batch in file.iter_batches(columns=names if narrow else None):
+                if is_quarantine:
                     yield erased_outcasts(batch, self._ids, self._event)
                 else:
                     yield erased_events(batch, self._ids)
@@ -173,7 +192,7 @@ class _Table:
     def _holds(self, path: str) -> bool:
         """Return whether a file has rows of the records; also if it cannot be read, as one that a kill cut off."""
         try:
-            return any(changed for changed, _ in self._batches(path))
+            return any(changed for changed, _ in self._batches(path, narrow=True))
         except pa.ArrowInvalid:
             return True
 
@@ -218,4 +237,4 @@ class _Table:
 def _headers(version: TableVersion) -> Sequence[str]:
     """Return the columns of a table that tell the header of a change event."""
     fields = json.loads(version.schema_json)["fields"] if version.schema_json else []
-    return [field["name"] for field in fields if field["name"].partition("__")[0] == HEADER]
+    return [field["name"] for field in fields if is_header(field["name"])]

@@ -10,7 +10,14 @@ import pyarrow as pa
 from airflow_provider_sfstream.protocol.record_ids import RecordIds
 
 HEADER = "ChangeEventHeader"
+OUTCAST_COLUMNS = ("reason", "payload", "topic")
+"""The columns of the quarantine by which rows are told."""
 _REASON = "erased: the payload held an id of a record that was to be erased"
+
+
+def is_header(column: str) -> bool:
+    """Return whether a column of a table has headers of change events, of whatever type."""
+    return column.partition("__")[0] == HEADER
 
 
 def erased_events(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:
@@ -19,7 +26,7 @@ def erased_events(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.Record
     changed: set[int] = set()
     gone: set[int] = set()
     for name in batch.schema.names:
-        if name.partition("__")[0] != HEADER:
+        if not is_header(name):
             continue
         column = batch.column(name)
         is_struct = pa.types.is_struct(column.type)

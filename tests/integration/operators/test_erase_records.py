@@ -9,14 +9,17 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.landing import catalog as catalog_module
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.erasures import Erasure
@@ -25,10 +28,12 @@ from airflow_provider_sfstream.landing.parts import PartWriter
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
+from airflow_provider_sfstream.operators.replica import ReplicaOperator
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.spark.event_log import erasing
 from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
 from airflow_provider_sfstream.spark.storage.table_files import TableFileWriter
+from airflow_provider_sfstream.spark.storage.table_location import TableLocation
 from tests.support.killed import Killed, killed_at
 from tests.support.localorg import LocalOrg
 from tests.support.marked_bytes import files_with
@@ -39,21 +44,31 @@ MARK = "MARKED"
 """In every value of the person."""
 
 
+@dataclass
 class Lake:
-    """Three windows of accounts, one of them a person's, and their event log."""
+    """Accounts of an org, in a landing and an event log."""
 
-    def __init__(self, folder: Path, org: LocalOrg) -> None:
-        self.folder, self.org, self.runs = folder, org, 0
-        self.person = self.create({"Name": f"{MARK} Ada", "Phone": f"{MARK} 1", "BillingStreet": f"{MARK} Road"})
-        self.other = self.create({"Name": "Bob", "Phone": "2"})
-        self.drained()
-        org.rest("PATCH", f"/sobjects/Account/{self.person}", {"Phone": f"{MARK} 3"})
-        self.later = self.create({"Name": "Cleo", "ParentId": self.other})
-        self.drained()
-        both = [{"attributes": {"type": "Account"}, "id": each, "Site": "Graz"} for each in (self.person, self.other)]
+    folder: Path
+    org: LocalOrg
+    runs: int = 0
+    person: str = ""
+    other: str = ""
+
+    @classmethod
+    def filled(cls, folder: Path, org: LocalOrg) -> Lake:
+        """Return one of three windows, with a person and others."""
+        lake = cls(folder, org)
+        marked = {"Phone": f"{MARK} 1", "BillingStreet": f"{MARK} Road"}
+        lake.person, lake.other = lake.create({"Name": f"{MARK} Ada", **marked}), lake.create({"Name": "Bob"})
+        lake.drained()
+        org.rest("PATCH", f"/sobjects/Account/{lake.person}", {"Phone": f"{MARK} 3"})
+        lake.create({"Name": "Cleo", "ParentId": lake.other})
+        lake.drained()
+        both = [{"attributes": {"type": "Account"}, "id": each, "Site": "Graz"} for each in (lake.person, lake.other)]
         org.rest("PATCH", "/composite/sobjects", {"allOrNone": True, "records": both})
-        org.rest("PATCH", f"/sobjects/Account/{self.other}", {"Phone": "4"})
-        self.drained()
+        org.rest("PATCH", f"/sobjects/Account/{lake.other}", {"Phone": "4"})
+        lake.drained()
+        return lake
 
     def create(self, fields: dict[str, Any]) -> str:
         return str(self.org.rest("POST", "/sobjects/Account", fields)["id"])
@@ -72,12 +87,6 @@ class Lake:
     def log(self, windows: Any, run_id: str = "again") -> Any:
         operator = EventLogOperator(task_id="log", windows=windows, output_url=str(self.folder / "tables"))
         return operator.execute(context_for("log", run_id=run_id))
-
-    def erase(self, ids: Any = None, **given: Any) -> dict[str, Any]:
-        return erase(self.folder, [self.person] if ids is None else ids, **given)
-
-    def rows(self, table: str = "AccountChangeEvent") -> list[dict[str, Any]]:
-        return rows(self.folder, table)
 
 
 def erase(folder: Path, ids: Any, run_id: str = "run-1", **given: Any) -> dict[str, Any]:
@@ -125,15 +134,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     with LocalOrg.running(folder / "org") as org, patch.context() as monkeypatch:
         org.knobs(keepalive_seconds=0.3)
         set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
-        yield Lake(folder / "made", org)
+        yield Lake.filled(folder / "made", org)
 
 
 @pytest.fixture
 def lake(made: Lake, tmp_path: Path) -> Path:
     """A copy of the landing and its tables."""
     shutil.copytree(made.folder, tmp_path / "lake")
-    for manifest in (tmp_path / "lake").rglob("manifest.json"):
-        assert MARK not in manifest.read_text()
     return tmp_path / "lake"
 
 
@@ -172,8 +179,7 @@ def test_no_byte_of_the_person_is_left_and_the_rest_is_as_it_was(
 
 def test_windows_and_tables_go_on(lake: Path, made: Lake) -> None:
     erase(lake, made.person)
-    going_on = Lake.__new__(Lake)
-    going_on.folder, going_on.org, going_on.runs = lake, made.org, made.runs
+    going_on = replace(made, folder=lake)
     events = rows(lake)
     made.org.rest("PATCH", f"/sobjects/Account/{made.other}", {"Phone": "5"})
     assert going_on.drained()["rows_written"] >= 1
@@ -206,7 +212,8 @@ def test_older_versions_and_what_killed_jobs_left_hold_nothing(lake: Path, made:
         os.utime(path, (time.time() - 90_000,) * 2)
     erase(lake, made.person)
     assert files_with(lake, MARK) == []
-    assert not debris.exists() and not cut.exists()
+    assert not debris.exists()
+    assert not cut.exists()
     assert len(rows(lake)) == 4
 
 
@@ -295,3 +302,51 @@ def test_a_table_that_does_not_tell_its_records_is_refused(made: Lake, tmp_path:
         with pytest.raises(AirflowFailException, match=r"Make it anew|make them anew"):
             erase(tmp_path / "lake", [made.person], event_log_urls=[output])
     assert not (tmp_path / "lake/landing/erasures").exists()
+
+
+def test_what_could_not_be_decoded_is_erased_too(made: Lake, tmp_path: Path) -> None:
+    with LocalOrg.running(tmp_path / "org") as org, pytest.MonkeyPatch.context() as monkeypatch:
+        org.knobs(keepalive_seconds=0.3)
+        set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+        org.fault("answer_schema", code="", status="NOT_FOUND")
+        lake = Lake(tmp_path / "lake", org)
+        person = lake.create({"Name": f"{MARK} Ada"})
+        other = lake.create({"Name": "Bob"})
+        assert lake.drained()["quarantined"] == 2
+    assert files_with(lake.folder, MARK), "the test can find it"
+    before = rows(lake.folder, "_quarantine")
+
+    result = erase(lake.folder, person)
+
+    assert (result["landing"]["emptied"], result["event_logs"][str(lake.folder / "tables")]["rows"]) == (1, 1)
+    assert files_with(lake.folder, MARK) == files_with(lake.folder, person) == []
+    (mine, theirs), (was, theirs_before) = rows(lake.folder, "_quarantine"), before
+    assert theirs == theirs_before
+    assert other[:15].encode() in theirs["payload"]
+    assert mine == {**was, "payload": None, "reason": mine["reason"]}
+    assert mine["reason"].startswith("erased")
+
+
+def test_a_replica_can_be_made_anew_from_the_erased_landing(lake: Path, made: Lake) -> None:
+    erase(lake, f"{made.person}, {made.person[:15]}")
+    windows = [manifest.window.manifest_url for manifest, _ in landed(lake)]
+    operator = ReplicaOperator(task_id="replica", windows=windows, output_url=str(lake / "replica"))
+    metrics = operator.execute(context_for("replica"))
+    assert metrics is not None
+    assert metrics["quarantined"] == 2
+    found = DeltaTable(lake / "replica/Account").to_pyarrow_table().to_pylist()
+    assert made.person not in {row["Id"] for row in found}
+    assert len(found) == 2
+    assert files_with(lake, MARK) == []
+
+
+def test_a_job_that_began_before_and_commits_after(lake: Path, made: Lake) -> None:
+    log = DeltaTableLog(TableLocation(str(lake / "tables/AccountChangeEvent")), "late job")
+    began, columns = log.version(progress=["sfstream:late"]), pa.schema([])
+    path = next(iter(began.files))
+    erase(lake, made.person)
+    with pytest.raises(PositionConflictError, match="erase run run-1"):
+        log.commit(began, columns, [], [path], ["event_date"])
+    number = log.commit(began, columns, [], [], ["event_date"])
+    assert log.version(progress=["sfstream:late"]).progress == {"sfstream:late": 1}
+    assert number == log.version().number
