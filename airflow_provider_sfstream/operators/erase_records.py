@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, XComArg
 
 from airflow_provider_sfstream.tasks.erasing import erase_records
 from airflow_provider_sfstream.tasks.failures import airflow_errors
@@ -38,10 +38,10 @@ class EraseRecordsOperator(BaseOperator):
     logs that have a replica too.
 
     :param entity: the object, by its API name: ``Contact``, ``Visit__c``. A person account is an ``Account`` and a
-        ``Contact``, each with an id of its own: erase both.
-    :param ids: of the records, 15 or 18 characters each, all of that object, 1,000 at most. A list, or a template that
-        renders to one or to a text of ids with commas or spaces between. It is no field that Airflow shows or stores.
-        Where it comes from may be: the conf of a run, a Variable and an XCom are. (templated)
+        ``Contact``, each with an id of its own: erase both. (templated)
+    :param ids: of the records, 15 or 18 characters each, all of that object, 1,000 at most: a list, or a text with
+        commas or spaces between. Templates in it are rendered when the task runs, and Airflow neither stores nor shows
+        what they render to. Where it comes from may be seen: the conf of a run, a Variable and an XCom are stored.
     :param landing_url: the landing. (templated)
     :param event_log_urls: the ``output_url`` of every event log, ``[]`` if there is none. (templated)
     :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
@@ -69,6 +69,7 @@ class EraseRecordsOperator(BaseOperator):
         self.event_log_urls = event_log_urls
         self.landing_conn_id = landing_conn_id
         self.output_conn_id = output_conn_id
+        XComArg.apply_upstream_relationship(self, ids)  # as Airflow does for template fields
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Erase the records; return counts."""

@@ -106,7 +106,8 @@ class EventLogErasure:
             raise PositionConflictError(
                 f"{self._base}: {len(busy)} files that no version of a table has, the first {busy[0]}, hold the "
                 "records or cannot be read, and are younger than a day: a job is about to commit them, or was killed. "
-                "All else below this folder is erased. Run this again once no job is at work, and a day after the last was killed."
+                "All else below this folder is erased. Run this again once no job is at work, and a day after the last "
+                "was killed."
             )
         return dict(counted)
 

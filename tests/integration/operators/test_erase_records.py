@@ -89,10 +89,10 @@ class Lake:
         return operator.execute(context_for("log", run_id=run_id))
 
 
-def erase(folder: Path, ids: Any, run_id: str = "run-1", **given: Any) -> dict[str, Any]:
+def erase(folder: Path, ids: Any, run_id: str = "run-1", conf: Any = None, **given: Any) -> dict[str, Any]:
     urls = {"landing_url": str(folder / "landing"), "event_log_urls": str(folder / "tables")}
     operator = EraseRecordsOperator(task_id="erase", ids=ids, **{"entity": "Account", **urls, **given})
-    return operator.execute(context_for("erase", run_id=run_id, hour=20))
+    return operator.execute(context_for("erase", run_id=run_id, hour=20, conf=conf))
 
 
 def rows(folder: Path, table: str = "AccountChangeEvent") -> list[dict[str, Any]]:
@@ -328,7 +328,7 @@ def test_what_could_not_be_decoded_is_erased_too(made: Lake, tmp_path: Path) -> 
 
 
 def test_a_replica_can_be_made_anew_from_the_erased_landing(lake: Path, made: Lake) -> None:
-    erase(lake, f"{made.person}, {made.person[:15]}")
+    erase(lake, "{{ dag_run.conf['ids'] }}", conf={"ids": f"{made.person}, {made.person[:15]}"})
     windows = [manifest.window.manifest_url for manifest, _ in landed(lake)]
     operator = ReplicaOperator(task_id="replica", windows=windows, output_url=str(lake / "replica"))
     metrics = operator.execute(context_for("replica"))
