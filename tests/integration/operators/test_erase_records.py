@@ -31,9 +31,12 @@ from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.spark.event_log import erasing
+from airflow_provider_sfstream.spark.maintenance.job import maintain
+from airflow_provider_sfstream.spark.maintenance.options import MaintenanceOptions
 from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
 from airflow_provider_sfstream.spark.storage.table_files import TableFileWriter
 from airflow_provider_sfstream.spark.storage.table_location import TableLocation
+from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
 from tests.support.killed import Killed, killed_at
 from tests.support.localorg import LocalOrg
 from tests.support.marked_bytes import files_with
@@ -190,6 +193,10 @@ def test_windows_and_tables_go_on(lake: Path, made: Lake) -> None:
         "the landing has no payload of it"
     }
     assert not [row for row in rows(lake) if made.person in row["ChangeEventHeader"]["recordIds"]]
+    events, base = rows(lake), str(lake / "tables")
+    kept_small = maintain(WorkerFiles(None), base, TableLocation(base), MaintenanceOptions(base))
+    assert {table.left for table in kept_small.tables.values()} == {None}
+    assert rows(lake) == events
     assert files_with(lake, MARK) == []
 
 
