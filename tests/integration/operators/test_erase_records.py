@@ -236,7 +236,7 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.extended)], ids=["before", "after"])
 def test_killed_anywhere_the_next_try_finishes(made: Lake, tmp_path: Path, after: bool) -> None:
     expected = without(rows(made.folder), made.person)
     for nth in itertools.count(1):
