@@ -1,4 +1,4 @@
-"""Erasing a person's records: from the landing, then from event logs, with a record of it before and after."""
+"""Erasing a person's records: from the landing, then from event logs and replicas, recorded before and after."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def erase_records(
     landing_url: str,
     landing_conn_id: str | None,
     event_log_urls: Sequence[str],
+    replica_urls: Sequence[str],
     output_conn_id: str | None,
     run: RunIdentity,
 ) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def erase_records(
     from airflow_provider_sfstream.protocol.record_ids import RecordIds
     from airflow_provider_sfstream.runs.erasing import change_event_of, erase_from_streams, streams_to_search
     from airflow_provider_sfstream.spark.event_log.erasing import EventLogErasure
+    from airflow_provider_sfstream.spark.replica.erasing import ReplicaErasure
 
     if not isinstance(entity, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", entity):
         raise ConfigurationError(f"entity={entity!r} is no name of an object, as Contact. Nothing was erased.")
@@ -46,14 +48,18 @@ def erase_records(
     catalog, files = open_landing(landing_url, landing_conn_id), WorkerFiles(output_conn_id)
     streams, event = streams_to_search(catalog, entity), change_event_of(entity)
     event_logs = {url: EventLogErasure(files, url, event, str(run)) for url in event_log_urls}
-    if not streams and not any(each.tables for each in event_logs.values()):
+    replicas = {url: ReplicaErasure(files, url, entity, event, str(run)) for url in replica_urls}
+    if not streams and not replicas and not any(each.tables for each in event_logs.values()):
         raise ConfigurationError(
             f"Neither {landing_url} nor an event log has change events of {entity}. Check entity, landing_url and "
             "event_log_urls. Nothing was erased."
         )
-    replicas = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{_SNAPSHOTS}")]
-    for url in replicas:
-        log.warning("%s has a replica too, from which nothing is erased. Make it anew in another folder.", url)
+    with_replica = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{_SNAPSHOTS}")]
+    forgotten = sorted({url.rstrip("/") for url in with_replica} - {url.rstrip("/") for url in replica_urls})
+    if forgotten:
+        raise ConfigurationError(
+            f"{', '.join(forgotten)} has a replica too, which replica_urls does not name. Name it. Nothing was erased."
+        )
     erasure = Erasure.begin(catalog.landing, run, entity, records.in_full, datetime.now(UTC))
     result: dict[str, Any] = {
         "erasure_id": erasure.erasure_id,
@@ -61,7 +67,7 @@ def erase_records(
         "ids": len(records),
         "landing": erase_from_streams(catalog, streams, records, erasure.erasure_id),
         "event_logs": {url: each.run(records) for url, each in event_logs.items()},
-        "replicas_not_erased": replicas,
+        "replicas": {url: each.run(records) for url, each in replicas.items()},
     }
     erasure.finish(catalog.landing, result, datetime.now(UTC))
     log.info("Erased %d records of %s: %s", len(records), entity, result)

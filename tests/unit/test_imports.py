@@ -48,7 +48,8 @@ Prune(task_id="prune", topic="/event/Order__e", landing_url="s3://lake", older_t
 """
 ERASE = """
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator as Erase
-Erase(task_id="erase", entity="Contact", ids=[], landing_url="s3://lake", event_log_urls=[])
+Erase(task_id="erase", entity="Contact", ids=[], landing_url="s3://lake", event_log_urls=[],
+      replica_urls=[])
 """
 LIGHT: dict[str, tuple[str, str, set[str]]] = {
     # Triggers are loaded on the triggerer's event loop, DAG files in the DAG processor.

@@ -10,14 +10,23 @@ import pyarrow as pa
 from airflow_provider_sfstream.protocol.record_ids import RecordIds
 
 HEADER = "ChangeEventHeader"
-OUTCAST_COLUMNS = ("reason", "payload", "topic")
-"""The columns of the quarantine by which rows are told."""
 _REASON = "erased: the payload held an id of a record that was to be erased"
 
 
 def is_header(column: str) -> bool:
     """Return whether a column of a table has headers of change events, of whatever type."""
     return column.partition("__")[0] == HEADER
+
+
+def is_outcast(column: str) -> bool:
+    """Return whether a column of the quarantine is one by which its rows are told."""
+    return column in ("reason", "payload", "topic")
+
+
+def erased_records(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:
+    """Return how many rows of a replica's table are of the records, and the others."""
+    gone = [record_id in ids for record_id in batch.column("Id").to_pylist()]
+    return sum(gone), batch.filter(pa.array([not each for each in gone], pa.bool_())) if any(gone) else batch
 
 
 def erased_events(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:

@@ -91,6 +91,7 @@ def test_erasing_from_landing_and_event_log(tmp_path: Path, url: str, conn_id: s
         ids=[gone],
         landing_url=f"{url}/landing",
         event_log_urls=[f"{url}/tables"],
+        replica_urls=[],
         landing_conn_id=conn_id,
         output_conn_id=conn_id,
     )

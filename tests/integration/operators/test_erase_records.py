@@ -30,10 +30,10 @@ from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperat
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
 from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.spark.event_log import erasing
 from airflow_provider_sfstream.spark.maintenance.job import maintain
 from airflow_provider_sfstream.spark.maintenance.options import MaintenanceOptions
 from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
+from airflow_provider_sfstream.spark.storage.erasing import TableErasure
 from airflow_provider_sfstream.spark.storage.table_files import TableFileWriter
 from airflow_provider_sfstream.spark.storage.table_location import TableLocation
 from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
@@ -93,7 +93,7 @@ class Lake:
 
 
 def erase(folder: Path, ids: Any, run_id: str = "run-1", conf: Any = None, **given: Any) -> dict[str, Any]:
-    urls = {"landing_url": str(folder / "landing"), "event_log_urls": str(folder / "tables")}
+    urls = {"landing_url": str(folder / "landing"), "event_log_urls": str(folder / "tables"), "replica_urls": []}
     operator = EraseRecordsOperator(task_id="erase", ids=ids, **{"entity": "Account", **urls, **given})
     return operator.execute(context_for("erase", run_id=run_id, hour=20, conf=conf))
 
@@ -232,7 +232,7 @@ CALLS = [
     (TableFileWriter, "close"),
     (DeltaTableLog, "commit"),
     (DeltaTable, "create_checkpoint"),
-    (erasing._Table, "_remove"),
+    (TableErasure, "_remove"),
 ]
 
 

@@ -13,7 +13,7 @@ ADA = "003xx0000000Ada"
 
 
 def test_ids_are_no_part_of_a_dag_as_airflow_stores_it_and_a_task_that_gives_them_comes_first() -> None:
-    given = {"entity": "Contact", "landing_url": "s3://lake", "event_log_urls": []}
+    given = {"entity": "Contact", "landing_url": "s3://lake", "event_log_urls": [], "replica_urls": []}
     with DAG("erase") as dag:
 
         @task
