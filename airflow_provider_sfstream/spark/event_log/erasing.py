@@ -77,13 +77,12 @@ class EventLogErasure:
         counted = Counter[str](dict.fromkeys(("tables", "rows", "files"), 0))
         busy: list[str] = []
         for name, table in self._tables:
+            erasure = TableErasure(name, table, partial(erased_events, ids=ids), is_header, PARTITION_BY)
             if name == QUARANTINE_TABLE:
-                erased, telling, partition_by = partial(erased_outcasts, ids=ids, event=self._event), is_outcast, ()
-            else:
-                erased, telling, partition_by = partial(erased_events, ids=ids), is_header, PARTITION_BY
-            table_erasure = TableErasure(name, table, erased, telling, partition_by)
-            rows = table_erasure.rewrite()
-            removed, young = table_erasure.clean()
+                outcasts = partial(erased_outcasts, ids=ids, event=self._event)
+                erasure = TableErasure(name, table, outcasts, is_outcast)
+            rows = erasure.rewrite()
+            removed, young = erasure.clean()
             counted.update(tables=bool(rows or removed), rows=rows, files=removed)
             busy += young
         check_not_busy(self._base, busy)

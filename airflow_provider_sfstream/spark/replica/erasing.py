@@ -72,8 +72,8 @@ class ReplicaErasure:
         table, erasures = snapshot.tables.get(self._entity), list[TableErasure]()
         if table is not None:
             after, listed = self._without_listed(table, ids)
-            for field, name in (("version", self._entity), ("history", HISTORY.format(self._entity))):
-                number, log = getattr(table, field), self._table(name)
+            for name, number in ((self._entity, table.version), (HISTORY.format(self._entity), table.history)):
+                log = self._table(name)
                 if number is None or log.version(bounds=False).number < 0:
                     continue
                 log.restore(number)
@@ -81,7 +81,9 @@ class ReplicaErasure:
                 erasures.append(TableErasure(name, log, rows, lambda column: column == "Id", progress=[PROGRESS]))
                 counted["rows"] += erasures[-1].rewrite()
                 if number >= 0:
-                    after = replace(after, **{field: log.version(bounds=False).number})
+                    newest = log.version(bounds=False).number
+                    is_table = name == self._entity
+                    after = replace(after, version=newest) if is_table else replace(after, history=newest)
             if listed:
                 counted["listed"] = listed
                 after = self._with_list_counted(after)
