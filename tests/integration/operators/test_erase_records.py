@@ -282,6 +282,7 @@ def landed_ids(folder: Path) -> list[str]:
         ({"entity": "Case"}, "has change events of Case"),
         ({"entity": "no name"}, "is no name of an object"),
         ({"event_log_urls": ["", "s3://lake"]}, "not a list of URLs"),
+        ({"replica_urls": ["s3://key:secret@lake/replica"]}, "carries a password"),
     ],
 )
 def test_what_cannot_be_searched_is_refused_before_anything_changes(
