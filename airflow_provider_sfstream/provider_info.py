@@ -36,6 +36,7 @@ def get_provider_info() -> dict[str, Any]:
                     f"{_PACKAGE}.operators.accept_replay_loss",
                     f"{_PACKAGE}.operators.check_streams",
                     f"{_PACKAGE}.operators.drain_replay_window",
+                    f"{_PACKAGE}.operators.erase_records",
                     f"{_PACKAGE}.operators.event_channel",
                     f"{_PACKAGE}.operators.event_log",
                     f"{_PACKAGE}.operators.maintain_tables",

@@ -1,4 +1,4 @@
-"""The windows of a landing: their manifests, written once, read by path, checked against their files."""
+"""The windows of a landing: their manifests, which only erasures change, read by path, checked against their files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError
 from airflow_provider_sfstream.landing.location import MANIFEST, PRUNED, Landing
 from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned
-from airflow_provider_sfstream.landing.storage import abort_uploads, storage_errors, write_once
+from airflow_provider_sfstream.landing.storage import abort_uploads, replace_file, storage_errors, write_once
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Api
@@ -60,6 +60,21 @@ class LandingCatalog:
             )
         log.info("Window %s was already finished by %s; its manifest stands.", window_id, earlier.window.run)
         return earlier
+
+    def replace_manifest(self, before: Manifest, manifest: Manifest) -> None:
+        """Put ``manifest`` in the place of the window's manifest: for erasures alone, whose new files are there.
+
+        :raises LandingError: if the manifest is not ``before`` any longer, or it could not be written.
+        """
+        window_id = manifest.window.window_id
+        if self.read_manifest(manifest.stream, window_id) != before:
+            raise LandingError(
+                f"The manifest of window {window_id} of {manifest.stream} was changed or removed by another task while "
+                "this one wrote new files. Nothing of the window was changed here. Run the task again."
+            )
+        with storage_errors(f"The manifest of window {window_id} of {manifest.stream} could not be replaced"):
+            path = self.landing.manifest_path(manifest.stream, window_id)
+            replace_file(self._filesystem, path, manifest.to_json().encode())
 
     def read_manifest(self, stream: Stream, window_id: str) -> Manifest | None:
         """Return the manifest of a window, ``None`` if the window does not exist. Never lists a folder.
@@ -229,11 +244,18 @@ class LandingCatalog:
         :raises ManifestError: if a manifest is broken.
         :raises LandingError: if the storage could not be read.
         """
-        for window_id in self._newest_first(stream, self.landing.windows_folder(stream), 3):
+        for window_id in self.window_ids(stream):
             manifest = self.read_manifest(stream, window_id)
             if manifest is not None and manifest.window.kind == "live":
                 return manifest
         return None
+
+    def window_ids(self, stream: Stream) -> Iterator[str]:
+        """Yield the ids of all folders of windows, that of the run that was due last first. Lists.
+
+        :raises LandingError: if the storage could not be read.
+        """
+        return self._newest_first(stream, self.landing.windows_folder(stream), 3)
 
     def _newest_first(self, stream: Stream, folder: str, levels: int) -> Iterator[str]:
         """Yield the ids of the windows in folders so many levels (of a year, month and day) below ``folder``."""

@@ -3,6 +3,7 @@
 ``{base}/{org}/{api}/{topic}/{subscription}/schemas/{schema_id}.avsc`` and
 ``.../windows/{yyyy}/{mm}/{dd}/{window_id}/manifest.json``, and ``.../intervals/{yyyy}/{mm}/{dd}/{interval_id}.json``.
 Beside these folders ``pruned.json``, once windows were pruned.
+What was erased on purpose is told in ``{base}/erasures/{erasure_id}.json``.
 Replay stores that keep their records here have them at ``{base}/positions/{key}.json``.
 Every segment is a slug, so that no name from outside can leave its folder.
 """
@@ -111,6 +112,14 @@ class Landing:
     def pruned_path(self, stream: Stream) -> str:
         """Return where it is recorded which windows of the stream were pruned."""
         return f"{self.stream_folder(stream)}/{PRUNED}"
+
+    def erasure_path(self, erasure_id: str) -> str:
+        """Return where it is recorded what an erasure did.
+
+        :raises ConfigurationError: if ``erasure_id`` does not begin with a date, or has other than safe characters.
+        """
+        _day_of(erasure_id, "the id of an erasure")
+        return f"{self.base}/erasures/{erasure_id}.json"
 
     def position_path(self, key: str) -> str:
         """Return where the record of a stream's position is kept, for a replay store that keeps it in the landing.

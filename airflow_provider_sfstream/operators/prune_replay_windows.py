@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.runs.least_age import check_age
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.tasks.parts import check_positive, run_identity
+from airflow_provider_sfstream.tasks.parts import check_positive, run_identity, urls_of
 from airflow_provider_sfstream.tasks.repairs import prune_windows
 
 if TYPE_CHECKING:
@@ -85,21 +84,10 @@ class PruneReplayWindowsOperator(LandedStreamOperator):
             return prune_windows(
                 self.open(),
                 older_than=self.older_than,
-                replica_urls=_urls("replica_urls", self.replica_urls),
-                event_log_urls=_urls("event_log_urls", self.event_log_urls),
+                replica_urls=urls_of("replica_urls", self.replica_urls, "removed"),
+                event_log_urls=urls_of("event_log_urls", self.event_log_urls, "removed"),
                 output_conn_id=self.output_conn_id,
                 keep_last=self.keep_last,
                 dry_run=self.is_dry_run,
                 pruned_by=str(run_identity(context)),
             )
-
-
-def _urls(argument: str, urls: Any) -> tuple[str, ...]:
-    """Return the URLs of an argument, which may be one text.
-
-    :raises ConfigurationError: if something else is among them. A reader that is not known is not protected.
-    """
-    given = (urls,) if isinstance(urls, str) else tuple(urls or ())
-    if not all(isinstance(url, str) and url.strip() for url in given):
-        raise ConfigurationError(f"{argument}={urls!r} is not a list of URLs. Nothing was removed.")
-    return given

@@ -1,4 +1,4 @@
-"""The manifest: the immutable JSON document that makes a replay window exist."""
+"""The manifest: the JSON document that makes a replay window exist. Only an erasure changes one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class Manifest:
     (schemas are shared by all windows of a stream, ``../../../../../schemas/<id>.avsc``); :meth:`url_of` does it. A
     schema id of JSON payloads may have none. ``missing_schemas`` says of which events the schema could not be had,
     ``untimed_events`` how many tell no event time (``None``: not known), ``left_out`` which fields the landing may not
-    hold (``None``: it holds all).
+    hold (``None``: it holds all), ``erased`` how many events each erasure has changed, by its id: nothing else ever
+    changes a manifest.
     """
 
     stream: Stream
@@ -78,6 +79,7 @@ class Manifest:
     untimed_events: int | None = None
     missing_schemas: dict[str, MissingSchema] = field(default_factory=dict)
     left_out: LeftOut | None = None
+    erased: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a window whose files do not hold its events, be it read or about to be published.
@@ -142,6 +144,8 @@ class Manifest:
         }
         if self.left_out is not None:
             document["left_out"] = vars(self.left_out)
+        if self.erased:
+            document["erased"] = self.erased
         return json.dumps(document, indent=1, sort_keys=True)
 
     @classmethod
@@ -214,6 +218,7 @@ class Manifest:
                 untimed_events=document.get("untimed_events"),
                 missing_schemas=missing,
                 left_out=_left_out(document.get("left_out")),
+                erased=dict(document.get("erased", {})),
             )
         except ManifestError:
             raise

@@ -234,3 +234,21 @@ def check_positive(**arguments: Any) -> None:
     for argument, number in arguments.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ConfigurationError(f"{argument}={number!r} must be a whole number above zero.")
+
+
+def urls_of(argument: str, urls: Any, done: str) -> tuple[str, ...]:
+    """Return the URLs of an argument, which may be one text.
+
+    :param done: what was not, as the error says.
+    :raises ConfigurationError: if something else is among them, for a folder that is not known is passed over; or if
+        one carries a credential.
+    """
+    given = (urls,) if isinstance(urls, str) else tuple(urls or ())
+    if any(isinstance(url, str) and has_credentials(url) for url in given):
+        raise ConfigurationError(
+            f"{argument} carries a password or a signature. Leave it out and give the credentials to the connection of "
+            f"the storage. Nothing was {done}."
+        )
+    if not all(isinstance(url, str) and url.strip() for url in given):
+        raise ConfigurationError(f"{argument}={urls!r} is not a list of URLs. Nothing was {done}.")
+    return given

@@ -24,6 +24,12 @@ SLOW: dict[str, str] = {
     "tests/integration/drain/test_streaming_memory.py::test_fifty_thousand_events_in_one_answer": (
         "as many events as show whether memory grows"
     ),
+    "tests/integration/operators/test_erase_from_replicas.py::test_killed_anywhere_the_next_try_finishes": (
+        "a landing and a replica for each of two dozen changes"
+    ),
+    "tests/integration/operators/test_erase_records.py::test_killed_anywhere_the_next_try_finishes": (
+        "a landing and its tables for each of two dozen changes"
+    ),
     "tests/integration/landing/test_drains_to_s3.py::test_a_storage_that_is_gone_for_seconds_only_delays_a_drain": (
         "starts SeaweedFS twice, and waits as long as clients do"
     ),

@@ -46,6 +46,11 @@ from airflow_provider_sfstream.operators.prune_replay_windows import PruneReplay
 Prune(task_id="prune", topic="/event/Order__e", landing_url="s3://lake", older_than=timedelta(days=9),
       replica_urls=[], event_log_urls=[])
 """
+ERASE = """
+from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator as Erase
+Erase(task_id="erase", entity="Contact", ids=[], landing_url="s3://lake", event_log_urls=[],
+      replica_urls=[])
+"""
 LIGHT: dict[str, tuple[str, str, set[str]]] = {
     # Triggers are loaded on the triggerer's event loop, DAG files in the DAG processor.
     "the hook": (
@@ -65,6 +70,7 @@ LIGHT: dict[str, tuple[str, str, set[str]]] = {
         {"grpc", "pyarrow", "fastavro", "pyruhvro", "sqlalchemy", "httpx", "airflow.triggers.base"},
     ),
     "a DAG file that prunes": ("", PRUNE, {"pyarrow", "sqlalchemy", "fsspec", "grpc", "pyspark"}),
+    "a DAG file that erases": ("", ERASE, {"pyarrow", "sqlalchemy", "fsspec", "grpc", "pyspark", "fastavro"}),
     # Every component of Airflow loads plugins, tasks too.
     "the plugin": (
         "import airflow.plugins_manager",

@@ -29,7 +29,7 @@ from airflow_provider_sfstream.spark.storage.table_versions import TableVersions
 
 HISTORY = "{}__history"
 """Name of the table of a table's ended versions."""
-_PROGRESS = "sfstream-replica"
+PROGRESS = "sfstream-replica"
 """The mark that every commit of a replica moves on, so that Delta itself refuses that of a job beside it."""
 _MANY, _FIRST_FILES = 50_000, 16
 """Where so many rows come and few are there, they are divided into so many files, or one for each task if these are
@@ -68,7 +68,7 @@ class DeltaSink:
         self, name: str, table: TableState, came: Came, merge: Merge, *, everything: bool, gone_at: int | None = None
     ) -> tuple[TableState, Rewritten]:
         log = self._log(name)
-        read = log.version(progress=[_PROGRESS])
+        read = log.version(progress=[PROGRESS])
         pieces = self._pieces(read, came)
         history = None
         if table.history is not None:
@@ -139,7 +139,7 @@ class DeltaSink:
         """Add ended versions to the history; return its version."""
         log = self._log(HISTORY.format(name))
         if ended:
-            log.commit(log.version(progress=[_PROGRESS]), version_schema(merge.columns), ended, [])
+            log.commit(log.version(progress=[PROGRESS]), version_schema(merge.columns), ended, [])
             number = log.compact(_SMALL_FILES, _SMALL)
         return number
 

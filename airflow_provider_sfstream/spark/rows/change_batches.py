@@ -117,7 +117,7 @@ def undecodable_rows(plan: ChangePlan, windows: tuple[WindowReference, ...]) -> 
                 _, failures = decoder.decode(group)
                 if failures:
                     outcasts = group.take([failure.row for failure in failures])
-                    yield quarantined(outcasts, told(failures, windows), windows, quarantine_schema())
+                    yield quarantined(outcasts, told(failures, windows, outcasts), windows, quarantine_schema())
 
     return rows
 

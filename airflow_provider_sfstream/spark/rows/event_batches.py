@@ -57,6 +57,8 @@ QUARANTINE: dict[str, ColumnType] = {
 
 _LEFT_OUT = "not quoted, nor is the payload kept here: fields of it may not be stored. The landed row has it"
 
+NO_PAYLOAD = "the landing has no payload of it: erased, or with fields that may not be landed; the manifest tells"
+"""Why an event with an empty payload cannot be decoded."""
 Batches = Iterator[pa.RecordBatch]
 Rows = Callable[[Batches], Batches]
 
@@ -154,7 +156,7 @@ def quarantine_rows(plan: TablePlan) -> Rows:
                 _, failures = decoder.decode_all(group.column("payload").to_pylist())
                 if failures:
                     outcasts = group.take([failure.row for failure in failures])
-                    yield quarantined(outcasts, told(failures, plan.windows), plan.windows, schema)
+                    yield quarantined(outcasts, told(failures, plan.windows, outcasts), plan.windows, schema)
 
     return rows
 
@@ -279,13 +281,19 @@ def _envelope(windows: tuple[WindowReference, ...], group: pa.RecordBatch) -> di
     }
 
 
-def told(failures: Iterable[Undecodable], windows: tuple[WindowReference, ...]) -> list[str]:
-    """Return why payloads cannot be decoded; without what that quotes of them, if it may not be stored."""
-    reasons = [failure.reason for failure in failures]
-    if not any(window.has_rules for window in windows):
-        return reasons
-    kinds = [reason.partition(":")[0] for reason in reasons]
-    return [f"{kind if kind.isidentifier() else 'unusable'} ({_LEFT_OUT})" for kind in kinds]
+def told(failures: Iterable[Undecodable], windows: tuple[WindowReference, ...], outcasts: pa.RecordBatch) -> list[str]:
+    """Return why payloads cannot be decoded; without what that quotes of them, if it may not be stored.
+
+    :param outcasts: the landed rows that have the payloads, in the same order.
+    """
+    has_rules = any(window.has_rules for window in windows)
+    reasons = []
+    for failure, payload in zip(failures, outcasts.column("payload"), strict=True):
+        kind = failure.reason.partition(":")[0]
+        hidden_reason = f"{kind if kind.isidentifier() else 'unusable'} ({_LEFT_OUT})"
+        reason = hidden_reason if has_rules else failure.reason
+        reasons.append(reason if payload.as_py() else NO_PAYLOAD)
+    return reasons
 
 
 def quarantined(

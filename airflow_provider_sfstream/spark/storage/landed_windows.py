@@ -67,6 +67,7 @@ class LandedWindow:
     covered_from: datetime | None = None
     missing_schemas: dict[str, MissingSchema] = field(default_factory=dict)
     sums: tuple[str, ...] = ()
+    has_erased: bool = False
 
     @property
     def stream(self) -> str:
@@ -118,6 +119,7 @@ class LandedWindow:
             has_gap=window.gap is not None,
             manifest_url=window.manifest_url,
             covered_from=window.covered_from,
+            has_erased=bool(manifest.erased),
             missing_schemas={
                 schema_id: MissingSchema(missing.file and manifest.url_of(missing.file), missing.reason)
                 for schema_id, missing in manifest.missing_schemas.items()

@@ -8,14 +8,18 @@ from typing import Any, Literal
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
+from airflow_provider_sfstream.protocol.identifiers import to_18
 from airflow_provider_sfstream.spark.storage.table_location import TableLocation
+from airflow_provider_sfstream.tasks.parts import open_landing
 from airflow_provider_sfstream.tasks.replica import read_snapshot
 from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
 from tests.integration.landing.conftest import connect
 from tests.support.change_lake import SCHEMAS, START, TOPIC, change
-from tests.support.landing_files import LandedEvent, land_window
+from tests.support.landing_files import LandedEvent, encode, land_window
+from tests.support.marked_bytes import files_with
 from tests.support.object_storage import ObjectStorage
 from tests.support.tasks import context_for
 
@@ -71,3 +75,39 @@ def test_a_replica(tmp_path: Path, url: str, conn_id: str) -> None:
     (name,) = files.file_names(listed)
     assert files.read_text(f"{listed}/{name}") == f'{{"Id": "{ids[1]}", "sequence": 2}}\n'
     assert sorted(table(f"{url}/Widget__c", conn_id).to_pyarrow_table()["Id"].to_pylist()) == ids
+
+
+def test_erasing_from_landing_event_log_and_replica(tmp_path: Path, url: str, conn_id: str) -> None:
+    gone, stays = to_18("a0W000000000001"), to_18("a0W000000000002")
+    changes = [change(1, "CREATE", [gone], "t1", Name="MARKED"), change(2, "CREATE", [stays], "t2", Name="two")]
+    broken = change(3, "UPDATE", [gone], "t3", Name="MARKED 3")
+    payload = encode(SCHEMAS[str(broken.schema_id)], dict(broken.record))[:-3]  # type: ignore[arg-type]
+    changes.append(LandedEvent(3, broken.schema_id, payload))
+    manifest = land_window(tmp_path / "landing", "20260110T000000Z-e", changes, SCHEMAS, topic=TOPIC)
+    landing = open_landing(f"{url}/landing", conn_id).landing
+    landing.filesystem.put(f"{tmp_path}/landing/", f"{landing.base}/", recursive=True)
+    tables = {"output_url": f"{url}/tables", "output_conn_id": conn_id}
+    EventLogOperator(task_id="log", windows=manifest, **tables).execute(context_for("log"))
+    replica = {"output_url": f"{url}/replica", "output_conn_id": conn_id, "history": True}
+    ReplicaOperator(task_id="replica", windows=manifest, **replica).execute(context_for("replica"))
+    operator = EraseRecordsOperator(
+        task_id="erase",
+        entity="Widget__c",
+        ids=[gone],
+        landing_url=f"{url}/landing",
+        event_log_urls=[f"{url}/tables"],
+        replica_urls=[f"{url}/replica"],
+        landing_conn_id=conn_id,
+        output_conn_id=conn_id,
+    )
+    for rows in (1, 0):
+        result = operator.execute(context_for("erase"))
+        assert result["landing"]["events"] == 2
+        assert result["event_logs"][f"{url}/tables"]["rows"] == 2 * rows
+        replica_result = result["replicas"][f"{url}/replica"]
+        assert (replica_result["rows"], replica_result["quarantined"]) == (rows, rows)
+    landing.filesystem.get(url, f"{tmp_path}/left", recursive=True)
+    assert files_with(tmp_path / "left", stays), "everything was fetched"
+    assert files_with(tmp_path / "left", "MARKED") == files_with(tmp_path / "left", gone) == []
+    assert len(table(f"{url}/tables/Widget__ChangeEvent", conn_id).to_pyarrow_table()) == 1
+    assert len(table(f"{url}/replica/Widget__c", conn_id).to_pyarrow_table()) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -198,3 +199,14 @@ def test_a_struct_that_has_grown_is_an_error_too(tmp_path: Path) -> None:
 def test_a_schema_that_no_row_can_have_is_refused(rows: Any, column: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         event_columns(rows, [column])
+
+
+def test_erased_events_are_left_out_and_fail_nothing(tmp_path: Path) -> None:
+    url = land_window(tmp_path, "20260110T000000Z-e", [order(1), LandedEvent(2, "one", b""), order(3)], {"one": ORDER})
+    with pytest.raises(SchemaError, match="1 of 3 events"):
+        Reader(url).table()
+    path = Path(url.removeprefix("file://"))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "erased": {"20260111T000000Z-e": 1}}))
+    assert [row["Amount__c"] for row in rows_of(Reader(url).table())] == [0.25, 0.75]
+    (outcast,) = Reader(url, rows="quarantine").table().to_pylist()
+    assert "erased" in outcast["reason"]

@@ -1,0 +1,100 @@
+"""Take a person's records out of a landing, event logs and replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, XComArg
+
+from airflow_provider_sfstream.tasks.erasing import erase_records
+from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.parts import run_identity, urls_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class EraseRecordsOperator(BaseOperator):
+    """Erase records from a landing, and from the Delta tables of event logs and replicas, for good.
+
+    Every window of the object's topic (``/data/ContactChangeEvent``) and of channels of change events is searched, and
+    so is every version of the tables. In the landing an event keeps its row, with an empty payload; in a table its row
+    goes. The chain of windows, positions and counts stay as they are, checksums are new, and each manifest says in
+    ``erased`` how many of its events were. Readers of older versions of those tables have none any more.
+
+    A replica loses the rows and all their versions, what was fetched for it, and every snapshot but the newest.
+
+    **Not covered**: PushTopics and platform events, records and events that name one of these, event logs of Parquet
+    folders and Iceberg tables (refused), and what docs/reference/personal-data.md lists besides. Events that come
+    later are not touched: run it again after the deletion in Salesforce has landed. What a backfill drains again
+    within 72 hours is back, and what a refresh fetches.
+
+    ``{landing_url}/erasures/{erasure_id}.json`` records who erased what and when, with a keyed hash of each id. Safe to
+    retry and to kill at any line; a retry does the rest. Let no drain, prune, or job of these tables run beside it.
+
+    The XCom result has counts, and no id: ``ids``; of the ``landing`` how many ``events`` in how many ``windows`` and
+    ``streams``, how many this try ``emptied`` or ``shortened`` (those of several records), ``files`` written anew,
+    ``mentions`` that stay, and ``unfinished`` folders of windows that were not looked into; of each of the
+    ``event_logs``, ``rows`` of ``tables``, and ``files`` removed; of each of the ``replicas``, ``rows`` of the table
+    and its history, rows ``listed`` to be fetched, ``quarantined`` events, and ``files`` removed.
+
+    :param entity: the object, by its API name: ``Contact``, ``Visit__c``. A person account is an ``Account`` and a
+        ``Contact``, each with an id of its own: erase both. (templated)
+    :param ids: of the records, 15 or 18 characters each, all of that object, 1,000 at most: a list, or a text with
+        commas or spaces between. Templates in it are rendered when the task runs, and Airflow neither stores nor shows
+        what they render to. Where it comes from may be seen: the conf of a run, a Variable and an XCom are stored.
+    :param landing_url: the landing. (templated)
+    :param event_log_urls: the ``output_url`` of every event log, ``[]`` if there is none. (templated)
+    :param replica_urls: the ``output_url`` of every replica, ``[]`` if there is none. (templated)
+    :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
+    :param output_conn_id: Airflow connection of those folders' storage, where it needs one. (templated)
+    """
+
+    template_fields: Sequence[str] = (
+        "entity",
+        "landing_url",
+        "event_log_urls",
+        "replica_urls",
+        "landing_conn_id",
+        "output_conn_id",
+    )
+    ui_color = "#f8e5d8"
+
+    def __init__(
+        self,
+        *,
+        entity: str,
+        ids: Any,
+        landing_url: str,
+        event_log_urls: Sequence[str] | str,
+        replica_urls: Sequence[str] | str,
+        landing_conn_id: str | None = None,
+        output_conn_id: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.entity = entity
+        self.ids = ids
+        self.landing_url = landing_url
+        self.event_log_urls = event_log_urls
+        self.replica_urls = replica_urls
+        self.landing_conn_id = landing_conn_id
+        self.output_conn_id = output_conn_id
+        XComArg.apply_upstream_relationship(self, ids)  # as Airflow does for template fields
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Erase the records; return counts."""
+        # Not among the template fields: Airflow would store what they render to, and show it.
+        ids = self.render_template(self.ids, context)
+        with airflow_errors(self):
+            return erase_records(
+                self.entity,
+                ids.replace(",", " ").split() if isinstance(ids, str) else ids,
+                landing_url=self.landing_url,
+                landing_conn_id=self.landing_conn_id,
+                event_log_urls=urls_of("event_log_urls", self.event_log_urls, "erased"),
+                replica_urls=urls_of("replica_urls", self.replica_urls, "erased"),
+                output_conn_id=self.output_conn_id,
+                run=run_identity(context),
+            )

@@ -1,0 +1,161 @@
+"""Erasing records from a replica: tables, history, lists, fetched files, quarantine and old snapshots."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.landing.erasures import Erasure
+from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
+from airflow_provider_sfstream.protocol.identifiers import to_18
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
+from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
+from airflow_provider_sfstream.spark.storage.erasing import TableErasure
+from airflow_provider_sfstream.spark.storage.table_files import TableFileWriter
+from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
+from tests.support.change_lake import SCHEMAS, ChangeLake, change
+from tests.support.engines import embedded
+from tests.support.killed import Killed, killed_at
+from tests.support.landing_files import LandedEvent, encode
+from tests.support.marked_bytes import files_with
+from tests.support.tasks import context_for, told
+
+MARK = "MARKED"
+GONE, STAYS, DIRTY = (to_18(f"a0W00000000000{number}") for number in "123")
+
+
+@dataclass
+class Made:
+    folder: Path
+    lake: ChangeLake
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A replica of a person and others: of several snapshots, with a history, dirty rows and a quarantine."""
+    folder = tmp_path_factory.mktemp("replica")
+    lake = ChangeLake(None, folder / "lake", lambda: embedded(folder / "engine"))
+    lake.run(
+        lake.land(
+            change(1, "CREATE", [GONE], "t1", Name=MARK),
+            change(2, "CREATE", [STAYS], "t2", Name="two"),
+            change(3, "CREATE", [DIRTY], "t3", Name="three"),
+        ),
+        history=True,
+    )
+    broken = change(6, "UPDATE", [GONE], "t6", Name=f"{MARK} 6")
+    assert isinstance(broken.record, dict)
+    lake.run(
+        lake.land(
+            change(4, "UPDATE", [GONE, STAYS], "t4", Amount__c=4.0),
+            change(5, "UPDATE", [GONE], "t5", Name=f"{MARK} 5"),
+            LandedEvent(6, broken.schema_id, encode(SCHEMAS[str(broken.schema_id)], broken.record)[:-3]),
+        ),
+        history=True,
+    )
+    lake.run(lake.land(change(7, "GAP_UPDATE", [GONE], "t7"), change(8, "GAP_UPDATE", [DIRTY], "t8")), history=True)
+    fetched = Path(lake.output) / "_sfstream/replica/refresh/run/Widget__c/part-00000.jsonl"
+    fetched.parent.mkdir(parents=True)
+    fetched.write_text(f'{{"Id": "{GONE}", "Name": "{MARK}"}}\n')
+    return Made(folder / "lake", lake)
+
+
+def erase(folder: Path, **given: Any) -> dict[str, Any]:
+    urls = {"landing_url": str(folder / "landing"), "event_log_urls": [], "replica_urls": str(folder / "replica")}
+    operator = EraseRecordsOperator(task_id="erase", ids=[GONE], **{"entity": "Widget__c", **urls, **given})
+    return operator.execute(context_for("erase"))
+
+
+def rows(folder: Path, table: str = "Widget__c") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = DeltaTable(folder / "replica" / table).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: (row["Id"], row["_sequence"]))
+
+
+def check_erased(folder: Path, made: Made) -> None:
+    """Assert that nothing is left of the person, and all of the others."""
+    for text in (MARK, GONE[:15]):
+        assert files_with(folder, text) == []
+    for table in ("Widget__c", "Widget__c__history"):
+        assert rows(folder, table) == [row for row in rows(made.folder, table) if row["Id"] != GONE]
+    base = str(folder / "replica")
+    (snapshot,) = SnapshotStore(WorkerFiles(None), base).kept()
+    state = snapshot.tables["Widget__c"]
+    assert DeltaTable(f"{base}/Widget__c").version() == state.version
+    assert DeltaTable(f"{base}/Widget__c__history").version() == state.history
+    assert (state.dirty, state.computed.changed) == (1, 0)
+    (listed,) = (Path(base) / str(state.dirty_list)).iterdir()
+    assert listed.read_text() == f'{{"Id": "{DIRTY}", "sequence": 8}}\n'
+    assert snapshot.streams == made.lake.snapshot().streams
+
+
+def test_no_byte_is_left_and_the_replica_goes_on(made: Made, tmp_path: Path) -> None:
+    lake = ChangeLake(None, tmp_path / "lake", lambda: embedded(tmp_path / "engine"))
+    shutil.copytree(made.folder, lake.folder)
+    lake._windows = list(made.lake._windows)
+    history = sum(row["Id"] == GONE for row in rows(made.folder, "Widget__c__history"))
+    assert history >= 2
+    assert files_with(lake.folder, MARK), "the test can find it"
+
+    result = erase(lake.folder)
+
+    told_of = result["replicas"][lake.output]
+    assert (told_of["rows"], told_of["listed"], told_of["quarantined"]) == (1 + history, 1, 1)
+    check_erased(lake.folder, made)
+    assert set(erase(lake.folder)["replicas"][lake.output].values()) == {0}
+    manifest = lake.land(change(9, "UPDATE", [STAYS], "t9", Name="nine"))
+    lake.run(manifest, history=True)
+    names = {row["Id"]: row["Name"] for row in rows(lake.folder)}
+    assert names == {STAYS: "nine", DIRTY: "three"}
+    assert files_with(lake.folder, GONE) == []
+
+
+CALLS = [
+    (Erasure, "write"),
+    (TableFileWriter, "close"),
+    (DeltaTableLog, "commit"),
+    (SnapshotStore, "publish"),
+    (SnapshotStore, "remove"),
+    (DeltaTable, "create_checkpoint"),
+    (TableErasure, "_remove"),
+    (WorkerFiles, "delete"),
+    (WorkerFiles, "replace_text"),
+]
+
+
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.extended)], ids=["before", "after"])
+def test_killed_anywhere_the_next_try_finishes(made: Made, tmp_path: Path, after: bool) -> None:
+    for nth in itertools.count(1):
+        lake = tmp_path / str(nth)
+        shutil.copytree(made.folder, lake)
+        was_killed = False
+        try:
+            with killed_at(CALLS, nth, after=after):
+                erase(lake)
+        except Killed:
+            was_killed = True
+        erase(lake)
+        check_erased(lake, made)
+        shutil.rmtree(lake)
+        if not was_killed:
+            break
+    assert nth > 10
+
+
+def test_a_replica_that_is_not_there_or_not_named_is_refused(made: Made, tmp_path: Path) -> None:
+    shutil.copytree(made.folder, tmp_path / "lake")
+    replica = str(tmp_path / "lake/replica")
+    for given, text in (
+        ({"replica_urls": [str(tmp_path / "nowhere")]}, "There is no replica"),
+        ({"replica_urls": [], "event_log_urls": [replica]}, "which replica_urls does not name"),
+    ):
+        with pytest.raises(AirflowFailException) as caught:
+            erase(tmp_path / "lake", **given)
+        assert text in told(caught.value)
+    assert not (tmp_path / "lake/landing/erasures").exists()

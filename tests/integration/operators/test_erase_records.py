@@ -1,0 +1,360 @@
+"""Erasing records from a landing and an event log: a grep of every byte that is left, and the rest as it was."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.exceptions import PositionConflictError
+from airflow_provider_sfstream.landing import catalog as catalog_module
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.erasures import Erasure
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.parts import PartWriter
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
+from airflow_provider_sfstream.operators.event_log import EventLogOperator
+from airflow_provider_sfstream.operators.replica import ReplicaOperator
+from airflow_provider_sfstream.protocol.manifest import Manifest
+from airflow_provider_sfstream.spark.maintenance.job import maintain
+from airflow_provider_sfstream.spark.maintenance.options import MaintenanceOptions
+from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
+from airflow_provider_sfstream.spark.storage.erasing import TableErasure
+from airflow_provider_sfstream.spark.storage.table_files import TableFileWriter
+from airflow_provider_sfstream.spark.storage.table_location import TableLocation
+from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
+from tests.support.killed import Killed, killed_at
+from tests.support.localorg import LocalOrg
+from tests.support.marked_bytes import files_with
+from tests.support.tasks import context_for, set_connection, told
+
+TOPIC = "/data/AccountChangeEvent"
+MARK = "MARKED"
+"""In every value of the person."""
+
+
+@dataclass
+class Lake:
+    """Accounts of an org, in a landing and an event log."""
+
+    folder: Path
+    org: LocalOrg
+    runs: int = 0
+    person: str = ""
+    other: str = ""
+
+    @classmethod
+    def filled(cls, folder: Path, org: LocalOrg) -> Lake:
+        """Return one of three windows, with a person and others."""
+        lake = cls(folder, org)
+        marked = {"Phone": f"{MARK} 1", "BillingStreet": f"{MARK} Road"}
+        lake.person, lake.other = lake.create({"Name": f"{MARK} Ada", **marked}), lake.create({"Name": "Bob"})
+        lake.drained()
+        org.rest("PATCH", f"/sobjects/Account/{lake.person}", {"Phone": f"{MARK} 3"})
+        lake.create({"Name": "Cleo", "ParentId": lake.other})
+        lake.drained()
+        both = [{"attributes": {"type": "Account"}, "id": each, "Site": "Graz"} for each in (lake.person, lake.other)]
+        org.rest("PATCH", "/composite/sobjects", {"allOrNone": True, "records": both})
+        org.rest("PATCH", f"/sobjects/Account/{lake.other}", {"Phone": "4"})
+        lake.drained()
+        return lake
+
+    def create(self, fields: dict[str, Any]) -> str:
+        return str(self.org.rest("POST", "/sobjects/Account", fields)["id"])
+
+    def drained(self) -> dict[str, Any]:
+        self.runs += 1
+        run_id, landing = f"run-{self.runs}", str(self.folder / "landing")
+        given = {"topic": TOPIC, "landing_url": landing, "replay_store": "landing", "idle_timeout": 1.0}
+        result = DrainReplayWindowOperator(task_id="drain", **given).execute(
+            context_for("drain", run_id=run_id, hour=self.runs)
+        )
+        metrics = self.log(result, run_id)
+        assert metrics is not None
+        return metrics
+
+    def log(self, windows: Any, run_id: str = "again") -> Any:
+        operator = EventLogOperator(task_id="log", windows=windows, output_url=str(self.folder / "tables"))
+        return operator.execute(context_for("log", run_id=run_id))
+
+
+def erase(folder: Path, ids: Any, run_id: str = "run-1", conf: Any = None, **given: Any) -> dict[str, Any]:
+    urls = {"landing_url": str(folder / "landing"), "event_log_urls": str(folder / "tables"), "replica_urls": []}
+    operator = EraseRecordsOperator(task_id="erase", ids=ids, **{"entity": "Account", **urls, **given})
+    return operator.execute(context_for("erase", run_id=run_id, hour=20, conf=conf))
+
+
+def rows(folder: Path, table: str = "AccountChangeEvent") -> list[dict[str, Any]]:
+    found = DeltaTable(folder / "tables" / table).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: row.get("_replay_id") or row.get("replay_id"))
+
+
+def landed(folder: Path) -> list[tuple[Manifest, list[dict[str, Any]]]]:
+    """Return the windows of the stream, oldest first, after a check of their files."""
+    catalog = LandingCatalog(Landing.from_url(str(folder / "landing")))
+    (stream,) = catalog.streams()
+    found = []
+    for window_id in sorted(catalog.window_ids(stream)):
+        manifest = catalog.read_manifest(stream, window_id)
+        assert manifest is not None
+        catalog.verify(manifest, sha256=True)
+        path = Path(catalog.landing.window_folder(stream, window_id))
+        assert {each.name for each in path.iterdir()} == {"manifest.json", *(file.name for file in manifest.files)}
+        found.append((manifest, [row for f in manifest.files for row in pq.read_table(path / f.name).to_pylist()]))
+    newest = found[-1][0].window.window_id
+    assert len(list(catalog.chain(stream, newest))) == len(found), "the chain is whole"
+    return found
+
+
+def without(events: list[dict[str, Any]], person: str) -> list[dict[str, Any]]:
+    """Return rows as they are to be once the person is erased."""
+    left = []
+    for row in events:
+        header = row["ChangeEventHeader"]
+        ids = [each for each in header["recordIds"] if each != person]
+        left += [{**row, "ChangeEventHeader": {**header, "recordIds": ids}}] if ids else []
+    return left
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    folder = tmp_path_factory.mktemp("erase")
+    patch = pytest.MonkeyPatch()
+    with LocalOrg.running(folder / "org") as org, patch.context() as monkeypatch:
+        org.knobs(keepalive_seconds=0.3)
+        set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+        yield Lake.filled(folder / "made", org)
+
+
+@pytest.fixture
+def lake(made: Lake, tmp_path: Path) -> Path:
+    """A copy of the landing and its tables."""
+    shutil.copytree(made.folder, tmp_path / "lake")
+    return tmp_path / "lake"
+
+
+def test_no_byte_of_the_person_is_left_and_the_rest_is_as_it_was(
+    lake: Path, made: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, events = landed(lake), rows(lake)
+    assert files_with(lake, MARK), "the test can find it"
+
+    result = erase(lake, [made.person[:15]])
+
+    assert result["landing"] == {
+        **{"streams": 1, "windows": 3, "events": 3, "emptied": 2, "shortened": 1, "files": 3},
+        **{"mentions": 0, "unfinished": 0},
+    }
+    assert result["event_logs"] == {str(lake / "tables"): {"tables": 1, "rows": 3, "files": 3}}
+    for text in (MARK, made.person[:15]):
+        assert files_with(lake, text) == []
+        assert text not in caplog.text + json.dumps(result)
+    assert rows(lake) == without(events, made.person)
+    (shared,) = [row for row in rows(lake) if row["Site"] == "Graz"]
+    assert shared["ChangeEventHeader"]["recordIds"] == [made.other]
+    for (manifest, was), (new, now) in zip(before, landed(lake), strict=True):
+        assert [{**row, "payload": now[number]["payload"]} for number, row in enumerate(was)] == now
+        changed = [old["ordinal"] for old, row in zip(was, now, strict=True) if old != row]
+        assert changed == [row["ordinal"] for row in was if made.person[:15].encode() in row["payload"]]
+        assert new.erased == {result["erasure_id"]: len(changed)}
+        assert (new.window, new.schemas, new.fence) == (manifest.window, manifest.schemas, manifest.fence)
+    record = Erasure.from_json((lake / f"landing/erasures/{result['erasure_id']}.json").read_text(), "record")
+    assert (len(record.hashes), record.entity, record.result) == (1, "Account", result)
+    assert record.finished_at is not None
+
+    again = erase(lake, [made.person], run_id="run-2")
+    assert (again["landing"]["events"], again["event_logs"][str(lake / "tables")]["rows"]) == (0, 0)
+
+
+def test_windows_and_tables_go_on(lake: Path, made: Lake) -> None:
+    erase(lake, made.person)
+    going_on = replace(made, folder=lake)
+    events = rows(lake)
+    made.org.rest("PATCH", f"/sobjects/Account/{made.other}", {"Phone": "5"})
+    assert going_on.drained()["rows_written"] >= 1
+    assert rows(lake)[: len(events)] == events
+    metrics = going_on.log([manifest.window.manifest_url for manifest, _ in landed(lake)])
+    assert metrics["quarantined"] == 2
+    assert {row["reason"].partition(":")[0] for row in rows(lake, "_quarantine")} == {
+        "the landing has no payload of it"
+    }
+    assert not [row for row in rows(lake) if made.person in row["ChangeEventHeader"]["recordIds"]]
+    events, base = rows(lake), str(lake / "tables")
+    kept_small = maintain(WorkerFiles(None), base, TableLocation(base), MaintenanceOptions(base))
+    assert {table.left for table in kept_small.tables.values()} == {None}
+    assert rows(lake) == events
+    assert files_with(lake, MARK) == []
+
+
+def test_older_versions_and_what_killed_jobs_left_hold_nothing(lake: Path, made: Lake) -> None:
+    table = DeltaTable(lake / "tables/AccountChangeEvent")
+    table.optimize.compact()
+    table.create_checkpoint()
+    (live,) = DeltaTable(lake / "tables/AccountChangeEvent").file_uris()
+    killed = Path(live).with_name("part-killed.parquet")
+    shutil.copy(live, killed)
+    debris = next((lake / "landing").rglob("part-*.parquet")).with_name("part-00000-dead.parquet")
+    shutil.copy(next((lake / "landing").rglob("part-*.parquet")), debris)
+    with pytest.raises(Exception, match="younger than a day") as caught:
+        erase(lake, made.person)
+    assert made.person[:15] not in told(caught.value)
+    assert all("killed" in path for path in files_with(lake, MARK)), "only what may be a job's at work is left"
+    cut = killed.with_name("part-cut.parquet")
+    cut.write_bytes(b"PAR1 cut off")
+    for path in (killed, cut):
+        os.utime(path, (time.time() - 90_000,) * 2)
+    erase(lake, made.person)
+    assert files_with(lake, MARK) == []
+    assert not debris.exists()
+    assert not cut.exists()
+    assert len(rows(lake)) == 4
+
+
+CALLS = [
+    (Erasure, "write"),
+    (PartWriter, "_end_part"),
+    (catalog_module, "replace_file"),
+    (LandingCatalog, "remove_unlisted"),
+    (TableFileWriter, "close"),
+    (DeltaTableLog, "commit"),
+    (DeltaTable, "create_checkpoint"),
+    (TableErasure, "_remove"),
+]
+
+
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.extended)], ids=["before", "after"])
+def test_killed_anywhere_the_next_try_finishes(made: Lake, tmp_path: Path, after: bool) -> None:
+    expected = without(rows(made.folder), made.person)
+    for nth in itertools.count(1):
+        lake = tmp_path / str(nth)
+        shutil.copytree(made.folder, lake)
+        was_killed = False
+        try:
+            with killed_at(CALLS, nth, after=after):
+                erase(lake, made.person)
+        except Killed:
+            was_killed = True
+        assert len(landed_ids(lake)) == 3, "readers find every window, whole"
+
+        result = erase(lake, made.person)
+
+        assert result["landing"]["events"] == 3
+        assert files_with(lake, MARK) == files_with(lake, made.person[:15]) == []
+        assert rows(lake) == expected
+        landed(lake)
+        assert len(list((lake / "landing/erasures").iterdir())) == 1
+        shutil.rmtree(lake)
+        if not was_killed:
+            break
+    assert nth > 10
+
+
+def landed_ids(folder: Path) -> list[str]:
+    """Return the ids of the windows whose files are as their manifests say."""
+    catalog = LandingCatalog(Landing.from_url(str(folder / "landing")))
+    (stream,) = catalog.streams()
+    manifests = [catalog.read_manifest(stream, window_id) for window_id in catalog.window_ids(stream)]
+    for manifest in filter(None, manifests):
+        catalog.verify(manifest, sha256=True)
+    return [manifest.window.window_id for manifest in manifests if manifest is not None]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"ids": ["001000000000001", "003000000000001"]}, "several objects"),
+        ({"ids": ["001000000000001AAB"]}, r"ids\[0\] is no id"),
+        ({"ids": []}, "0 ids were given"),
+        ({"entity": "Case"}, "has change events of Case"),
+        ({"entity": "no name"}, "is no name of an object"),
+        ({"event_log_urls": ["", "s3://lake"]}, "not a list of URLs"),
+        ({"replica_urls": ["s3://key:secret@lake/replica"]}, "carries a password"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_before_anything_changes(
+    lake: Path, made: Lake, given: dict[str, Any], text: str
+) -> None:
+    before = {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()}
+    with pytest.raises(AirflowFailException) as caught:
+        erase(lake, **{"ids": [made.person], **given})
+    message = told(caught.value)
+    assert re.search(text, message), message
+    assert "Nothing was erased" in message
+    assert "001000000000001AAB" not in message
+    assert {path: path.read_bytes() for path in lake.rglob("*") if path.is_file()} == before
+
+
+def test_a_table_that_does_not_tell_its_records_is_refused(made: Lake, tmp_path: Path) -> None:
+    shutil.copytree(made.folder, tmp_path / "lake")
+    windows = [manifest.window.manifest_url for manifest, _ in landed(tmp_path / "lake")]
+    for name, given in (
+        ("hidden", {"mask_fields": ["ChangeEventHeader.recordIds"]}),
+        ("folders", {"table_format": "parquet"}),
+    ):
+        output = str(tmp_path / name)
+        EventLogOperator(task_id="log", windows=windows, output_url=output, **given).execute(context_for("log"))
+        with pytest.raises(AirflowFailException, match=r"Make it anew|make them anew"):
+            erase(tmp_path / "lake", [made.person], event_log_urls=[output])
+    assert not (tmp_path / "lake/landing/erasures").exists()
+
+
+def test_what_could_not_be_decoded_is_erased_too(made: Lake, tmp_path: Path) -> None:
+    with LocalOrg.running(tmp_path / "org") as org, pytest.MonkeyPatch.context() as monkeypatch:
+        org.knobs(keepalive_seconds=0.3)
+        set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+        org.fault("answer_schema", code="", status="NOT_FOUND")
+        lake = Lake(tmp_path / "lake", org)
+        person = lake.create({"Name": f"{MARK} Ada"})
+        other = lake.create({"Name": "Bob"})
+        assert lake.drained()["quarantined"] == 2
+    assert files_with(lake.folder, MARK), "the test can find it"
+    before = rows(lake.folder, "_quarantine")
+
+    result = erase(lake.folder, person)
+
+    assert (result["landing"]["emptied"], result["event_logs"][str(lake.folder / "tables")]["rows"]) == (1, 1)
+    assert files_with(lake.folder, MARK) == files_with(lake.folder, person) == []
+    (mine, theirs), (was, theirs_before) = rows(lake.folder, "_quarantine"), before
+    assert theirs == theirs_before
+    assert other[:15].encode() in theirs["payload"]
+    assert mine == {**was, "payload": None, "reason": mine["reason"]}
+    assert mine["reason"].startswith("erased")
+
+
+def test_a_replica_can_be_made_anew_from_the_erased_landing(lake: Path, made: Lake) -> None:
+    erase(lake, "{{ dag_run.conf['ids'] }}", conf={"ids": f"{made.person}, {made.person[:15]}"})
+    windows = [manifest.window.manifest_url for manifest, _ in landed(lake)]
+    operator = ReplicaOperator(task_id="replica", windows=windows, output_url=str(lake / "replica"))
+    metrics = operator.execute(context_for("replica"))
+    assert metrics is not None
+    assert metrics["quarantined"] == 2
+    found = DeltaTable(lake / "replica/Account").to_pyarrow_table().to_pylist()
+    assert made.person not in {row["Id"] for row in found}
+    assert len(found) == 2
+    assert files_with(lake, MARK) == []
+
+
+def test_a_job_that_began_before_and_commits_after(lake: Path, made: Lake) -> None:
+    log = DeltaTableLog(TableLocation(str(lake / "tables/AccountChangeEvent")), "late job")
+    began, columns = log.version(progress=["sfstream:late"]), pa.schema([])
+    path = next(iter(began.files))
+    erase(lake, made.person)
+    with pytest.raises(PositionConflictError, match="erase run run-1"):
+        log.commit(began, columns, [], [path], ["event_date"])
+    number = log.commit(began, columns, [], [], ["event_date"])
+    assert log.version(progress=["sfstream:late"]).progress == {"sfstream:late": 1}
+    assert number == log.version().number
