@@ -233,5 +233,22 @@ SLOW: dict[str, str] = {
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
     "tests/unit/runs/test_silence.py::test_the_spans_of_its_windows_do_not_overlap": ("a run for each of 40 hours"),
+    "tests/integration/provider/test_install.py::"
+    "test_the_two_packages_of_spark_are_installed_without_one_writing_over_the_other": (
+        "pip installs all that the package needs"
+    ),
+    "tests/integration/spark/test_small_windows.py::test_the_first_job_leaves_what_the_next_begins_with": (
+        "spark-submit, twice"
+    ),
+    "tests/integration/spark/test_replica.py::test_rows_carry_where_they_come_from": (
+        "the first of its folder: starts the Spark session"
+    ),
+    "tests/integration/spark/test_event_log.py::test_events_that_share_a_replay_id_are_all_rows": ("five Spark jobs"),
+    "tests/integration/stores/test_table_store.py::test_of_many_processes_exactly_one_wins_each_time": (
+        "three or eight processes that load the store"
+    ),
+    "localorg/tests/integration/test_change_workload.py::test_a_replica_of_the_landed_events_equals_the_org": (
+        "160 random changes of an org, landed in windows"
+    ),
 }
 """Reasons by node id, without parameters."""
