@@ -39,6 +39,8 @@ REWRITTEN = pa.schema(
 )
 """What a task tells: each file that it wrote, and how many of its rows are dirty, and of deleted records. A piece that
 was rewritten and has no row left gives a line without a path."""
+_DECAY = 1000
+"""Milliseconds for which memory that was freed is kept for what comes next."""
 _COMPRESSED = 0.3
 """Bytes in a file for a byte of Arrow columns, where nothing better is known; it decides how large files are."""
 
@@ -85,9 +87,12 @@ def rewritten(plan: Rewriting) -> Rows:
     """
 
     def rows(batches: Batches) -> Batches:
-        # Arrow's own pool keeps what it had at most, which is half as much again for columns that are replaced in turn.
-        pa.default_memory_pool().release_unused()
-        pa.set_memory_pool(pa.system_memory_pool())
+        _release()
+        if "jemalloc" in pa.supported_memory_backends():
+            # Columns that are replaced in turn leave the other pools with half as much again, or with pages that the
+            # system clears anew for each row group.
+            pa.jemalloc_set_decay_ms(_DECAY)
+            pa.set_memory_pool(pa.jemalloc_memory_pool())
         pa.set_io_thread_count(1)  # each keeps memory of its own, and a row group is one read
         arrived: dict[int, list[bytes]] = {}
         for batch in batches:
@@ -96,7 +101,7 @@ def rewritten(plan: Rewriting) -> Rows:
         while arrived:
             number, parcels = arrived.popitem()
             written = _Rewrite(plan, plan.pieces[number], parcels).run()
-            pa.default_memory_pool().release_unused()
+            _release()
             yield pa.RecordBatch.from_pylist([{"piece": number, **line} for line in written], schema=REWRITTEN)
 
     return rows
@@ -115,7 +120,7 @@ class _Rewrite:
         self._came = None if plan.history is None else came
         self._met = np.zeros(len(self._change), bool)
         del came
-        pa.default_memory_pool().release_unused()  # many changes of few records become few rows
+        _release()  # many changes of few records become few rows
 
     def run(self) -> list[dict[str, Any]]:
         """Return the lines of :data:`REWRITTEN`; none if the piece stays as it is."""
@@ -312,6 +317,12 @@ def _is_between(ids: pa.Array, after: str | None, through: str | None) -> pa.Boo
 def _batch(table: pa.Table) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _release() -> None:
+    """Give back what was freed: the pool of the rows, and the system's that Python and the storage's client use."""
+    for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
+        pool.release_unused()
 
 
 def _count(column: pa.BooleanArray) -> int:

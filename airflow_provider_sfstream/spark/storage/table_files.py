@@ -54,10 +54,11 @@ class TableFileWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held back as a row group."""
+        """Write what is held back as a row group, as several if it came in one batch that is larger than one."""
         if self._batches:
             table = pa.Table.from_batches(self._batches)
-            self._opened(table).write_table(table, row_group_size=len(table))
+            groups = max(1, round(self.buffered / ROW_GROUP))
+            self._opened(table).write_table(table, row_group_size=math.ceil(len(table) / groups))
         self._batches, self.buffered = [], 0
 
     def close(self, partition: dict[str, str] | None = None) -> TableFile:

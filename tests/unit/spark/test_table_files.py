@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.spark.storage.table_files import TableFileWriter
+from airflow_provider_sfstream.spark.storage.table_files import ROW_GROUP, TableFileWriter
 from airflow_provider_sfstream.spark.storage.table_location import TableLocation
 
 TYPES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -104,3 +104,19 @@ def test_what_is_held_back_is_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
         assert writer.buffered <= 1000
     writer.close()
     assert 1 < pq.ParquetFile(tmp_path / "file.parquet").num_row_groups <= 10
+
+
+def test_rows_that_come_in_one_batch_are_row_groups_of_the_size_that_a_reader_has_room_for(tmp_path: Path) -> None:
+    schema = pa.schema([("number", pa.int64()), ("bytes", pa.binary())])
+    rows = 3 * ROW_GROUP // 1024
+    batch = pa.RecordBatch.from_arrays([pa.array(range(rows)), pa.array([bytes(1024)] * rows)], schema=schema)
+    writer = TableFileWriter(TableLocation(str(tmp_path)).filesystem(), "file.parquet", schema)
+    writer.append(batch)
+    file = writer.close()
+    stored = pq.ParquetFile(tmp_path / file.path)
+    groups = [stored.read_row_group(number) for number in range(stored.num_row_groups)]
+    assert len(groups) > 1
+    assert max(group.nbytes for group in groups) <= 1.5 * ROW_GROUP
+    assert stored.read() == pa.Table.from_batches([batch])
+    assert json.loads(file.stats)["minValues"] == {"number": 0}
+    assert json.loads(file.stats)["maxValues"] == {"number": rows - 1}
