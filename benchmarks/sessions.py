@@ -25,12 +25,13 @@ def session(folder: Path, *, cluster: bool) -> Iterator[Any]:
 
 
 @contextmanager
-def object_storage(spark: Any, folder: Path) -> Iterator[str]:
-    """Yield the URL of a bucket on a real S3 server, which the tasks of ``spark`` reach as they do S3 anywhere.
+def object_storage(spark: Any, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the URL of a bucket on a real S3 server, which the tasks of ``spark`` reach as they do S3 anywhere, and the
+    bucket as a folder, for what does not speak S3.
 
     Hadoop's own client for S3 is not part of Spark, so what Spark itself stores there is in ``folder``.
     """
-    with ObjectStorage.running(folder / "object_storage") as storage:
+    with ObjectStorage.running(folder / "object_storage") as storage, storage.mounted(folder / "mount") as mount:
         settings = {
             "fs.s3a.access.key": storage.user[0],
             "fs.s3a.secret.key": storage.user[1],
@@ -43,4 +44,4 @@ def object_storage(spark: Any, folder: Path) -> Iterator[str]:
         for name, value in settings.items():
             spark._jsc.hadoopConfiguration().set(name, value)
         (folder / "bucket").mkdir()
-        yield f"s3a://{BUCKET}"
+        yield f"s3a://{BUCKET}", mount / BUCKET
