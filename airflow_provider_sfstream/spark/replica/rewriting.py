@@ -39,8 +39,6 @@ REWRITTEN = pa.schema(
 )
 """What a task tells: each file that it wrote, and how many of its rows are dirty, and of deleted records. A piece that
 was rewritten and has no row left gives a line without a path."""
-_DECAY = 1000
-"""Milliseconds for which memory that was freed is kept for what comes next."""
 _COMPRESSED = 0.3
 """Bytes in a file for a byte of Arrow columns, where nothing better is known; it decides how large files are."""
 
@@ -88,16 +86,11 @@ def rewritten(plan: Rewriting) -> Rows:
 
     def rows(batches: Batches) -> Batches:
         _release()
-        if "jemalloc" in pa.supported_memory_backends():
-            # Columns that are replaced in turn leave the other pools with half as much again, or with pages that the
-            # system clears anew for each row group.
-            pa.jemalloc_set_decay_ms(_DECAY)
-            pa.set_memory_pool(pa.jemalloc_memory_pool())
         pa.set_io_thread_count(1)  # each keeps memory of its own, and a row group is one read
-        arrived: dict[int, list[bytes]] = {}
+        arrived: dict[int, list[pa.Buffer]] = {}  # of the batches' own memory: no parcel is copied
         for batch in batches:
-            for piece, parcel in zip(batch.column("piece").to_pylist(), batch.column("rows").to_pylist(), strict=True):
-                arrived.setdefault(piece, []).extend([] if parcel is None else [parcel])
+            for piece, parcel in zip(batch.column("piece").to_pylist(), batch.column("rows"), strict=True):
+                arrived.setdefault(piece, []).extend([parcel.as_buffer()] if parcel.is_valid else [])
         while arrived:
             number, parcels = arrived.popitem()
             written = _Rewrite(plan, plan.pieces[number], parcels).run()
@@ -110,7 +103,7 @@ def rewritten(plan: Rewriting) -> Rows:
 class _Rewrite:
     """The rewrite of one piece."""
 
-    def __init__(self, plan: Rewriting, piece: Piece, parcels: list[bytes]) -> None:
+    def __init__(self, plan: Rewriting, piece: Piece, parcels: list[pa.Buffer]) -> None:
         self._plan, self._piece = plan, piece
         self._schema = table_schema(plan.merge.columns)
         self._files = plan.location.filesystem()
@@ -320,9 +313,8 @@ def _batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def _release() -> None:
-    """Give back what was freed: the pool of the rows, and the system's that Python and the storage's client use."""
-    for pool in (pa.default_memory_pool(), pa.system_memory_pool()):
-        pool.release_unused()
+    """Give back what was freed, where Arrow's memory is in a pool that keeps it."""
+    pa.default_memory_pool().release_unused()
 
 
 def _count(column: pa.BooleanArray) -> int:

@@ -34,7 +34,7 @@ def parcels(rows: Rows, ends: Sequence[str]) -> Rows:
     return send
 
 
-def received(schema: pa.Schema, sent: list[bytes], order: Sequence[str] = ()) -> pa.RecordBatch:
+def received(schema: pa.Schema, sent: list[pa.Buffer], order: Sequence[str] = ()) -> pa.RecordBatch:
     """Return the rows of parcels, sorted by some columns, and empty the list. Wide rows are held once: a column of
     theirs goes when it is part of the result.
 
@@ -85,7 +85,7 @@ def shaped(schema: pa.Schema) -> Rows:
     return lambda batches: (as_table(batch, schema) for batch in batches)
 
 
-def _opened(parcel: bytes) -> pa.Table:
+def _opened(parcel: pa.Buffer) -> pa.Table:
     return pa.ipc.open_stream(parcel).read_all()
 
 
@@ -116,5 +116,7 @@ def _sent(rows: pa.Table, ends: Sequence[str]) -> Iterable[pa.RecordBatch]:
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.ipc.new_stream(sink, own.schema, options=options) as writer:
             writer.write_table(own)
-        parcel = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+        content = sink.getvalue()
+        offsets = pa.py_buffer(np.array([0, content.size], np.int32))
+        parcel = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
         yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), parcel], schema=PARCEL)

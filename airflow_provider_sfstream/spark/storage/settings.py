@@ -31,6 +31,11 @@ RESULT_SETTINGS = {
 }
 """Settings of a session on which results depend, as every job has them whatever the cluster's defaults are."""
 
+WORKER_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""The environment of the executors' Python, unless the session has set it. Arrow's other pools keep what was freed: a
+worker that rewrites pieces of a wide table needs half as much again with them. Arrow takes its pool for good, and
+partly from the environment alone."""
+
 
 def configure(spark: Any, settings: dict[str, str]) -> None:
     """Set what results depend on, what a job needs, and how many tasks shuffle unless that is set already.
@@ -40,5 +45,6 @@ def configure(spark: Any, settings: dict[str, str]) -> None:
     for name, value in (RESULT_SETTINGS | settings).items():
         spark.conf.set(name, value)
     context, partitions = spark.sparkContext, "spark.sql.shuffle.partitions"
+    context.environment.update(WORKER_ENVIRONMENT | context.environment)
     if not context.getConf().contains(partitions):
         spark.conf.set(partitions, max(4, 2 * context.defaultParallelism))

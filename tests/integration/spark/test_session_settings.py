@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.event_log.tables import TableFormat
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
@@ -143,3 +144,18 @@ def test_a_file_that_is_gone_is_an_error_and_not_fewer_rows(session: Callable[[]
     with pytest.raises(Exception, match=r"(?i)not exist|PATH_NOT_FOUND|No such file"):
         lake.run(second)
     assert lake.snapshot() == before
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, "system"), ({"ARROW_DEFAULT_MEMORY_POOL": "mimalloc"}, "mimalloc")])
+def test_workers_give_back_memory_unless_the_session_says_otherwise(
+    session: Callable[[], Any], monkeypatch: pytest.MonkeyPatch, given: dict[str, str], used: str
+) -> None:
+    spark = session()
+    monkeypatch.setattr(spark.sparkContext, "environment", dict(given))
+    SparkEngine(spark)
+
+    def pools(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pylist([{"pool": pa.default_memory_pool().backend_name}])
+
+    assert spark.range(1).mapInArrow(pools, "pool string").first()["pool"] == used
