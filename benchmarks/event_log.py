@@ -4,8 +4,10 @@ could cost, beside itself without comparing the landed files with their SHA-256,
 events as the Streaming API sends them, as JSON, with their Avro schema and without.
 
 One Spark session, one landed window of change events (about 430 bytes in Avro, 820 in JSON; 100 columns) in each
-encoding, every side in turn, several rounds; the medians count.
-Prints one JSON line for each; ``ratio`` is our events per second divided by the other's.
+encoding. The sides of seconds run in turn, several rounds after one that does not count, and the medians count; those
+of minutes run once, after them. Of a tenth of the events a job is a second of planning, whatever it does.
+Prints one JSON line for each; ``ratio`` is our events per second divided by the other's, ``worker_mib`` the highest
+resident size of a Python worker of Spark while ours ran.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.event_log.job import EventLogOptions, run
 from airflow_provider_sfstream.spark.event_log.reader import read_event_log
-from benchmarks.sessions import session
+from benchmarks.sessions import largest_worker, session
 from tests.support.json_windows import JsonEvent, land_json_window
 from tests.support.landing_files import LandedEvent, land_window
 
@@ -150,7 +152,7 @@ def _event(number: int, count: int, shape: random.Random) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--events", type=int, default=800_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cluster", action="store_true", help="on a standalone cluster of two workers")
     given = parser.parse_args()
@@ -158,7 +160,7 @@ def main() -> None:
         folder = Path(name)
         manifests = land(folder / "landing", given.events)
         with session(folder, cluster=given.cluster) as spark:
-            measured = measure(spark, manifests, folder, given.rounds)
+            measured, mib = measure(spark, manifests, folder, given.rounds)
     seconds = {side: statistics.median(times) for side, times in measured.items()}
     ours = {
         "cluster": given.cluster,
@@ -179,12 +181,13 @@ def main() -> None:
             **ours,
             f"{other}_events_per_second": round(given.events / seconds[other]),
             "seconds": {side: [round(t, 2) for t in measured[side]] for side in ("ours", other)},
+            "worker_mib": mib,
         }
         print(json.dumps(figures), flush=True)
 
 
-def measure(spark: Any, manifests: dict[str, str], folder: Path, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each round, by side. The first round warms up and does not count."""
+def measure(spark: Any, manifests: dict[str, str], folder: Path, rounds: int) -> tuple[dict[str, list[float]], float]:
+    """Return the seconds of each round, by side, and the MiB of the largest worker of ours."""
     table, copy = folder / "ours" / TABLE, folder / "copy"
 
     def job(output: str, side: str = "avro", **options: Any) -> Callable[[], Any]:
@@ -197,18 +200,27 @@ def measure(spark: Any, manifests: dict[str, str], folder: Path, rounds: int) ->
         writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
         writer.partitionBy("event_date", "window_id").parquet(str(copy))
 
-    sides = {"ours": job("ours"), "rewrite": rewrite, "fastavro": job("fastavro", decoder="fastavro")}
-    sides |= {side: job(side, side) for side in ("json", "json_without_schema")}
-    sides["unverified"] = job("unverified", verify_files=False)
-    measured: dict[str, list[float]] = {side: [] for side in sides}
-    for number in range(rounds + 1):
-        for side, act in sides.items():
-            shutil.rmtree(folder / ("copy" if side == "rewrite" else side), ignore_errors=True)
+    sides = {"ours": job("ours"), "rewrite": rewrite, "unverified": job("unverified", verify_files=False)}
+    slow = {side: job(side, side) for side in ("json", "json_without_schema")}
+    slow["fastavro"] = job("fastavro", decoder="fastavro")
+    measured: dict[str, list[float]] = {side: [] for side in sides | slow}
+    mib: list[float] = []
+
+    def run_once(side: str, act: Callable[[], Any]) -> None:
+        shutil.rmtree(folder / ("copy" if side == "rewrite" else side), ignore_errors=True)
+        with largest_worker(mib if side == "ours" else []):
             started = time.perf_counter()
             act()
-            if number:
-                measured[side].append(time.perf_counter() - started)
-    return measured
+            measured[side].append(time.perf_counter() - started)
+
+    for number in range(rounds + 1):
+        for side, act in sides.items():
+            run_once(side, act)
+            if not number:
+                measured[side].clear()
+    for side, act in slow.items():
+        run_once(side, act)
+    return measured, max(mib)
 
 
 if __name__ == "__main__":

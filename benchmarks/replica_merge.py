@@ -20,19 +20,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import shutil
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Container, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
@@ -53,7 +51,7 @@ from airflow_provider_sfstream.spark.rows.replica_merge import SETTINGS
 from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.rows.routing import shaped
 from benchmarks.merge_rows import COLUMNS, write_changes, write_rows
-from benchmarks.sessions import object_storage, session
+from benchmarks.sessions import largest_worker, object_storage, session
 
 TABLE = "Account"
 KINDS = ("spread", "hot", "one")
@@ -149,25 +147,6 @@ class _Given:
 
     def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch, /) -> tuple[pa.RecordBatch, pa.BooleanArray]:
         return change, pa.array([False] * len(change), pa.bool_())
-
-
-@contextmanager
-def largest_worker(found: list[float]) -> Iterator[None]:
-    """Add the highest resident size of a Python worker of Spark's, in MiB, to ``found``.
-
-    Linux itself keeps it, so that nothing is missed and nothing that is measured is disturbed by looking.
-    """
-    for process in _workers():
-        (process / "clear_refs").write_text("5")  # forgets the highest size so far
-    yield
-    sizes = [re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text()) for process in _workers()]
-    found.append(round(max(int(size[1]) for size in sizes if size) / 1024, 1))
-
-
-def _workers() -> list[Path]:
-    """Return the folders in which Linux tells of Spark's Python processes."""
-    processes = psutil.process_iter(["cmdline"])
-    return [Path(f"/proc/{each.pid}") for each in processes if "pyspark.daemon" in (each.info["cmdline"] or ())]
 
 
 def _digest(rows: Any) -> Any:

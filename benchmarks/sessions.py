@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from tests.support.object_storage import BUCKET, ObjectStorage
 from tests.support.spark import start_session
@@ -45,3 +48,22 @@ def object_storage(spark: Any, folder: Path) -> Iterator[tuple[str, Path]]:
             spark._jsc.hadoopConfiguration().set(name, value)
         (folder / "bucket").mkdir()
         yield f"s3a://{BUCKET}", mount / BUCKET
+
+
+@contextmanager
+def largest_worker(found: list[float]) -> Iterator[None]:
+    """Add the highest resident size of a Python worker of Spark's, in MiB, to ``found``.
+
+    Linux itself keeps it, so that nothing is missed and nothing that is measured is disturbed by looking.
+    """
+    for process in _workers():
+        (process / "clear_refs").write_text("5")  # forgets the highest size so far
+    yield
+    sizes = [re.search(r"VmHWM:\s+(\d+) kB", (process / "status").read_text()) for process in _workers()]
+    found.append(round(max(int(size[1]) for size in sizes if size) / 1024, 1))
+
+
+def _workers() -> list[Path]:
+    """Return the folders in which Linux tells of Spark's Python processes."""
+    processes = psutil.process_iter(["cmdline"])
+    return [Path(f"/proc/{each.pid}") for each in processes if "pyspark.daemon" in (each.info["cmdline"] or ())]
