@@ -25,6 +25,8 @@ WRITTEN = pa.schema(
     ]
 )
 """A row for each file, as :func:`files_of` reads it."""
+_ROW_GROUP = 2 * ROW_GROUP
+"""Bytes of Arrow columns in a row group. Most fields of an event are empty, and take next to no room in a file."""
 _OPEN = 64
 """Files that one task writes at once: each has its columns' buffers, and on an object store the part that it sends."""
 
@@ -84,9 +86,9 @@ class _Files:
             if len(self._open) == _OPEN:
                 self._close(max(self._open, key=lambda each: self._open[each].buffered))
             path = f"{self._folder(key)}/part-{uuid.uuid4().hex}.parquet"
-            self._open[key] = TableFileWriter(self._filesystem, path, batch.schema)
+            self._open[key] = TableFileWriter(self._filesystem, path, batch.schema, _ROW_GROUP)
         self._open[key].append(batch)
-        while sum(file.buffered for file in self._open.values()) > ROW_GROUP:
+        while sum(file.buffered for file in self._open.values()) > _ROW_GROUP:
             max(self._open.values(), key=lambda file: file.buffered).flush()
 
     def close(self) -> list[TableFile]:

@@ -34,11 +34,12 @@ class TableFileWriter:
 
     :param filesystem: a ``pyarrow.fs.FileSystem`` whose root is the table's folder.
     :param path: in it. A file of that name must never have been there.
+    :param row_group: bytes of Arrow columns in a row group.
     """
 
-    def __init__(self, filesystem: Any, path: str, schema: pa.Schema) -> None:
+    def __init__(self, filesystem: Any, path: str, schema: pa.Schema, row_group: int = ROW_GROUP) -> None:
         self.path, self.rows, self.buffered = path, 0, 0
-        self._filesystem, self._schema = filesystem, schema
+        self._filesystem, self._schema, self._row_group = filesystem, schema, row_group
         self._batches: list[pa.RecordBatch] = []
         filesystem.create_dir(path.rpartition("/")[0] or ".", recursive=True)
         self._described: list[pa.parquet.FileMetaData] = []
@@ -50,14 +51,14 @@ class TableFileWriter:
         self._batches.append(batch)
         self.rows += len(batch)
         self.buffered += batch.nbytes
-        if self.buffered > ROW_GROUP:
+        if self.buffered > self._row_group:
             self.flush()
 
     def flush(self) -> None:
         """Write what is held back as a row group, as several if it came in one batch that is larger than one."""
         if self._batches:
             table = pa.Table.from_batches(self._batches)
-            groups = max(1, round(self.buffered / ROW_GROUP))
+            groups = max(1, round(self.buffered / self._row_group))
             self._opened(table).write_table(table, row_group_size=math.ceil(len(table) / groups))
         self._batches, self.buffered = [], 0
 

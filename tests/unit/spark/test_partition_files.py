@@ -67,7 +67,7 @@ def test_no_rows_give_no_files(tmp_path: Path) -> None:
 
 
 def test_what_is_held_back_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_files, "ROW_GROUP", 1000)
+    monkeypatch.setattr(partition_files, "_ROW_GROUP", 1000)
     batches = [batch(*((n, ONE, "a") for n in range(start, start + 40))) for start in range(0, 400, 40)]
     (told,) = written(tmp_path, *batches)
     file = pq.ParquetFile(tmp_path / told["path"])

@@ -96,9 +96,9 @@ def test_what_has_no_bounds_has_no_count_of_nulls_either(tmp_path: Path) -> None
     assert stats["nullCount"]["day"] == 2
 
 
-def test_what_is_held_back_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_sfstream.spark.storage.table_files.ROW_GROUP", 1000)
-    writer = TableFileWriter(TableLocation(str(tmp_path)).filesystem(), "file.parquet", pa.schema([("n", pa.int64())]))
+def test_what_is_held_back_is_bounded(tmp_path: Path) -> None:
+    filesystem = TableLocation(str(tmp_path)).filesystem()
+    writer = TableFileWriter(filesystem, "file.parquet", pa.schema([("n", pa.int64())]), row_group=1000)
     for start in range(0, 400, 40):
         writer.append(pa.RecordBatch.from_pydict({"n": list(range(start, start + 40))}))
         assert writer.buffered <= 1000
