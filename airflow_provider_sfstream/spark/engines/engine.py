@@ -157,9 +157,9 @@ class Engine(Protocol):
         """Return the raw rows of all windows, with the number of each window in the list as ``window`` and what the
         payload is as ``format``.
 
-        :param verify: whether to compare the files with the SHA-256 of their manifest first.
+        :param verify: whether to compare the files with the SHA-256 of their manifest before any row, or what comes of
+            it, is given: if one was changed after it landed, that is a ``ConfigurationError`` here or then.
         :raises ManifestError: if the files of two windows are in folders of one name.
-        :raises ConfigurationError: if a file was changed after it landed.
         """
         ...
 

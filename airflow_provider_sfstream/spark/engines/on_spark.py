@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +17,7 @@ from airflow_provider_sfstream.spark.engines.spark_frames import SparkFrame
 from airflow_provider_sfstream.spark.rows.event_batches import WindowReference
 from airflow_provider_sfstream.spark.rows.routing import PARCEL
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
-from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_rows
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, check_files, read_rows
 from airflow_provider_sfstream.spark.storage.settings import configure
 
 _LISTED = "Id string, sequence bigint"
@@ -49,7 +51,14 @@ class SparkEngine:
         """Any window can be read here."""
 
     def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> SparkFrame:
-        return SparkFrame(read_rows(self.spark, windows, verify=verify))
+        rows = SparkFrame(read_rows(self.spark, windows))
+        if not verify:
+            return rows
+        # Beside the first look at the rows, which is planning for the most part.
+        beside = ThreadPoolExecutor(max_workers=1)
+        checking = beside.submit(check_files, self.spark, windows)
+        beside.shutdown(wait=False)
+        return replace(rows, checked=checking.result)
 
     def file_rows(self, url: str, paths: Sequence[str], schema: pa.Schema) -> SparkFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -95,7 +104,7 @@ class SparkEngine:
         tasks = min(pieces, 4 * self.tasks_at_once)
         task = f.pmod("piece", f.lit(tasks))
         by_piece = hasattr(sent, "repartitionById")
-        return SparkFrame(sent.repartitionById(tasks, task) if by_piece else sent.repartition(tasks, task))
+        return parcels.of(sent.repartitionById(tasks, task) if by_piece else sent.repartition(tasks, task))
 
     def listed_rows(self, url: str | None) -> SparkFrame:
         rows = self.spark.createDataFrame([], _LISTED)

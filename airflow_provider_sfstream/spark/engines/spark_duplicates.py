@@ -34,7 +34,7 @@ class Duplicates:
         return None if self.copies is None else self._joined(rows, self.copies.where("stays"), "left_semi")
 
     def _joined(self, rows: SparkFrame, copies: Any, how: str) -> SparkFrame:
-        return SparkFrame(rows.rows.withColumn("place", _place()).join(copies, "place", how).drop("place"))
+        return rows.of(rows.rows.withColumn("place", _place()).join(copies, "place", how).drop("place"))
 
 
 def find_duplicates(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -18,40 +18,56 @@ def union(frames: Iterable[Any]) -> Any:
     return reduce(lambda one, other: one.unionByName(other), frames)
 
 
+def _without_check() -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class SparkFrame:
-    """A DataFrame."""
+    """A DataFrame.
+
+    :param checked: returns once it is known that the rows are what they should be; till then nothing of them is given.
+    """
 
     rows: Any
+    checked: Callable[[], None] = _without_check
 
     def select(self, *columns: str) -> SparkFrame:
-        return SparkFrame(self.rows.select(*columns))
+        return self.of(self.rows.select(*columns))
 
     def where(self, condition: Condition) -> SparkFrame:
-        return SparkFrame(self.rows.where(condition(_Columns())))
+        return self.of(self.rows.where(condition(_Columns())))
 
     def made(self, make: Rows, schema: pa.Schema) -> SparkFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return SparkFrame(self.rows.mapInArrow(make, from_arrow_schema(schema)))
+        return self.of(self.rows.mapInArrow(make, from_arrow_schema(schema)))
 
     def numbered(self, column: str, firsts: Sequence[int]) -> SparkFrame:
         from pyspark.sql import functions as f
 
         numbers = f.array(*(f.lit(first).cast("bigint") for first in firsts))
-        return SparkFrame(self.rows.withColumn(column, f.element_at(numbers, f.col("window") + 1) + f.col("ordinal")))
+        return self.of(self.rows.withColumn(column, f.element_at(numbers, f.col("window") + 1) + f.col("ordinal")))
 
     def together(self, others: Iterable[SparkFrame] = ()) -> SparkFrame:
-        return SparkFrame(union([self.rows, *(other.rows for other in others)]).coalesce(1))
+        return self.of(union([self.rows, *(other.rows for other in others)]).coalesce(1))
 
     def kept(self) -> SparkFrame:
-        return SparkFrame(self.rows.persist())
+        return self.of(self.rows.persist())
 
     def counted(self, *columns: str) -> list[Mapping[str, Any]]:
-        return [row.asDict() for row in self.rows.groupBy(*columns).count().collect()]
+        return self.of(self.rows.groupBy(*columns).count()).collected()
 
     def collected(self) -> list[Mapping[str, Any]]:
-        return [row.asDict() for row in self.rows.collect()]
+        try:
+            rows = self.rows.collect()
+        finally:
+            self.checked()  # rows that are not what they should be also explain why they cannot be read
+        return [row.asDict() for row in rows]
+
+    def of(self, rows: Any) -> SparkFrame:
+        """Return a DataFrame that is made of these rows."""
+        return replace(self, rows=rows)
 
 
 class _Columns:

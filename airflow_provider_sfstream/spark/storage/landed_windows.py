@@ -222,23 +222,19 @@ def _last_parts(url: str) -> str:
     return "/".join(url.rsplit("/", 2)[1:])
 
 
-def read_rows(spark: Any, windows: Sequence[LandedWindow], *, verify: bool = True) -> Any:
+def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
     """Return the raw rows of all windows, with the number of each window in the list as ``window`` and what the
     payload is as ``format``.
 
     One read of all files: Spark would plan a union of a thousand reads for longer than it takes to read them. A file's
     folder tells its window.
 
-    :param verify: see :func:`check_files`.
     :raises ManifestError: if the files of two windows are in folders of one name.
-    :raises ConfigurationError: if a file was changed after it landed.
     """
     from pyspark.sql import functions as f
 
     with_rows = {number: window for number, window in enumerate(windows) if window.files}
     folders = check_folders(with_rows.values())
-    if verify:
-        check_files(spark, list(with_rows.values()))
     rows = spark.read.schema(RAW_SCHEMA).parquet(*(file for window in with_rows.values() for file in window.files))
     path = f.col("_metadata.file_path")
     rows = rows.withColumn("folder", f.substring_index(f.substring_index(path, "/", -2), "/", 1))

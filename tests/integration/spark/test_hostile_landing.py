@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.spark.engines import on_spark
+from airflow_provider_sfstream.spark.storage.landed_windows import check_files
 from tests.support.change_lake import ChangeLake, change
 from tests.support.event_log import Lake
 from tests.support.hostile_schemas import HOSTILE
@@ -61,6 +64,31 @@ def test_a_forged_part_does_not_get_into_a_replica(spark: Any, tmp_path: Path) -
     with pytest.raises(ConfigurationError, match="is not what its window's manifest says"):
         lake.run(manifest)
     assert lake.run(manifest, verify_files=False).events == 2
+
+
+def test_nothing_comes_of_rows_whose_check_takes_longer(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(spark, tmp_path)
+    manifest = lake.land("w1", [order(1), order(2)], {"good": SCHEMA})
+    forge(part_of(manifest))
+    are_read = threading.Event()
+    collect = type(spark.range(0)).collect
+
+    def collected(rows: Any) -> Any:
+        found = collect(rows)
+        are_read.set()
+        return found
+
+    def late(*arguments: Any) -> None:
+        assert are_read.wait(60)
+        check_files(*arguments)
+
+    monkeypatch.setattr(type(spark.range(0)), "collect", collected)
+    monkeypatch.setattr(on_spark, "check_files", late)
+    with pytest.raises(ConfigurationError, match="Nothing was written"):
+        lake.run(manifest)
+    assert not lake.output.exists() or not lake.files()
 
 
 def test_schemas_that_would_take_a_job_down_are_quarantined(spark: Any, tmp_path: Path) -> None:
