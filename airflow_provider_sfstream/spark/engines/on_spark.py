@@ -76,6 +76,7 @@ class SparkEngine:
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
+        rows.checked()
         # Few partitions are open at a time; sorting wide rows to have only one open costs more than writing them.
         self.spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "64")
         observation = Observation()
