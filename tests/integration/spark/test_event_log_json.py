@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_sfstream.spark.decode.payload_formats import own_format
+from airflow_provider_sfstream.spark.storage.landed_windows import read_windows
 from tests.support.event_log import DAY, Lake, as_utc
 from tests.support.json_windows import JsonEvent, event, generic_event, push_topic_event
 from tests.support.landing_files import LandedEvent
@@ -90,6 +92,34 @@ def test_either_encoding_gives_the_same_rows_in_one_table_and_one_job(lake: Lake
     assert {row["_schema_id"] for row in rows} == {"one"}
     again = lake.run(in_json)
     assert (again.rows_written, lake.rows()) == (30, rows)
+
+
+def test_a_window_has_the_same_rows_alone_as_beside_others(lake: Lake) -> None:
+    """Its number and what its payloads are do not depend on what else is read; one alone is read in a simpler way."""
+    schemas = {"one": ORDER}
+    empty = lake.land("20260110T000000Z-a", [], schemas)
+    avro = lake.land("20260110T000000Z-b", [LandedEvent(1, "one", fields(1, avro=True))], schemas)
+    either = [event(2, fields(2, avro=False)), event(3, fields(3, avro=False), "other")]
+    both = lake.land_json("20260110T000000Z-c", "/event/Order__e", either, schemas)
+    bare = lake.land_json("20260110T000000Z-d", PUSH_TOPIC, [push_topic_event(4, {"Id": "a01"}, at(4))])
+    engine = lake.engine()
+
+    def rows(*manifests: str) -> list[dict[str, Any]]:
+        windows = read_windows(engine.landing, manifests)
+        engine.prepare(windows)
+        found = engine.landed_rows(windows, verify=True).collected()
+        return sorted((dict(row) for row in found), key=lambda row: row["replay_id"])
+
+    together = rows(empty, avro, both, bare)
+    assert [(row["window"], row["format"]) for row in together] == [
+        (1, "avro"),
+        (2, "json"),
+        (2, own_format("/event/Order__e")),
+        (3, own_format(PUSH_TOPIC)),
+    ]
+    alone = [[dict(row, window=number) for row in rows(url)] for number, url in ((1, avro), (2, both), (3, bare))]
+    assert together == sum(alone, [])
+    assert rows(empty, avro) == alone[0]
 
 
 @in_either_format
