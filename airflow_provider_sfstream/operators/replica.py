@@ -20,7 +20,7 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
 
     The same functions write the same Delta tables, one piece after another: columns, quarantine, dirty lists, history,
     metrics and what a retry changes are the same, and either operator may go on where the other stopped. It needs
-    neither Java nor pyspark. One million changes of a hundred columns, spread over records, took 279 MiB of memory
+    neither Java nor pyspark. One million changes of a hundred columns, spread over records, took 301 MiB of memory
     beside what the worker had; all changes of one record are held at once, so that more of one need more. Landed files
     are copied to its temporary folder. Refreshes, comparisons and upkeep run on Spark.
 
