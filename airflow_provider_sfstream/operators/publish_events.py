@@ -31,7 +31,7 @@ class PublishEventsOperator(BaseOperator):
     knows no duplicates, so that to send them again may publish them twice. Then the task reads the topic from the last
     event before, for which the user needs read access to it. What it finds there was published; what it does not find
     is published, if Salesforce said that all had come, later than twice the connection's ``call_timeout_seconds``
-    (30) after the request, and the look showed an event of this task with the ID that it was given. Only what that
+    (30) after the look began, and it showed an event of this task with the ID that it was given. Only what that
     leaves open is for ``on_doubt`` to decide, as in the first run of a task, which has no event before. The default
     fails the task: nobody but you knows whether an event twice or an event missing is the lesser harm.
 

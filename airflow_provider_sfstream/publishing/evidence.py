@@ -4,15 +4,16 @@ An event on the bus has the ID that its publisher gave it, as far as is known (t
 publisher's or the system's; the live check asks an org, ``published_events.event_id_is_given``). So an ID that comes is
 proof that the event was published. That one does not come proves something only where the same look has shown that this
 org keeps IDs, by an event that this run knows, and where Salesforce has said, late enough, that all events had come.
+How late is counted from the begin of the look, which comes after the request: no two workers' clocks are compared.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT, Responses
@@ -43,18 +44,18 @@ def look(
     bus: Bus,
     topic: str,
     trail: Sequence[Accepted],
-    in_doubt: Mapping[str, datetime],
+    in_doubt: Collection[str],
     *,
-    latest_arrival: timedelta,
-    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    latest_arrival: float,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Evidence:
     """Read the topic for events in doubt, from a place before them, until they have come or Salesforce has said that
     all has come: about five minutes on a quiet topic, and no longer on a busy one, where that is never said. What is
     read counts as delivered.
 
     :param trail: the last events, two at most, that were accepted before; without one nothing can be shown.
-    :param in_doubt: when each was sent, by its ID.
-    :param latest_arrival: how long after that it may still come.
+    :param in_doubt: the IDs of events whose requests were sent before.
+    :param latest_arrival: seconds from now in which they may still come.
     :raises SalesforceStreamError: if the topic cannot be read.
     """
     evidence = Evidence()
@@ -62,12 +63,12 @@ def look(
         return evidence
     witness = trail[-1] if len(trail) > 1 else None
     has_come = False
-    settled_at = max(in_doubt.values()) + latest_arrival
-    given_up_at = max(settled_at, now()) + timedelta(seconds=CONFIRM_TIMEOUT)
+    settled_at = clock() + latest_arrival
+    given_up_at = settled_at + CONFIRM_TIMEOUT
     log.info("%s: looking for %d events in doubt after replay ID %s.", topic, len(in_doubt), trail[0].replay_id.hex())
     with closing(bus.subscribe(topic, trail[0].replay_id, idle_timeout=CONFIRM_TIMEOUT)) as responses:
         for batch in responses:
-            if batch is None or now() > given_up_at:
+            if batch is None or clock() > given_up_at:
                 break
             for event_id, replay_id in zip(batch.event_ids, batch.replay_ids, strict=True):
                 has_come |= witness == Accepted(event_id or "", replay_id)
@@ -75,7 +76,7 @@ def look(
                     evidence.found.setdefault(str(event_id), replay_id)
             if len(evidence.found) == len(in_doubt):
                 break
-            if not len(batch) and batch.pending and now() >= settled_at:
+            if not len(batch) and batch.pending and clock() >= settled_at:
                 evidence.others_are_absent = has_come
                 break
     return evidence

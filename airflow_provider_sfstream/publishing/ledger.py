@@ -36,7 +36,7 @@ class SentRequest:
     """A request as it is recorded before it is sent.
 
     :param attempt: the try of the task, unlike any other.
-    :param sent_at: by the worker's clock.
+    :param sent_at: by the worker's clock: for people, nothing is decided by it.
     :param events: ID, row number and key of each event, in order.
     """
 

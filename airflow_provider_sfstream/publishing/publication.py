@@ -7,9 +7,9 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
@@ -111,7 +111,7 @@ class Publication:
         self._ledger, self.recorded, self._on_doubt = ledger, recorded, on_doubt
         self._sleep = sleep
         # How long after a request was sent its events may still come.
-        self._latest_arrival = timedelta(seconds=2 * client.call_timeout)
+        self._latest_arrival = 2 * client.call_timeout
         self._topic = ids.topic
         self._attempt = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
         kept = "What was accepted is recorded; the next try publishes the rest."
@@ -245,8 +245,8 @@ class Publication:
             request.number: [each for each in request.events if not self.recorded.has_accepted(each[0])]
             for request in self.recorded.unanswered
         }
-        sent_at = {each[0]: r.sent_at for r in self.recorded.unanswered for each in unanswered[r.number]}
-        evidence = self._looked(self.recorded.trail, sent_at)
+        in_doubt = {event_id for events in unanswered.values() for event_id, _, _ in events}
+        evidence = self._looked(self.recorded.trail, in_doubt)
         for number, events in unanswered.items():
             left |= self._settle(number, events, evidence)
         self._check_doubt(left, "an earlier try was ended")
@@ -255,10 +255,9 @@ class Publication:
     def _in_doubt(self, number: int, sent: Sequence[_Pending], error: SalesforceStreamError) -> list[_Pending]:
         """Settle what a request without an answer has left; return the events that are to be sent (again)."""
         log.warning("%s: whether %d events were published is not known: %s", self._topic, len(sent), error)
-        now = datetime.now(UTC)
         self._pause(error if error.retriable else ServiceUnavailableError(str(error)))
         events = _as_recorded(sent)
-        evidence = self._looked(self.recorded.latest, {event_id: now for event_id, _, _ in events})
+        evidence = self._looked(self.recorded.latest, {event_id for event_id, _, _ in events})
         left = self._settle(number, events, evidence)
         self._check_doubt(left, f"the request ended with: {error.happened}")
         self.summary.published += len(evidence.found)
@@ -267,14 +266,14 @@ class Publication:
             sent = [each for each in sent if each.event.correlation_key not in left]
         return [each for each in sent if not self.recorded.has_accepted(each.event.correlation_key)]
 
-    def _looked(self, trail: Iterable[Accepted], sent_at: Mapping[str, datetime]) -> Evidence:
+    def _looked(self, trail: Iterable[Accepted], in_doubt: Collection[str]) -> Evidence:
         """Look at the bus, which may be as hard to reach as it was before; nothing is shown by one that cannot be read.
 
         :raises SalesforceStreamError: if it can be read later, perhaps, and the task would fail without what it shows.
         """
         while True:
             try:
-                return look(self._client, self._topic, tuple(trail), sent_at, latest_arrival=self._latest_arrival)
+                return look(self._client, self._topic, tuple(trail), in_doubt, latest_arrival=self._latest_arrival)
             except SalesforceStreamError as error:
                 if not error.retriable:
                     log.warning("%s: the topic cannot be read for events in doubt: %s", self._topic, error)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,18 @@ class TestDoubt:
         bus.script = [bus.accept, bus.lose_request(GONE)]
         with pytest.raises(PublishDoubtError, match="200 events"):
             run.go(rows(400))
+
+    def test_a_worker_whose_clock_is_days_ahead_takes_nothing_for_late_enough(self, run: Run, bus: ModelBus) -> None:
+        bus.call_timeout = 1800.0
+        with killed_at([(bus, "publish")], 2, after=False), suppress(Killed):
+            run.go(rows(400))
+        request = run.folder / "requests/000001.json"
+        document = json.loads(request.read_text())
+        sent_at = datetime.fromisoformat(document["sent_at"]) - timedelta(days=3)
+        request.write_text(json.dumps({**document, "sent_at": sent_at.isoformat()}))
+        with pytest.raises(PublishDoubtError, match="200 events"):
+            run.go(rows(400))
+        assert len(bus.requests) == 1
 
     def test_publish_again(self, run: Run, bus: ModelBus) -> None:
         bus.script = [bus.lose_answer(GONE)]
