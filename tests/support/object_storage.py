@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,8 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+
+from scripts.airflow_stack import free_port
 
 BUCKET = "lake"
 """The bucket that every server here has."""
@@ -38,7 +39,7 @@ _PORTS = (
 
 
 class ObjectStorage:
-    """One SeaweedFS server: master, volumes, filer and S3 in one process, on ephemeral loopback ports.
+    """One SeaweedFS server: master, volumes, filer and S3 in one process, on loopback ports of its own.
 
     What it holds is in ``folder``, so a server that was killed has it again when it is started again, on the same
     ports. There are two identities: ``administrator`` may do everything, ``user`` may list, read and write
@@ -47,7 +48,10 @@ class ObjectStorage:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
+        ports: set[int] = set()
+        while len(ports) < len(_PORTS):
+            ports.add(free_port())
+        self._ports = dict(zip(_PORTS, ports, strict=True))
         self.administrator, self.user = ((uuid4().hex, uuid4().hex) for _ in range(2))
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "data").mkdir(parents=True)
@@ -220,16 +224,6 @@ def mounted(filer: str, folder: Path, own: Path) -> Iterator[None]:
         process.wait()
         # Always: asking a mount whose process is dead whether it is one fails too.
         subprocess.run(["fusermount3", "-u", "-z", str(folder)], check=False, stderr=subprocess.DEVNULL)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ``count`` different loopback ports that nobody listens on."""
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 def _ending_with_us() -> list[str]:
