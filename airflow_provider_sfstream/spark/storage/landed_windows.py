@@ -236,16 +236,17 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
     with_rows = {number: window for number, window in enumerate(windows) if window.files}
     folders = check_folders(with_rows.values())
     rows = spark.read.schema(RAW_SCHEMA).parquet(*(file for window in with_rows.values() for file in window.files))
+    known = _known(folders, with_rows)
+    if len(with_rows) == 1:
+        [window] = known.drop_columns(["folder", "named"]).to_pylist()
+        named = f.array(*map(f.lit, known["named"][0].as_py())).cast("array<string>")
+        rows = rows.withColumns({name: f.lit(value) for name, value in window.items()}).withColumn("named", named)
+    else:
+        path = f.col("_metadata.file_path")
+        rows = rows.withColumn("folder", f.substring_index(f.substring_index(path, "/", -2), "/", 1))
+        rows = rows.join(f.broadcast(spark.createDataFrame(known)), "folder")
     # A JSON payload has the schema that its own window names (as missing too), or none: what a window gives does not
     # depend on which others are read beside it.
-    if len(with_rows) == 1:
-        [(number, window)] = with_rows.items()
-        named, own = payload_formats(window)
-        format_ = f.when(f.col("schema_id").isin(named), "json").otherwise(own)
-        return rows.withColumn("window", f.lit(number)).withColumn("format", format_)
-    path = f.col("_metadata.file_path")
-    rows = rows.withColumn("folder", f.substring_index(f.substring_index(path, "/", -2), "/", 1))
-    rows = rows.join(f.broadcast(spark.createDataFrame(_known(folders, with_rows))), "folder")
     format_ = f.when(f.array_contains("named", f.col("schema_id")), "json").otherwise(f.col("own_format"))
     return rows.withColumn("format", format_).drop("folder", "named", "own_format")
 
