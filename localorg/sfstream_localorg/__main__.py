@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 from aiohttp import web
 
+from sfstream_localorg import ports
 from sfstream_localorg.app import make_app
 from sfstream_localorg.bus.topics import read_topics_file
 from sfstream_localorg.connections import airflow_commands
@@ -61,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         "--host", type=ip_address, default=ip_address("127.0.0.1"), help="IP address to listen on (default: 127.0.0.1)"
     )
     for name in ("http", "https", "grpc", "grpc-tls"):
-        parser.add_argument(f"--{name}-port", type=int, default=0, help="0 (default) takes a free one")
+        parser.add_argument(f"--{name}-port", type=int, help="0 takes a free one (default: as before, if it is free)")
     parser.add_argument("--host-name", help="how others reach it, for its URLs and certificate (default: from --host)")
     parser.add_argument("--ca-file", type=Path, help="where to leave a copy of the certificate authority")
     parser.add_argument("--topics", type=Path, help="JSON or YAML file of platform events and channels to define")
@@ -77,10 +78,13 @@ async def _run(org: Org, options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    for name, port in ports.choose(org.data_dir, options.host, vars(options)).items():
+        setattr(options, name, port)
     async with _http_servers(org, options) as (http_port, https_port), _grpc_server(org, options) as grpc_ports:
         address = ip_address("127.0.0.1") if options.host.is_unspecified else options.host
         host = options.host_name or _authority(address)
         org.listening(f"http://{host}:{http_port}", f"https://{host}:{https_port}")
+        ports.remember(org.data_dir, dict(zip(ports.NAMES, (http_port, https_port, *grpc_ports), strict=True)))
         ready = _ready_line(org, http_port, https_port, *grpc_ports)
         sys.stdout.write("\n".join([json.dumps(ready), *airflow_commands(ready), ""]))
         sys.stdout.flush()

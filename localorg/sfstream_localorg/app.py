@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from email.utils import formatdate
+
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
@@ -39,7 +41,15 @@ def make_app(org: Org) -> web.Application:
             org.wake_streams()
         return response
 
+    async def stamp(request: web.Request, response: web.StreamResponse) -> None:
+        """Set the header ``Date`` by the org's clock: aiohttp has set it by the machine's."""
+        if org.knobs.http_date:
+            response.headers["Date"] = formatdate(org.now(), usegmt=True)
+        else:
+            response.headers.popall("Date", None)
+
     app = web.Application(middlewares=[note], client_max_size=_LARGEST_BODY)
+    app.on_response_prepare.append(stamp)
     for routes in (admin.routes, oauth.routes, soap.routes, endpoint.routes, rest.routes):
         app.add_routes(routes(org))
     return app

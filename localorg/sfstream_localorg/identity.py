@@ -30,6 +30,14 @@ class Identity:
     security_token: str = field(repr=False)
 
 
+_FILE = "identity.json"
+
+
+def created_at(data_dir: Path) -> float:
+    """Return when the org in a data directory was made, seconds since the epoch."""
+    return (data_dir / _FILE).stat().st_mtime
+
+
 def load_or_create(data_dir: Path, environment: Mapping[str, str] = os.environ) -> Identity:
     """Return the identity kept in ``data_dir/identity.json`` (readable by its owner only), making it at first start.
 
@@ -46,7 +54,7 @@ def load_or_create(data_dir: Path, environment: Mapping[str, str] = os.environ) 
 
 
 def _kept(data_dir: Path) -> Identity:
-    path = data_dir / "identity.json"
+    path = data_dir / _FILE
     if path.exists():
         try:
             return Identity(**json.loads(path.read_text()))

@@ -27,7 +27,9 @@ from sfstream_localorg.errors import ApiError
 from sfstream_localorg.login.sessions import Sessions
 from sfstream_localorg.managed.slots import Slots
 from sfstream_localorg.managed.subscriptions import ManagedSubscriptions
+from sfstream_localorg.records.computed_fields import ComputedField
 from sfstream_localorg.records.entities import Entities
+from sfstream_localorg.records.fields import Field
 from sfstream_localorg.records.sobjects import Operation, SObjects
 from sfstream_localorg.request_log import RequestLog
 from sfstream_localorg.streams.faults import Faults
@@ -77,6 +79,7 @@ class Org:
             self._lock.close()
             raise DataDirectoryInUseError(f"another local org is running on {data_dir}") from error
         self.identity = identity.load_or_create(data_dir)
+        self.created_at = identity.created_at(data_dir)
         self.tls = tls.ensure_tls_files(data_dir, host_name)
         self.jwt_private_key_file = tls.ensure_jwt_keys(data_dir)
         self.knobs = Knobs()
@@ -91,6 +94,8 @@ class Org:
             retention=lambda: self.knobs.retention_seconds,
             channels_of=self._channels_of,
             streaming_retention=lambda: self.knobs.streaming_retention_seconds,
+            standard_retention=lambda: self.knobs.standard_volume_retention_seconds,
+            is_standard_volume=self.topics.is_standard_volume,
         )
         entities = Entities(self._database, self.topics)
         self.streaming_channels = StreamingChannels(entities)
@@ -218,15 +223,39 @@ class Org:
             raise ValueError(str(result))
         return {"name": name, "id": result}
 
+    def define_object(self, name: str, fields: Sequence[Mapping[str, Any]]) -> None:
+        """Create a custom object with its change events, or add fields to an object; those that it has may be repeated.
+
+        :param fields: as :meth:`Field.from_request` and :meth:`ComputedField.from_request` read them.
+        :raises ValueError: if it is refused; nothing was changed.
+        """
+        if not isinstance(fields, list) or not all(isinstance(one, Mapping) for one in fields):
+            raise ValueError(f"{name}: fields must be a list of mappings")
+        try:
+            computed = [(one, ComputedField.from_request(one)) for one in fields]
+            filled = [Field.from_request(one) for one, field in computed if field is None]
+        except KeyError as error:
+            raise ValueError(f"{name}: a field has no {error.args[0]}") from None
+        entities = self.sobjects.entities
+        entities.define_object(name, filled)
+        known = entities.get(name)
+        for _, field in computed:
+            if field is not None and known is not None and known.computed.get(field.name) != field:
+                entities.add_computed_field(name, field)
+
     def load_topics(self, document: Mapping[str, Any]) -> None:
-        """Define everything in a topics document: platform events, channels, PushTopics and generic channels.
+        """Define everything in a topics document: objects, events, channels, PushTopics and generic channels.
 
         :raises ValueError: if the document or an entry is malformed; entries before it were defined.
         """
         if not isinstance(document, Mapping):
             raise ValueError("topics must be a mapping")
-        streaming = ("push_topics", "generic_channels")
-        self.topics.load({key: value for key, value in document.items() if key not in streaming})
+        for one in document.get("objects") or ():
+            if not isinstance(one, Mapping) or set(one) - {"name", "fields"}:
+                raise ValueError("an object is a mapping: name, fields")
+            self.define_object(str(one.get("name", "")), one.get("fields") or [])
+        others = ("objects", "push_topics", "generic_channels")
+        self.topics.load({key: value for key, value in document.items() if key not in others})
         for push_topic in document.get("push_topics") or ():
             self.define_push_topic(push_topic)
         for name in document.get("generic_channels") or ():

@@ -74,11 +74,12 @@ class LocalOrg:
             raise AttributeError(name) from None
 
     def start(self) -> None:
-        """Start the process, on its former ports if it has run before, and wait until it is ready."""
+        """Start the process, on its former ports if they are free, and wait until it is ready."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "sfstream_localorg", "--data-dir", str(self.data_dir)]
         for name in ("http_port", "https_port", "grpc_port", "grpc_tls_port"):
-            command += [f"--{name.replace('_', '-')}", str(self.info.get(name, 0))]
+            if name in self.info:
+                command += [f"--{name.replace('_', '-')}", str(self.info[name])]
         if self._topics is not None:
             path = self.data_dir / "topics.json"
             path.write_text(json.dumps(self._topics))
@@ -154,10 +155,21 @@ class LocalOrg:
             ("tenantid", self.org_id),
         ]
 
-    def define(self, name: str, /, **fields: str) -> Any:
-        """Create or change a platform event: ``define("Order__e", Amount__c="double")``. Return its topic."""
+    def define(self, name: str, /, *, volume: str | None = None, **fields: str) -> Any:
+        """Create or change a platform event: ``define("Order__e", Amount__c="double")``. Return its topic.
+
+        :param volume: ``high`` or ``standard``; ``None`` for what it is, ``high`` where it is new.
+        """
         listed = [{"name": field, "type": kind} for field, kind in fields.items()]
-        return self.admin("PUT", f"/topics/{name}", {"fields": listed})
+        return self.admin("PUT", f"/topics/{name}", {"fields": listed, "volume": volume})
+
+    def define_object(self, name: str, /, **fields: str | Mapping[str, Any]) -> Any:
+        """Create a custom object with change events, or add fields: ``define_object("Invoice__c", Sum__c="Number")``.
+
+        :param fields: the type of each, or a mapping with ``type``, ``externalId``, ``referenceTo``, ``formula``.
+        """
+        listed = [{"name": one, **({"type": of} if isinstance(of, str) else of)} for one, of in fields.items()]
+        return self.admin("PUT", f"/entities/{name}", {"fields": listed})
 
     def channel(self, name: str, members: Sequence[str]) -> Any:
         """Create or change a custom channel. Return its topic."""
@@ -204,6 +216,26 @@ class LocalOrg:
         """
         answered = self.admin("GET", "/managed_subscriptions")["managed_subscriptions"]
         return {one["developer_name"]: self._shown(one) for one in answered}
+
+    def change_managed_subscription(self, name: str, /, **metadata: str) -> Any:
+        """Change elements of a managed subscription's Metadata: ``state="STOP"``, which discards its position."""
+        return self._shown(self.admin("PATCH", f"/managed_subscriptions/{name}", metadata))
+
+    def delete_managed_subscription(self, name: str) -> None:
+        """Delete a managed subscription and its position."""
+        self.admin("DELETE", f"/managed_subscriptions/{name}")
+
+    def recreate_managed_subscription(self, name: str, /, **metadata: str) -> Any:
+        """Delete a managed subscription and create one of the same name, with another ID and no position.
+
+        :param metadata: elements that differ, such as ``topicName``.
+        """
+        return self._shown(self.admin("POST", f"/managed_subscriptions/{name}/recreate", metadata))
+
+    def commit_managed_subscription(self, name: str, replay_id: bytes | None = None) -> Any:
+        """Commit a replay ID (the end of the stream for ``None``) as another client of a managed subscription does."""
+        body = {} if replay_id is None else {"replay_id": replay_id.hex()}
+        return self._shown(self.admin("POST", f"/managed_subscriptions/{name}/commit", body))
 
     @staticmethod
     def _shown(managed: dict[str, Any]) -> dict[str, Any]:

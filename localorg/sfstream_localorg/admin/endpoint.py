@@ -42,6 +42,10 @@ def routes(org: Org) -> list[web.RouteDef]:
         ("PUT", "/generic_channels", admin.put_generic_channel),
         ("GET", "/managed_subscriptions", managed.show),
         ("PUT", "/managed_subscriptions/{name}", managed.put),
+        ("PATCH", "/managed_subscriptions/{name}", managed.change),
+        ("DELETE", "/managed_subscriptions/{name}", managed.delete),
+        ("POST", "/managed_subscriptions/{name}/recreate", managed.recreate),
+        ("POST", "/managed_subscriptions/{name}/commit", managed.commit),
         ("POST", "/events", events.publish),
         ("GET", "/events", events.record),
         ("GET", "/knobs", admin.get_knobs),
@@ -105,7 +109,8 @@ class _Admin:
         return await self.list_topics(request, {})
 
     async def put_topic(self, request: web.Request, body: Body) -> Any:
-        return self._shown(self._org.topics.define_platform_event(request.match_info["name"], body["fields"]))
+        name, fields, volume = request.match_info["name"], body["fields"], body.get("volume")
+        return self._shown(self._org.topics.define_platform_event(name, fields, volume))
 
     async def put_channel(self, request: web.Request, body: Body) -> Any:
         return self._shown(self._org.topics.define_channel(request.match_info["name"], body["members"]))

@@ -25,6 +25,7 @@ def routes(org: Org) -> list[web.RouteDef]:
     controls = _EntityControls(org)
     return [
         web.get("/admin/entities", _answered(controls.show)),
+        web.put("/admin/entities/{entity}", _answered(controls.define)),
         web.post("/admin/entities/{entity}/fields", _answered(controls.add_field)),
         web.post("/admin/entities/{entity}/gaps", _answered(controls.set_gaps)),
         web.post("/admin/entities/{entity}/overflow", _answered(controls.overflow)),
@@ -53,17 +54,23 @@ class _EntityControls:
         """Answer with every entity's topic, newest schema id, fields and gap percentage."""
         return {"entities": [self._shown(entity) for entity in self._org.sobjects.entities.captured()]}
 
+    async def define(self, request: web.Request, body: dict[str, Any]) -> Any:
+        """Create a custom object with ``fields``, or add those that an object does not have."""
+        name = request.match_info["entity"]
+        self._org.define_object(name, body.get("fields") or [])
+        return self._shown(self._entity(request))
+
     async def add_field(self, request: web.Request, body: dict[str, Any]) -> Any:
         """Add a custom field (``{"name": "Colour__c", "type": "Text"}``): later events have a new schema id.
 
-        With ``"externalId": true`` records can be upserted by it.
+        With ``"externalId": true`` records can be upserted by it; ``referenceTo`` is the object of a lookup.
         With a ``formula``, or a ``summaryOperation`` and what belongs to it, a computed one, which no event carries.
         """
         entity, computed = self._entity(request), ComputedField.from_request(body)
         if computed is not None:
             self._org.sobjects.entities.add_computed_field(entity.name, computed)
             return {"schema_id": self._org.schemas.latest(entity.event_name)}
-        field = Field(str(body["name"]), str(body["type"]), external_id=body.get("externalId") is True)
+        field = Field.from_request(body)
         return {"schema_id": self._org.sobjects.entities.add_field(entity.name, field)}
 
     async def set_gaps(self, request: web.Request, body: dict[str, Any]) -> Any:

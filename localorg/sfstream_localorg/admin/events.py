@@ -31,12 +31,14 @@ class EventControls:
         """Publish ``events``, or ``count`` events made from a ``template``; large numbers in several transactions."""
         make = self._maker(body)
         generated = "count" in body
+        texts = self._texts(body) if generated else frozenset()
         count = int(body["count"]) if generated else len(body["events"])
         replay_ids: list[bytes] = []
         event_ids: list[str | None] = []
         for start in range(0, count, _CHUNK):
             indexes = range(start, min(start + _CHUNK, count))
-            events = [make(_filled(body["template"], i) if generated else body["events"][i]) for i in indexes]
+            given = [_filled_event(body["template"], i, texts) if generated else body["events"][i] for i in indexes]
+            events = [make(values) for values in given]
             replay_ids += self._org.bus.publish(events)
             event_ids += [event.event_id for event in events]
             await asyncio.sleep(0)  # let streams be served between two transactions
@@ -70,6 +72,17 @@ class EventControls:
             return lambda values: given_event(self._org, name, values)
         return lambda values: self._org.platform_event(topic, values, schema_id=schema_id)
 
+    def _texts(self, body: Body) -> frozenset[str]:
+        """Return the fields of a platform event that hold text."""
+        topic = self._org.topics.get(body["topic"])
+        if topic is None or topic.event_name is None:
+            return frozenset()
+        schema_id = body.get("schema_id") or self._org.schemas.latest(topic.event_name) or ""
+        if self._org.schemas.get(schema_id) is None:
+            return frozenset()
+        fields = self._org.schemas.parsed(schema_id)["fields"]
+        return frozenset(field["name"] for field in fields if "string" in field["type"])
+
     def _api(self, name: str, asked: str | None) -> str:
         if asked not in (None, "pubsub", "streaming"):
             raise ValueError(f"api={asked!r} must be 'pubsub' or 'streaming'")
@@ -99,6 +112,14 @@ class EventControls:
 
 def _shown(replay_id: bytes, api: str) -> str:
     return (replay_id[:8] if api == "streaming" else replay_id).hex()
+
+
+def _filled_event(template: Any, index: int, texts: frozenset[str]) -> Any:
+    """Return an event's template with the index for ``{n}``: as a text in a field of text."""
+    filled = _filled(template, index)
+    if not texts or not isinstance(filled, Mapping):
+        return filled
+    return {name: str(index) if name in texts and template[name] == "{n}" else filled[name] for name in filled}
 
 
 def _filled(template: Any, index: int) -> Any:

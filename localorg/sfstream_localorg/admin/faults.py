@@ -31,6 +31,8 @@ class FaultControls:
             "answer_schema": self._answer_schema,
             "omit_schema_id": self._omit_schema_id,
             "silence": self._silence,
+            "stall_delivery": self._stall_delivery,
+            "seek": self._seek,
             "expire": self._expire,
             "expire_before": self._expire_before,
             "reset_stream": self._reset_stream,
@@ -86,6 +88,20 @@ class FaultControls:
 
     def _silence(self, body: Body) -> None:
         self._org.faults.silent.add(self._known(body.get("topic")) or "*")
+
+    def _stall_delivery(self, body: Body) -> None:
+        """Answer subscriptions on either API, and deliver no event, stored or new; ``"on": false`` ends it."""
+        on = body.get("on", True)
+        if not isinstance(on, bool) or set(body) - {"topic", "on"}:
+            raise ValueError("stall_delivery has topic and on, which is true or false")
+        self._org.faults.delivery.stall(self._known(body.get("topic")), on=on)
+
+    def _seek(self, body: Body) -> None:
+        """Send empty responses before the first event of streams that begin with a backlog; 0 responses end it."""
+        if unknown := set(body) - {"topic", "responses", "seconds"}:
+            raise ValueError(f"seek has no {', '.join(sorted(unknown))}; there are topic, responses, seconds")
+        topic = self._known(body.get("topic"))
+        self._org.faults.delivery.set_seek(topic, body["responses"], body.get("seconds", 0.05))
 
     def _expire(self, body: Body) -> None:
         self._org.bus.expire(self._required(body), bytes.fromhex(body["replay_id"]))

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 _MAY_BE_ZERO = ("managed_release_seconds", "managed_visibility_seconds")
+_FLAGS = ("view_setup", "http_date", "bulk_hard_delete")
 _MAY_BE_NULL = ("delivery_quota", "publish_quota", "cometd_batch_events", "cometd_clients", "diff_text_characters")
 
 
@@ -23,7 +24,8 @@ class Knobs:
     ``publish_idle_seconds``
         PublishStream ends with ``publish.stream.sweeper.timeout`` after this long without a request.
     ``retention_seconds``, ``clock_offset_seconds``
-        Events older than this on the bus's clock are gone; the offset moves that clock.
+        Events older than this on the org's clock are gone. The offset moves that clock: of the bus, of records and of
+        the header ``Date``.
     ``credit_cap``, ``batch_events``, ``response_bytes``
         The most events outstanding on a stream, in one response, and bytes in one response.
     ``event_bytes``, ``publish_request_bytes``
@@ -42,8 +44,14 @@ class Knobs:
         The most events in one answer to ``/meta/connect``; ``null`` for all there are.
     ``cometd_clients``
         The most CometD clients at a time; ``null`` for no limit.
-    ``streaming_retention_seconds``
-        ``retention_seconds`` for PushTopics and generic channels.
+    ``streaming_retention_seconds``, ``standard_volume_retention_seconds``
+        ``retention_seconds`` for PushTopics and generic channels, and for standard-volume platform events.
+    ``view_setup``
+        The user has the permission View Setup and Configuration. Without it the Tooling API has none of its objects.
+    ``bulk_hard_delete``
+        The user has the permission Bulk API Hard Delete, which no profile has at first.
+    ``http_date``
+        Answers over HTTP have the header ``Date``, by the org's clock.
     ``managed_commit_seconds``
         A managed stream without a commit request for this long ends.
     ``managed_release_seconds``, ``managed_half_open_seconds``
@@ -75,6 +83,10 @@ class Knobs:
     cometd_batch_events: int | None = None
     cometd_clients: int | None = None
     streaming_retention_seconds: float = 24 * 3600.0
+    standard_volume_retention_seconds: float = 24 * 3600.0
+    view_setup: bool = True
+    http_date: bool = True
+    bulk_hard_delete: bool = False
     managed_commit_seconds: float = 1800.0
     managed_release_seconds: float = 0.0
     managed_half_open_seconds: float = 900.0
@@ -104,9 +116,14 @@ def _check(name: str, value: object) -> None:
     if name == "client_idle_end":
         if value not in ("ok", "reset"):
             raise ValueError(f"client_idle_end={value!r} must be 'ok' or 'reset'")
-        return
-    if value is None and name in _MAY_BE_NULL:
-        return
+    elif name in _FLAGS:
+        if not isinstance(value, bool):
+            raise ValueError(f"{name}={value!r} must be true or false")
+    elif value is not None or name not in _MAY_BE_NULL:
+        _check_number(name, value)
+
+
+def _check_number(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name}={value!r} must be a number")
     if name.endswith("_seconds"):

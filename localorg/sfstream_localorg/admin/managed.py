@@ -1,4 +1,4 @@
-"""``/admin/managed_subscriptions``: managed subscriptions with what they have committed, and cutting their networks."""
+"""``/admin/managed_subscriptions``: managed subscriptions, their committed positions, and what others do to them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from sfstream_localorg.bus.event_bus import ReplayIdCorruptedError
 from sfstream_localorg.errors import ApiError
 from sfstream_localorg.managed.settings import check_full_name
 from sfstream_localorg.managed.stream import ManagedStream
@@ -31,16 +32,71 @@ class ManagedControls:
         """Create a managed subscription, or change its settings: the body is its Metadata."""
         try:
             name = check_full_name(request.match_info["name"])
-            settings = settings_of(self._org, {"Metadata": {"state": "RUN", **body}}, name, _VERSION)
-            record = self._org.managed.named(name)
-            if record is None:
-                record = self._org.managed.create(name, settings)
-            else:
-                self._org.managed.update(record, settings)
+            return self._put(name, self._org.managed.named(name), body)
         except ApiError as error:
             raise ValueError(str(error)) from None
+
+    async def change(self, request: web.Request, body: Body) -> Any:
+        """Change elements of the Metadata, the state for example; the others stay. STOP discards the position."""
+        record = self._named(request)
+        try:
+            return self._put(record.developer_name, record, {**record.settings.as_metadata(), **body})
+        except ApiError as error:
+            raise ValueError(str(error)) from None
+
+    async def delete(self, request: web.Request, body: Body) -> Any:
+        """Delete a managed subscription and its position, as an administrator does."""
+        self._org.managed.delete(self._named(request))
+        self._org.wake_streams()
+        return {}
+
+    async def recreate(self, request: web.Request, body: Body) -> Any:
+        """Delete a managed subscription and create one of the same name: it has another ID and no position.
+
+        The body has elements of the Metadata that differ, ``topicName`` too.
+        """
+        record = self._named(request)
+        name, metadata = record.developer_name, {**record.settings.as_metadata(), **body}
+        try:
+            settings_of(self._org, {"Metadata": metadata}, name, _VERSION)
+            self._org.managed.delete(record)
+            return self._put(name, None, metadata)
+        except ApiError as error:
+            raise ValueError(str(error)) from None
+
+    async def commit(self, request: web.Request, body: Body) -> Any:
+        """Commit as another client of the subscription does: a ``replay_id``, or, without one, the end of the stream.
+
+        :raises ValueError: if it is before the last committed one, or cannot be resumed from.
+        """
+        if unknown := set(body) - {"replay_id"}:
+            raise ValueError(f"a commit has no {', '.join(sorted(unknown))}; there is replay_id")
+        record, bus = self._named(request), self._org.bus
+        try:
+            given = bytes.fromhex(body["replay_id"]) if "replay_id" in body else bus.replay_id(bus.tip())
+            position = bus.position_of(record.settings.topic_name, given)
+        except ReplayIdCorruptedError:
+            raise ValueError("the replay ID is not one that can be resumed from") from None
+        if record.committed is not None and position < record.committed:
+            raise ValueError("the replay ID is before the last committed one")
+        self._org.managed.commit(record, position)
+        return self._shown(record)
+
+    def _put(self, name: str, record: ManagedRecord | None, metadata: Body) -> Body:
+        settings = settings_of(self._org, {"Metadata": {"state": "RUN", **metadata}}, name, _VERSION)
+        if record is None:
+            record = self._org.managed.create(name, settings)
+        else:
+            self._org.managed.update(record, settings)
         self._org.wake_streams()
         return self._shown(record)
+
+    def _named(self, request: web.Request) -> ManagedRecord:
+        name = request.match_info["name"]
+        record = self._org.managed.named(name)
+        if record is None:
+            raise ValueError(f"there is no managed subscription {name!r}")
+        return record
 
     def fault_commits(self, fault: str, body: Body) -> None:
         """Cause a fault of commits.

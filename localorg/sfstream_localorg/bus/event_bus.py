@@ -21,7 +21,9 @@ _REPLAY_ID = struct.Struct(">Qxx")
 _TIP_AGE_SECONDS = 60.0
 _RESET_JUMP = 1_000_003
 _STREAMING = "streaming"
-"""The floor of all topics of the Streaming API alone; the other topics' common floor is called ``""``."""
+_STANDARD_VOLUME = "standard volume"
+"""The floors of all topics of the Streaming API alone, and of all standard-volume platform events; the other topics'
+common floor is called ``""``."""
 
 
 class ReplayIdCorruptedError(Exception):
@@ -65,7 +67,9 @@ class EventBus:
     :param clock: the bus's own time, seconds since the epoch.
     :param retention: how many seconds events stay readable.
     :param streaming_retention: the same for ``/topic/...`` and ``/u/...``; ``None`` for no difference.
+    :param standard_retention: the same for standard-volume platform events; ``None`` for no difference.
     :param channels_of: the channels of a topic.
+    :param is_standard_volume: whether a topic is a standard-volume platform event.
     """
 
     def __init__(
@@ -76,10 +80,17 @@ class EventBus:
         retention: Callable[[], float],
         channels_of: Callable[[str], Sequence[str]],
         streaming_retention: Callable[[], float] | None = None,
+        standard_retention: Callable[[], float] | None = None,
+        is_standard_volume: Callable[[str], bool] = lambda topic: False,
     ) -> None:
         self._database = database
         self._clock = clock
-        self._retention = {"": retention, _STREAMING: streaming_retention or retention}
+        self._retention = {
+            "": retention,
+            _STREAMING: streaming_retention or retention,
+            _STANDARD_VOLUME: standard_retention or retention,
+        }
+        self._is_standard_volume = is_standard_volume
         self._channels_of = channels_of
         self._listeners: dict[str, set[asyncio.Event]] = {}
         self._topics: dict[str, int] = dict(database.execute("SELECT name, number FROM topic_number"))
@@ -154,11 +165,43 @@ class EventBus:
 
     def earliest(self, topic: str) -> int:
         """Return the position after which a topic's retained events begin."""
-        group = _group(topic)
+        group = self._group(topic)
         cutoff = self._clock() - self._retention[group]()
         if self._oldest_at[group] < cutoff:
             self._expire_until(group, cutoff)
         return max(self._floors.get(group, 0), self._floors.get(topic, 0))
+
+    def reserve_between(self, after: int, before: int, part: float) -> int | None:
+        """Return a position without an event strictly between two, which can be resumed from as from an event.
+
+        Positions are not contiguous: those that events skip are free to name places between them.
+
+        :param part: the place between the two, from 0 to 1.
+        :returns: ``None`` where no position lies between.
+        """
+        low = max(after, _FIRST_POSITION)
+        if before - low < 2:
+            return None
+        position = min(max(low + int((before - low) * part), low + 1), before - 1)
+        with self._database:
+            self._database.execute(
+                "INSERT OR IGNORE INTO event SELECT ?, published_at, NULL FROM event WHERE position > ? "
+                "ORDER BY position LIMIT 1",
+                (position, position),
+            )
+        return position
+
+    def advance(self) -> int:
+        """Return a new position after everything published so far."""
+        self._skip(_next(self._last), self._clock())
+        return self._last
+
+    def is_resumable(self, topic: str, position: int) -> bool:
+        """Return whether a position can be resumed from."""
+        try:
+            return self.position_of(topic, self.replay_id(position)) == position
+        except ReplayIdCorruptedError:
+            return False
 
     def last(self) -> int:
         """Return the position of the newest event: what is published from now on comes after it."""
@@ -217,7 +260,7 @@ class EventBus:
 
         :raises ReplayIdCorruptedError: if the replay ID is refused already.
         """
-        self._set_floor(topic, self.position_of(topic, replay_id) - 1)
+        self._set_floor(topic, self._before(self.position_of(topic, replay_id)))
 
     def reset(self, topic: str) -> None:
         """Reset a topic's stream, as the move of an org to another instance may: no earlier replay ID is known."""
@@ -264,8 +307,13 @@ class EventBus:
             (floor, cutoff),
         ).fetchone()
         oldest, self._oldest_at[group] = row or (self._last + 1, cutoff)
-        if oldest - 1 > floor:
-            self._set_floor(group, oldest - 1)
+        if (expired := self._before(oldest)) > floor:
+            self._set_floor(group, expired)
+
+    def _before(self, position: int) -> int:
+        """Return the last position on the bus before another: those that lie between were never handed out."""
+        row = self._database.execute("SELECT max(position) FROM event WHERE position < ?", (position,)).fetchone()
+        return int(row[0] or 0)
 
     def _skip(self, position: int, now: float) -> None:
         with self._database:
@@ -277,6 +325,11 @@ class EventBus:
             self._database.execute("INSERT OR REPLACE INTO floor VALUES (?, ?)", (topic, position))
         self._floors[topic] = position
 
+    def _group(self, topic: str) -> str:
+        if topic.startswith(("/topic/", "/u/")):
+            return _STREAMING
+        return _STANDARD_VOLUME if self._is_standard_volume(topic) else ""
+
     def _topic(self, name: str) -> int:
         if name not in self._topics:
             with self._database:
@@ -285,9 +338,6 @@ class EventBus:
         return self._topics[name]
 
 
-def _group(topic: str) -> str:
-    return _STREAMING if topic.startswith(("/topic/", "/u/")) else ""
-
-
 def _next(position: int) -> int:
-    return position + 2 + position % 7
+    """Return the position of the next event: it skips at least 31, which :meth:`EventBus.reserve_between` hands out."""
+    return position + 32 + position % 7

@@ -6,9 +6,9 @@ import json
 import re
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from sfstream_localorg.bus.payloads import platform_event_schema
 from sfstream_localorg.bus.schemas import SchemaRegistry
@@ -17,6 +17,7 @@ CHANGE_EVENTS = "/data/ChangeEvents"
 _EVENT = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 Kind = Literal["platform_event", "change_event", "channel"]
+Volume = Literal["high", "standard"]
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class TopicDefinition:
     """A topic. ``event_name`` is the event API name of its schema, ``None`` for a channel, which has ``members``.
 
     ``members`` are topic names. ``fields`` are a platform event's custom fields as they were given. A custom channel
-    may have a ``label``, and ``selections`` of its members, by their topics.
+    may have a ``label``, and ``selections`` of its members, by their topics. ``volume`` is a platform event's: its
+    ``eventType`` is ``HighVolume`` or ``StandardVolume``.
     """
 
     name: str
@@ -48,6 +50,7 @@ class TopicDefinition:
     members: tuple[str, ...] = ()
     label: str = ""
     selections: Mapping[str, Selection] = field(default_factory=dict)
+    volume: Volume = "high"
 
     @property
     def can_publish(self) -> bool:
@@ -96,16 +99,30 @@ class TopicRegistry:
             self._channels[name] = standard + custom
         return self._channels[name]
 
-    def define_platform_event(self, name: str, fields: list[dict[str, Any]]) -> TopicDefinition:
+    def is_standard_volume(self, name: str) -> bool:
+        """Return whether a topic is a standard-volume platform event."""
+        topic = self._topics.get(name)
+        return topic is not None and topic.volume == "standard"
+
+    def define_platform_event(
+        self, name: str, fields: list[dict[str, Any]], volume: str | None = None
+    ) -> TopicDefinition:
         """Create a platform event, or change its fields: later events then have a new schema id.
 
         :param name: ``Order__e``, or a standard event's name; the topic is ``/event/`` and this.
-        :raises ValueError: if the name or a field is not one that Salesforce could have; nothing was changed.
+        :param volume: ``high`` or ``standard``; ``None`` for what it is, ``high`` where it is new.
+        :raises ValueError: if the name, a field or the volume is not one that Salesforce could have; nothing was
+            changed.
         """
+        former = self.get(f"/event/{name}")
+        chosen = volume or ("high" if former is None else former.volume)
+        if chosen not in ("high", "standard"):
+            raise ValueError(f"{name}: volume={volume!r} must be 'high' or 'standard'")
         if not _EVENT.fullmatch(name) or name.endswith(("__chn", "ChangeEvent")):
             raise ValueError(f"{name!r} is not the name of a platform event, such as Order__e")
         self._schemas.register(platform_event_schema(name, fields))
-        return self._store(TopicDefinition(f"/event/{name}", "platform_event", name, tuple(fields)))
+        topic = TopicDefinition(f"/event/{name}", "platform_event", name, tuple(fields))
+        return self._store(replace(topic, volume=cast("Volume", chosen)))
 
     def define_change_event(self, record_schema: dict[str, Any]) -> TopicDefinition:
         """Create the change-event topic of an entity from its Avro schema, or change its schema.
@@ -153,9 +170,10 @@ class TopicRegistry:
         :raises ValueError: if the document or an entry is malformed; entries before it were defined.
         """
         if not isinstance(document, Mapping) or set(document) - {"platform_events", "channels"}:
-            raise ValueError("topics are a mapping: platform_events, channels, push_topics, generic_channels")
+            raise ValueError("topics are a mapping: objects, platform_events, channels, push_topics, generic_channels")
         for event in document.get("platform_events") or ():
-            self.define_platform_event(str(event.get("name", "")), list(event.get("fields") or ()))
+            name, fields = str(event.get("name", "")), list(event.get("fields") or ())
+            self.define_platform_event(name, fields, event.get("volume"))
         for channel in document.get("channels") or ():
             self.define_channel(str(channel.get("name", "")), list(channel.get("members") or ()))
 

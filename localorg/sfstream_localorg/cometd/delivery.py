@@ -38,7 +38,7 @@ class Delivery:
                 horizon = found[self._left - 1][1].position
                 found = [entry for entry in found if entry[1].position <= horizon]
             for subscription in self._session.subscriptions.values():
-                if not self._org.faults.is_silent(subscription.channel):
+                if not self._is_withheld(subscription):
                     subscription.position = max(subscription.position, horizon)
             self._count(len(found))
             yield [self._message(subscription, event, data) for subscription, event, data in found]
@@ -57,7 +57,7 @@ class Delivery:
         horizon = self._through
         found: list[tuple[Subscribed, StoredEvent]] = []
         for subscription in self._session.subscriptions.values():
-            if self._org.faults.is_silent(subscription.channel):
+            if self._is_withheld(subscription):
                 continue
             events = self._org.bus.retained(subscription.channel, subscription.position, _CHUNK)
             shown = self._org.channel_delivery.events(subscription.channel, events)
@@ -69,6 +69,10 @@ class Delivery:
             found.sort(key=lambda entry: entry[1].position)
         made = ((subscription, event, self._org.event_data(event)) for subscription, event in found)
         return [entry for entry in made if _matches(entry[0], entry[2])], horizon
+
+    def _is_withheld(self, subscription: Subscribed) -> bool:
+        faults = self._org.faults
+        return faults.is_silent(subscription.channel) or faults.delivery.is_stalled(subscription.channel)
 
     def _message(self, subscription: Subscribed, event: StoredEvent, data: bytes) -> bytes:
         return b'{"data":%b,"channel":%b}' % (data, to_json(subscription.name).encode())

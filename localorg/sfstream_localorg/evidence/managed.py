@@ -8,6 +8,8 @@ from sfstream_localorg.evidence.pubsub import ERRORS, GUIDE, PROTO, WOLVERINE
 RPC = f"{GUIDE}, ManagedSubscribe RPC Method"
 
 BEHAVIOURS = (
+    Behaviour(UNPROBED, "inferred", "a commit moves the start of later streams, whichever client sent it"),
+    Behaviour(UNPROBED, "inferred", "one that is deleted and created again under its name has another ID, no position"),
     Behaviour("managed_refusals", "documented", "requests are refused with the codes of the guide", ERRORS),
     Behaviour(
         "managed_refusals.*.status",

@@ -177,6 +177,23 @@ BEHAVIOURS = (
         "the replay ID of empty responses rises with time, also where nothing was published",
     ),
     Behaviour(
+        "filtered_backlog",
+        "documented",
+        "a channel delivers the events that match its filter, also of a backlog",
+        "Platform Events guide, Filter Your Stream of Platform Events",
+    ),
+    Behaviour(
+        "filtered_backlog.empty_responses_before_it",
+        "inferred",
+        "no empty response comes before the first event that matches, however many before it do not; Salesforce "
+        "Knowledge 005321562 can be read otherwise, and the fault `seek` sends them",
+    ),
+    Behaviour(
+        UNPROBED,
+        "inferred",
+        "with the fault `seek`, empty responses advance the replay ID before the events that follow it are sent",
+    ),
+    Behaviour(
         "idle_stream.after", "documented", "a stream that is owed nothing ends after 60 s", f"{GUIDE}, Flow Control"
     ),
     Behaviour("idle_stream", "inferred", "a stream that is owed nothing ends with status OK"),
@@ -200,6 +217,12 @@ BEHAVIOURS = (
         f"{FORCEDOTCOM}/issues/28",
     ),
     Behaviour(UNPROBED, "documented", "events are kept for 72 hours", f"{GUIDE}, Event Message Durability"),
+    Behaviour(
+        UNPROBED,
+        "documented",
+        "standard-volume platform events are kept for 24 hours",
+        "Platform Events guide, Standard-Volume Platform Events",
+    ),
     # Change events.
     Behaviour("change_events", "documented", "changes of records are change events", CDC),
     Behaviour("change_events.topics.*.event_id", "documented", "the event's ID is empty", f"{GUIDE}, ProducerEvent"),

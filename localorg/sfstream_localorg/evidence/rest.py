@@ -23,6 +23,34 @@ BEHAVIOURS = (
     ),
     Behaviour("tooling_refusals.metadata_of_several", "documented", "`Metadata` of one record at a time", TOOLING),
     Behaviour(UNPROBED, "inferred", "the topic or name of a managed subscription cannot be changed: `INVALID_INPUT`"),
+    Behaviour(
+        UNPROBED,
+        "documented",
+        "`eventType` of a platform event is `HighVolume` or, for old ones, `StandardVolume`",
+        "Platform Events guide, Migrate Platform Event Definitions with Metadata API",
+    ),
+    Behaviour(UNPROBED, "inferred", "`Metadata` and `FullName` of Tooling's CustomObject show a platform event"),
+    Behaviour(
+        UNPROBED, "inferred", "without View Setup and Configuration, objects of the Tooling API are `INVALID_TYPE`"
+    ),
+    Behaviour(UNPROBED, "inferred", "the header `Date` of each answer is by the clock that stamps events"),
+    Behaviour(
+        UNPROBED,
+        "observed",
+        "`query?columns=true` answers `columnMetadata`, `entityName`, `groupBy`, `idSelected` and `keyPrefix`",
+        "github.com/salesforcecli/plugin-data",
+    ),
+    Behaviour(UNPROBED, "inferred", "the `apexType` of numbers, dates and compound fields in `columnMetadata`"),
+    Behaviour(
+        UNPROBED,
+        "documented",
+        "jobs, batches and results of Bulk API 1 in JSON; an error has `exceptionCode` and `exceptionMessage`",
+        "Bulk API 2.0 and Bulk API Developer Guide",
+    ),
+    Behaviour(
+        UNPROBED, "documented", "hard deletion takes the permission Bulk API Hard Delete", "Bulk API Developer Guide"
+    ),
+    Behaviour(UNPROBED, "inferred", "texts of Bulk API 1's refusals; a hard deletion is a DELETE event"),
     Behaviour(UNPROBED, "documented", "no token has an `expires_in`", "OAuth guide"),
     Behaviour(
         UNPROBED,

@@ -82,6 +82,12 @@ BEHAVIOURS = (
     Behaviour(
         UNPROBED,
         "documented",
+        "with the fault `stall_delivery`, polls are answered without the events that are stored",
+        "help.salesforce.com, knowledge article 005321562",
+    ),
+    Behaviour(
+        UNPROBED,
+        "documented",
         "`403::Organization total events daily limit exceeded`, `403::Organization concurrent user limit exceeded`",
         ERRORS,
     ),

@@ -84,6 +84,10 @@ class ManagedStream(Subscription):
                 preset = settings.error_recovery_replay
         return self._org.bus.earliest(self.topic) if preset == EARLIEST else self._org.bus.tip()
 
+    def _has_backlog(self, first: Any) -> bool:
+        record = self._served()
+        return record.committed is not None or record.settings.default_replay == EARLIEST
+
     def _accept(self, request: pb.ManagedFetchRequest) -> None:
         if self._vanished:
             return
@@ -113,7 +117,7 @@ class ManagedStream(Subscription):
         if fault is not None and fault.name == LOSE_ACKNOWLEDGEMENT:
             self._end_by(fault)
             return
-        result = CommitResult(request.commit_request_id, request.replay_id, int(time.time() * 1000), error)
+        result = CommitResult(request.commit_request_id, request.replay_id, int(self._org.now() * 1000), error)
         self._acknowledgements.add(result, self._last_commit)
 
     def _end_by(self, fault: CommitFault) -> None:

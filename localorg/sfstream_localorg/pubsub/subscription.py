@@ -11,6 +11,7 @@ import grpc
 
 from sfstream_localorg.bus.event_bus import ReplayIdCorruptedError
 from sfstream_localorg.pubsub import pubsub_api_pb2 as pb
+from sfstream_localorg.pubsub.backlog import Backlog
 from sfstream_localorg.streams.endings import CallEnded, refused
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Subscription:
         self._rpc_id = rpc_id
         self._token = token
         self._position = 0
+        self._backlog: Backlog | None = None
         self._pending = 0
         self._half_closed = False
         self._ending: CallEnded | None = None
@@ -54,6 +56,7 @@ class Subscription:
         if first is grpc.aio.EOF:
             return
         self._start(first)
+        self._backlog = Backlog(self._org, self.topic, seeks=self._has_backlog(first))
         reader = asyncio.create_task(self._read_requests())
         self._org.subscriptions.add(self)
         try:
@@ -81,6 +84,10 @@ class Subscription:
             self._position = self._org.bus.tip()
         if self._org.deliveries.left() == 0:
             raise refused(*LIMIT_EXCEEDED)
+
+    def _has_backlog(self, first: Any) -> bool:
+        """Return whether the first request begins the stream elsewhere than at the end."""
+        return bool(first.replay_preset != pb.LATEST)
 
     def _resume_position(self, replay_id: bytes) -> int:
         if not replay_id:
@@ -164,8 +171,13 @@ class Subscription:
         if self._org.faults.events_until_drop(self.topic, self.delivered) == 0:
             raise self._org.faults.take_drop(self.topic, self.delivered)
 
+    def _has_to_wait(self) -> bool:
+        """Return whether events are withheld: the topic is stalled, or the stream still seeks."""
+        is_seeking = self._backlog is not None and self._backlog.is_seeking
+        return is_seeking or self._org.faults.delivery.is_stalled(self.topic)
+
     def _next_frames(self) -> list[bytes]:
-        if not self._pending or self._org.faults.is_silent(self.topic):
+        if not self._pending or self._org.faults.is_silent(self.topic) or self._has_to_wait():
             return []
         knobs = self._org.knobs
         until_drop = self._org.faults.events_until_drop(self.topic, self.delivered)
@@ -208,13 +220,20 @@ class Subscription:
     def _deadline(self) -> float:
         """Return until when the stream may wait for something to change, on the monotonic clock."""
         knobs = self._org.knobs
-        return self._last_response + (knobs.keepalive_seconds if self._pending else knobs.client_idle_seconds)
+        if not self._pending:
+            return self._last_response + knobs.client_idle_seconds
+        if self._backlog is not None and self._backlog.is_seeking:
+            return self._last_response + self._backlog.seconds
+        return self._last_response + knobs.keepalive_seconds
 
     async def _time_out(self) -> None:
         if not self._pending:
             raise CallEnded("reset" if self._org.knobs.client_idle_end == "reset" else "end")
         if self._org.faults.is_silent(self.topic):
             self._last_response = time.monotonic()
+        elif self._backlog is not None and self._has_to_wait():
+            self._position = self._backlog.next_position(self._position)
+            await self._respond([])
         else:
             self._position = max(self._position, self._org.bus.tip())
             await self._respond([])

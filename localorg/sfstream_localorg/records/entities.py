@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sfstream_localorg.bus.topics import TopicRegistry
+from sfstream_localorg.identifiers import numbered
 from sfstream_localorg.records.computed_fields import ComputedField, ComputedFields
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
@@ -76,8 +77,14 @@ Name:Text OwnerId:EntityId Description:StringPlusClob IsDynamic:Boolean {_AUDIT}
 """
 
 
+OWN_OBJECT = f"""
+OwnerId:EntityId Name:Text {_AUDIT}
+"""
+"""Fields that each custom object of one's own has before those that it was defined with."""
+
 _EXTERNAL = ":external"
-"""Marks an external ID, here and in the database."""
+_REFERENCE = ":to="
+"""Marks of an external ID and of the object that a field refers to, here and in the database."""
 
 
 def _fields(text: str) -> tuple[Field, ...]:
@@ -85,7 +92,13 @@ def _fields(text: str) -> tuple[Field, ...]:
 
 
 def _field(name: str, kind: str) -> Field:
-    return Field(name, kind.removesuffix(_EXTERNAL), external_id=kind.endswith(_EXTERNAL))
+    kind, _, reference_to = kind.partition(_REFERENCE)
+    return Field(name, kind.removesuffix(_EXTERNAL), kind.endswith(_EXTERNAL), reference_to)
+
+
+def _kind(field: Field) -> str:
+    reference = f"{_REFERENCE}{field.reference_to}" if field.reference_to else ""
+    return f"{field.type}{_EXTERNAL * field.external_id}{reference}"
 
 
 STANDARD_ENTITIES = (
@@ -109,6 +122,9 @@ STANDARD_ENTITIES = (
 )
 
 
+_CUSTOM_NAME = re.compile(r"[A-Za-z](?:_?[A-Za-z0-9])*__c", re.ASCII)
+
+
 class Entities:
     """All entities of one org. Makes their change-event topics; added fields are durable in the org's database."""
 
@@ -120,7 +136,12 @@ class Entities:
                 "CREATE TABLE IF NOT EXISTS added_field (number INTEGER PRIMARY KEY, entity TEXT NOT NULL, "
                 "name TEXT NOT NULL, type TEXT NOT NULL)"
             )
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS own_object (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL)"
+            )
         self._entities = {entity.name: entity for entity in STANDARD_ENTITIES}
+        for number, name in database.execute("SELECT number, name FROM own_object ORDER BY number"):
+            self._entities[name] = _own_object(number, name)
         for entity, name, kind in database.execute("SELECT entity, name, type FROM added_field ORDER BY number"):
             self._entities[entity] = self._entities[entity].with_field(_field(name, kind))
         self._computed = ComputedFields(database)
@@ -154,33 +175,85 @@ class Entities:
         :raises ValueError: if there is no such entity, the field is there already, or its name is not a custom
             field's. Nothing was changed.
         """
-        known = self._to_grow(entity, field.name)
-        if field.compound is not None and field.type != "Location":
-            raise ValueError(f"{field.name}: a custom field cannot be of type {field.type}")
-        grown = known.with_field(field)
+        known = self._to_grow(entity)
+        self._check_custom(field)
+        self._check_reference(known, field)
+        return self._grow(known, [field])
+
+    def define_object(self, name: str, fields: Sequence[Field]) -> str:
+        """Create a custom object with fields, or add those that an object does not have; return its new schema id.
+
+        :raises ValueError: if the name or a field is not one that Salesforce could have, or a field is there with
+            another type. Nothing was changed.
+        """
+        known = self.get(name)
+        is_new = known is None
+        if known is None:
+            if not _CUSTOM_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is not the name of a custom object, such as Invoice__c")
+            known = _own_object(self._next_object(), name)
+        if not known.has_change_events:
+            raise ValueError(f"{name} cannot have fields of one's own")
+        former = {field.name: field for field in known.fields}
+        for field in fields:
+            if field.name in former and former[field.name] != field:
+                raise ValueError(f"{name}: {field.name} is there already, as {former[field.name].type}")
+        new = [field for field in fields if field.name not in former]
+        for field in new:
+            self._check_custom(field)
+            self._check_reference(known, field)
+        return self._grow(known, new, is_new=is_new)
+
+    def _grow(self, known: Entity, fields: Sequence[Field], *, is_new: bool = False) -> str:
+        grown = known
+        for field in fields:
+            grown = grown.with_field(field)
         topic = self._topics.define_change_event(grown.schema())
-        kind = field.type + _EXTERNAL * field.external_id
         with self._database:
-            self._database.execute(
-                "INSERT INTO added_field (entity, name, type) VALUES (?, ?, ?)", (known.name, field.name, kind)
+            if is_new:
+                self._database.execute("INSERT INTO own_object (name) VALUES (?)", (known.name,))
+            self._database.executemany(
+                "INSERT INTO added_field (entity, name, type) VALUES (?, ?, ?)",
+                [(known.name, field.name, _kind(field)) for field in fields],
             )
         self._entities[known.name] = grown
         return self._topics.schema_id(topic)
+
+    def _next_object(self) -> int:
+        row = self._database.execute("SELECT max(number) FROM own_object").fetchone()
+        return int(row[0] or 0) + 1
+
+    def _check_reference(self, entity: Entity, field: Field) -> None:
+        targets = {"User", entity.name, *(one.name for one in self)}
+        if field.reference_to and field.reference_to not in targets:
+            raise ValueError(f"{field.name}: there is no object {field.reference_to!r} to refer to")
+
+    @staticmethod
+    def _check_custom(field: Field) -> None:
+        if not _CUSTOM_NAME.fullmatch(field.name):
+            raise ValueError(f"{field.name!r} is not the name of a custom field, such as Colour__c")
+        if field.compound is not None and field.type != "Location":
+            raise ValueError(f"{field.name}: a custom field cannot be of type {field.type}")
 
     def add_computed_field(self, entity: str, field: ComputedField) -> None:
         """Add a formula field or a roll-up summary to an entity; its change events stay as they are.
 
         :raises ValueError: as :meth:`add_field` does. Nothing was changed.
         """
-        known = self._to_grow(entity, field.name)
+        known = self._to_grow(entity)
+        if not _CUSTOM_NAME.fullmatch(field.name):
+            raise ValueError(f"{field.name!r} is not the name of a custom field, such as Colour__c")
         self._entities[known.name] = known.with_computed(field)
         self._computed.add(known.name, field)
 
-    def _to_grow(self, entity: str, field: str) -> Entity:
+    def _to_grow(self, entity: str) -> Entity:
         known = self.get(entity)
         if known is None or not known.has_change_events:
             names = ", ".join(one.name for one in self.captured())
             raise ValueError(f"there is no entity {entity!r}; there are {names}")
-        if not re.fullmatch(r"[A-Za-z](?:_?[A-Za-z0-9])*__c", field):
-            raise ValueError(f"{field!r} is not the name of a custom field, such as Colour__c")
         return known
+
+
+def _own_object(number: int, name: str) -> Entity:
+    """Return a new custom object. Key prefixes follow that of ``Shipment__c``: ``a01``, ``a02``."""
+    return Entity(name, f"a{numbered('a00', number)[13:15]}", _fields(OWN_OBJECT))

@@ -5,6 +5,7 @@ The Avro types and ``doc`` texts are those of schemas captured from a real org.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +84,20 @@ class Column:
     part: int | None = None
 
 
+TYPE_NAMES = {
+    **dict.fromkeys(("TextArea", "LongTextArea"), "StringPlusClob"),
+    "Html": "HtmlStringPlusClob",
+    **dict.fromkeys(("AutoNumber", "EncryptedText"), "Text"),
+    "Number": "Double",
+    "Checkbox": "Boolean",
+    "Date": "DateOnly",
+    "Time": "TimeOnly",
+    "Picklist": "DynamicEnum",
+    "MultiselectPicklist": "MultiEnum",
+    **dict.fromkeys(("Lookup", "MasterDetail"), "EntityId"),
+}
+"""Types of the Metadata API's CustomField whose fields have another type here; the others have the same name."""
+
 EXTERNAL_ID_TYPES = ("Text", "Email", "Double")
 
 
@@ -91,19 +106,37 @@ class Field:
     """A field of an entity: its name in change events and the name of its type here.
 
     :param external_id: whether other systems know the record by it, so that records can be upserted by it.
-    :raises ValueError: if there is no such type, or an external ID cannot be of that type.
+    :param reference_to: the object that a field of type ``EntityId`` refers to; empty where none is named.
+    :raises ValueError: if there is no such type, or an external ID or a reference cannot be of that type.
     """
 
     name: str
     type: str
     external_id: bool = False
+    reference_to: str = ""
 
     def __post_init__(self) -> None:
+        if self.reference_to and self.type != "EntityId":
+            raise ValueError(f"{self.name}: a reference is of type EntityId, not {self.type}")
         if self.external_id and self.type not in EXTERNAL_ID_TYPES:
             raise ValueError(f"{self.name}: an external ID is one of {', '.join(EXTERNAL_ID_TYPES)}, not {self.type}")
         if self.type not in FIELD_TYPES and self.type not in COMPOUND_TYPES:
-            known = ", ".join(sorted({*FIELD_TYPES, *COMPOUND_TYPES}))
+            known = ", ".join(sorted({*FIELD_TYPES, *COMPOUND_TYPES, *TYPE_NAMES}))
             raise ValueError(f"{self.name}: there is no field type {self.type!r}; there are {known}")
+
+    @classmethod
+    def from_request(cls, body: Mapping[str, Any]) -> Field:
+        """Return the field that a request or a topics file defines.
+
+        :param body: ``name``, ``type`` (of ``CustomField`` or of a change event), ``externalId``, ``referenceTo``.
+        :raises KeyError: if something is missing.
+        :raises ValueError: if there is no such type, or it cannot have what the body asks for.
+        """
+        if unknown := set(body) - {"name", "type", "externalId", "referenceTo"}:
+            raise ValueError(f"a field has no {', '.join(sorted(map(str, unknown)))}")
+        kind = str(body["type"])
+        reference_to = str(body.get("referenceTo") or "")
+        return cls(str(body["name"]), TYPE_NAMES.get(kind, kind), body.get("externalId") is True, reference_to)
 
     @property
     def compound(self) -> CompoundType | None:

@@ -29,7 +29,7 @@ class StoredRecord:
 
 
 class RecordStore:
-    """Read and write records. Writes belong to a transaction of the caller: nothing here commits."""
+    """Read and write records. Writes belong to a transaction of the caller: only :meth:`remove` commits."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -60,6 +60,11 @@ class RecordStore:
             "INSERT OR REPLACE INTO record (id, entity, is_deleted, system_modstamp, content) VALUES (?, ?, ?, ?, ?)",
             [(r.id, r.entity, r.is_deleted, r.system_modstamp, json.dumps(r.content)) for r in records],
         )
+
+    def remove(self, record_ids: Iterable[str]) -> None:
+        """Remove deleted records for good, in a transaction of its own."""
+        with self._database:
+            self._database.executemany("DELETE FROM record WHERE id = ? AND is_deleted", [(one,) for one in record_ids])
 
     def counter(self, name: str, start: int) -> int:
         """Return the last value of a counter, ``start`` if it has none."""

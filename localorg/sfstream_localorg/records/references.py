@@ -1,6 +1,6 @@
 """Which objects the reference fields of the local org's entities refer to. Pure.
 
-A lookup field that was added while the org ran refers to no object in particular, so no query can follow it.
+A lookup field that was added without an object refers to none in particular, so no query can follow it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Reference:
 
 def references(entity: Entity) -> dict[str, Reference]:
     """Return the references of an entity by the name of the relationship in lower case."""
-    found = [
-        Reference(column, _relationship(column), _TARGETS[column]) for column in entity.columns if column in _TARGETS
-    ]
+    targets = _TARGETS | {field.name: field.reference_to for field in entity.fields if field.reference_to}
+    named = [column for column in entity.columns if column in targets]
+    found = [Reference(column, _relationship(column), targets[column]) for column in named]
     return {one.relationship.lower(): one for one in found}
 
 

@@ -162,6 +162,10 @@ class SObjects:
             self._publish(change_events(captured, transaction, rules), transaction, work)
         return results
 
+    def remove(self, record_ids: Iterable[str]) -> None:
+        """Remove deleted records for good, as from the recycle bin; no event shows it."""
+        self._store.remove(record_ids)
+
     def lose_changes(self, entity: Entity, percent: float, seed: int | None = None) -> None:
         """Send this share of an entity's change events as GAP events from now on.
 

@@ -3,7 +3,7 @@
 A job is ``Open`` until it is closed. Its rows are processed before ``UploadComplete`` is answered, two hundred to a
 transaction as Salesforce chunks them, but clients see ``InProgress`` at the first look and the end of the job from the
 second on, so that they have to wait as they do at Salesforce. Not modelled: creating a job and uploading its data in
-one multipart request, relationships in the names of columns, ``hardDelete``. Source: "Bulk API 2.0 Ingest".
+one multipart request, relationships in the names of columns. Source: "Bulk API 2.0 Ingest".
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _IngestJobs:
     async def create(self, call: Call) -> Answer:
         self.jobs.check_version(call)
         body = await call.body()
-        if body.get("operation") == "hardDelete":
+        if body.get("operation") == "hardDelete" and not call.org.knobs.bulk_hard_delete:
             needed = "special user profile permission, please contact your system administrator"
             message = f"hardDelete operation requires {needed}"
             raise ApiError("FEATURENOTENABLED", message)
@@ -208,6 +208,8 @@ def _process_chunk(call: Call, job: _IngestJob, reader: RowReader, rows: Sequenc
             job.failed.append((reader.record_id(row), f"{result.code}:{result.message}:{fields}--", row))
         else:
             job.successful.append((result, isinstance(part, Operation) and part.type == "CREATE", row))
+    if job.operation == "hardDelete":
+        call.org.sobjects.remove([record_id for record_id, _, _ in job.successful])
 
 
 def _abort(job: _IngestJob) -> None:

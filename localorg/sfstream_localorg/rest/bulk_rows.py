@@ -14,8 +14,12 @@ from sfstream_localorg.records.sobjects import Operation, SObjects
 from sfstream_localorg.records.upserts import upserts
 from sfstream_localorg.records.values import from_json
 
-OPERATIONS = ("insert", "update", "upsert", "delete")
-_CHANGE_TYPES: dict[str, ChangeType] = {"insert": "CREATE", "update": "UPDATE", "delete": "DELETE"}
+OPERATIONS = ("insert", "update", "upsert", "delete", "hardDelete")
+_CHANGE_TYPES: dict[str, ChangeType] = {
+    "insert": "CREATE",
+    "update": "UPDATE",
+    **dict.fromkeys(("delete", "hardDelete"), "DELETE"),
+}
 _NULL = "#N/A"
 _BOOLEANS = {
     **dict.fromkeys(("yes", "y", "true", "on", "1"), True),
@@ -40,8 +44,8 @@ class RowReader:
 
     def __post_init__(self) -> None:
         names = [name.lower() for name in self.header]
-        if self.operation == "delete" and names != ["id"]:
-            raise ValueError("InvalidBatch : The 'delete' batch must contain only ids.")
+        if self.operation in ("delete", "hardDelete") and names != ["id"]:
+            raise ValueError(f"InvalidBatch : The '{self.operation}' batch must contain only ids.")
         known = {name.lower() for name in readable(self.entity)}
         for name in self.header:
             if name.lower() not in known:
@@ -57,27 +61,11 @@ class RowReader:
     def operations(self, sobjects: SObjects, rows: Sequence[Sequence[str]]) -> list[Operation | ApiError]:
         """Return what to do for each row, or why it is refused."""
         values = [self._values(row) for row in rows]
-        if self.external_id is not None:
-            return upserts(sobjects, self.entity, self.external_id, values)
-        return [one if isinstance(one, ApiError) else self._operation(one) for one in values]
+        return operations_of(sobjects, self.entity, self.operation, self.external_id, values)
 
     def record_id(self, row: Sequence[str]) -> str:
         """Return the record id in a row, empty if there is none."""
         return next((cell for name, cell in zip(self.header, row, strict=True) if name.lower() == "id"), "")
-
-    def _operation(self, values: dict[str, Any]) -> Operation | ApiError:
-        change_type = _CHANGE_TYPES[self.operation]
-        if change_type == "CREATE":
-            return Operation(change_type, self.entity, None, values)
-        given = next((value for name, value in values.items() if name.lower() == "id"), None)
-        if not given:
-            article = "an update" if change_type == "UPDATE" else "a delete"
-            return ApiError("MISSING_ARGUMENT", f"Id not specified in {article} call")
-        others = {name: value for name, value in values.items() if name.lower() != "id"}
-        try:
-            return Operation(change_type, self.entity, from_json("Id", "EntityId", given), others)
-        except ApiError as error:
-            return error
 
     def _values(self, row: Sequence[str]) -> dict[str, Any] | ApiError:
         """Return the values of a row as JSON would have them: an empty cell is none, ``#N/A`` is null."""
@@ -97,6 +85,39 @@ class RowReader:
                     return _not_of_type(error, column.name, cell)
             values[name] = value
         return values
+
+
+def operations_of(
+    sobjects: SObjects,
+    entity: Entity,
+    operation: str,
+    external_id: str | None,
+    records: Sequence[dict[str, Any] | ApiError],
+) -> list[Operation | ApiError]:
+    """Return what to do for each record of a job, or why it is refused.
+
+    :param operation: one of ``OPERATIONS``.
+    :param external_id: what an upsert knows records by; ``None`` for the others.
+    :param records: values as JSON gives them; an error is passed on.
+    """
+    if external_id is not None:
+        return upserts(sobjects, entity, external_id, records)
+    change_type = _CHANGE_TYPES[operation]
+    return [one if isinstance(one, ApiError) else _operation(entity, change_type, one) for one in records]
+
+
+def _operation(entity: Entity, change_type: ChangeType, values: dict[str, Any]) -> Operation | ApiError:
+    if change_type == "CREATE":
+        return Operation(change_type, entity, None, values)
+    given = next((value for name, value in values.items() if name.lower() == "id"), None)
+    if not given:
+        article = "an update" if change_type == "UPDATE" else "a delete"
+        return ApiError("MISSING_ARGUMENT", f"Id not specified in {article} call")
+    others = {name: value for name, value in values.items() if name.lower() != "id"}
+    try:
+        return Operation(change_type, entity, from_json("Id", "EntityId", given), others)
+    except ApiError as error:
+        return error
 
 
 def _not_of_type(error: ApiError, column: str, cell: str) -> ApiError:

@@ -12,7 +12,7 @@ from sfstream_localorg.bus.allocations import Allocation
 from sfstream_localorg.cometd import rest_push
 from sfstream_localorg.errors import not_found
 from sfstream_localorg.login.oauth import base_url
-from sfstream_localorg.rest import bulk_ingest, bulk_query, composite, external_ids, tooling
+from sfstream_localorg.rest import async_bulk, bulk_ingest, bulk_query, composite, external_ids, tooling
 from sfstream_localorg.rest import collections as rest_collections
 from sfstream_localorg.rest import events as rest_events
 from sfstream_localorg.rest import query as rest_query
@@ -48,6 +48,7 @@ def routes(org: Org) -> list[web.RouteDef]:
         *rest_query.routes(org),
         *bulk_query.routes(org, job_numbers),
         *bulk_ingest.routes(org, job_numbers),
+        *async_bulk.routes(org, job_numbers),
         *tooling.routes(org),
         *entity_admin.routes(org),
         web.route("*", "/services/data/{rest:.*}", _nothing),

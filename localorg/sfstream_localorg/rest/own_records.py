@@ -11,10 +11,16 @@ from sfstream_localorg.records.record_store import StoredRecord
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
 
+_AUDIT = (
+    Field("CreatedDate", "CreatedDate"),
+    Field("CreatedById", "EntityId"),
+    Field("LastModifiedDate", "DateTime"),
+    Field("LastModifiedById", "EntityId"),
+)
 _USER = Entity(
     "User",
     "005",
-    (Field("Username", "Text"), Field("Name", "Text"), Field("Email", "Email"), Field("IsActive", "Boolean")),
+    (Field("Username", "Text"), Field("Name", "Text"), Field("Email", "Email"), Field("IsActive", "Boolean"), *_AUDIT),
     has_change_events=False,
 )
 _ORGANIZATION = Entity(
@@ -25,6 +31,7 @@ _ORGANIZATION = Entity(
         Field("OrganizationType", "Text"),
         Field("InstanceName", "Text"),
         Field("IsSandbox", "Boolean"),
+        *_AUDIT,
     ),
     has_change_events=False,
 )
@@ -34,14 +41,18 @@ OWN_ENTITIES = {entity.name.lower(): entity for entity in (_USER, _ORGANIZATION)
 
 def own_record(org: Org, entity: Entity) -> StoredRecord:
     """Return the one record of an entity of :data:`OWN_ENTITIES`: what logins and userinfo say, too."""
+    created = int(org.created_at) * 1000
+    audit = {"CreatedDate": created, "CreatedById": org.user_id}
+    audit |= {"LastModifiedDate": created, "LastModifiedById": org.user_id}
     if entity is _USER:
         name = org.username.partition("@")[0]
-        content = {"Username": org.username, "Name": name, "Email": org.username, "IsActive": True}
-        return StoredRecord(org.user_id, entity.name, content, 0)
+        content = {"Username": org.username, "Name": name, "Email": org.username, "IsActive": True, **audit}
+        return StoredRecord(org.user_id, entity.name, content, created)
     content = {
         "Name": "Local Org",
         "OrganizationType": "Developer Edition",
         "InstanceName": "LOCAL",
         "IsSandbox": False,
+        **audit,
     }
-    return StoredRecord(org.org_id, entity.name, content, 0)
+    return StoredRecord(org.org_id, entity.name, content, created)

@@ -13,6 +13,8 @@ from sfstream_localorg.errors import ApiError
 from sfstream_localorg.identifiers import numbered
 from sfstream_localorg.records.record_store import StoredRecord
 from sfstream_localorg.rest.calls import Answer, Call, route
+from sfstream_localorg.rest.own_records import OWN_ENTITIES
+from sfstream_localorg.rest.query_columns import query_columns
 from sfstream_localorg.rest.query_results import QueryResult, query_result
 from sfstream_localorg.rest.records import attributes
 
@@ -54,6 +56,9 @@ class _Queries:
 
     def _first(self, call: Call, *, include_deleted: bool) -> Answer:
         result = query_result(call.org, call.request.query.get("q", ""), include_deleted=include_deleted)
+        if call.request.query.get("columns", "").lower() == "true":
+            own = result.query.entity.name.lower() in OWN_ENTITIES
+            return 200, query_columns(result.query, own=own)
         if result.query.counts:
             counts = {"attributes": {"type": "AggregateResult"}, **result.counts()}
             return 200, {"totalSize": 1, "done": True, "records": [counts]}
@@ -71,7 +76,7 @@ class _Queries:
         page: dict[str, Any] = {
             "totalSize": len(result.records),
             "done": end >= len(result.records),
-            "records": [_shown(call, result, record) for record in result.records[start:end]],
+            "records": [shown_record(call, result, record) for record in result.records[start:end]],
         }
         if page["done"]:
             self._open.pop(locator, None)
@@ -80,7 +85,7 @@ class _Queries:
         return page
 
 
-def _shown(call: Call, result: QueryResult, record: StoredRecord) -> dict[str, Any]:
+def shown_record(call: Call, result: QueryResult, record: StoredRecord) -> dict[str, Any]:
     """Return a record as a query answers it: the fields of a parent are an object of their own, null without one."""
     shown: dict[str, Any] = {"attributes": attributes(call, result.query.entity, record.id)}
     for field in result.query.fields:

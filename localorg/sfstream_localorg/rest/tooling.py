@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from sfstream_localorg.rest import tooling_channels, tooling_managed
+from sfstream_localorg.rest import tooling_channels, tooling_managed, tooling_objects
 from sfstream_localorg.rest.calls import Answer, Call, route
+from sfstream_localorg.rest.query_columns import query_columns
 from sfstream_localorg.rest.tooling_channels import CHANNEL, MEMBER
 from sfstream_localorg.rest.tooling_managed import SUBSCRIPTION
-from sfstream_localorg.rest.tooling_query import run
+from sfstream_localorg.rest.tooling_objects import CUSTOM_OBJECT
+from sfstream_localorg.rest.tooling_query import checked, run
 
 if TYPE_CHECKING:
     from sfstream_localorg.org import Org
 
-_OBJECTS = (SUBSCRIPTION, CHANNEL, MEMBER)
+_OBJECTS = (SUBSCRIPTION, CHANNEL, MEMBER, CUSTOM_OBJECT)
 
 
 def routes(org: Org) -> list[web.RouteDef]:
@@ -24,14 +26,19 @@ def routes(org: Org) -> list[web.RouteDef]:
         route(org, "GET", "/tooling/query", _query),
         *tooling_managed.routes(org),
         *tooling_channels.routes(org),
+        *tooling_objects.routes(org),
     ]
 
 
 async def _query(call: Call) -> Answer:
-    objects = [one for one in _OBJECTS if one.is_in(call.version)]
+    objects = [one for one in _OBJECTS if one.is_in(call.version) and call.org.knobs.view_setup]
     records = {
         SUBSCRIPTION.entity.name: lambda: tooling_managed.records(call.org),
         CHANNEL.entity.name: lambda: tooling_channels.channels(call.org.channels),
         MEMBER.entity.name: lambda: tooling_channels.members(call.org.channels),
+        CUSTOM_OBJECT.entity.name: lambda: tooling_objects.records(call.org),
     }
-    return 200, run(call.request.query.get("q", ""), objects, records, base=call.base)
+    text = call.request.query.get("q", "")
+    if call.request.query.get("columns", "").lower() == "true":
+        return 200, query_columns(checked(text, objects), own=True)
+    return 200, run(text, objects, records, base=call.base)

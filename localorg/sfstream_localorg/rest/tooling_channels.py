@@ -127,12 +127,12 @@ def _created(record_id: str) -> Answer:
 
 
 async def _body(call: Call, kind: ToolingObject) -> dict[str, object]:
-    _require(call, kind)
+    kind.require(call)
     return await body_of(call, kind.entity.name)
 
 
 def _channel(call: Call) -> TopicDefinition:
-    _require(call, CHANNEL)
+    CHANNEL.require(call)
     found = [one for one in call.org.channels.channels() if id_of(one) == call.record_id()]
     if not found:
         raise not_found()
@@ -140,16 +140,11 @@ def _channel(call: Call) -> TopicDefinition:
 
 
 def _member(call: Call) -> MemberRecord:
-    _require(call, MEMBER)
+    MEMBER.require(call)
     found = [one for one in call.org.channels.members() if one.id == call.record_id()]
     if not found:
         raise not_found()
     return found[0]
-
-
-def _require(call: Call, kind: ToolingObject) -> None:
-    if not kind.is_in(call.version):
-        raise not_found()
 
 
 def _check_same_name(given: object, name: str) -> None:

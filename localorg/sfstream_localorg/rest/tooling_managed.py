@@ -48,7 +48,7 @@ def records(org: Org) -> Sequence[StoredRecord]:
 
 
 async def _create(call: Call) -> Answer:
-    _require_object(call)
+    SUBSCRIPTION.require(call)
     body = await body_of(call, OBJECT)
     name = check_full_name(body.get("FullName"))
     record = call.org.managed.create(name, settings_of(call.org, body, name, call.version))
@@ -93,16 +93,11 @@ def settings_of(org: Org, body: dict[str, Any], full_name: str, version: str) ->
 
 
 def _record(call: Call) -> ManagedRecord:
-    _require_object(call)
+    SUBSCRIPTION.require(call)
     record = call.org.managed.get(call.record_id())
     if record is None:
         raise not_found()
     return record
-
-
-def _require_object(call: Call) -> None:
-    if not SUBSCRIPTION.is_in(call.version):
-        raise not_found()
 
 
 def stored(record: ManagedRecord, user_id: str) -> StoredRecord:

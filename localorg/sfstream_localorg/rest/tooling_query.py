@@ -1,4 +1,4 @@
-"""Queries of the Tooling API. Pure.
+"""Objects of the Tooling API, and queries of them.
 
 ``Metadata`` and ``FullName`` can be selected only by a query that finds one record, and not filtered, as in Salesforce.
 """
@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sfstream_localorg.errors import ApiError
+from sfstream_localorg.errors import ApiError, not_found
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
 from sfstream_localorg.records.record_store import StoredRecord
 from sfstream_localorg.records.record_values import readable, show
 from sfstream_localorg.records.soql import Query, parse
+from sfstream_localorg.rest.calls import Call
 
 _ONE_ROW = {"Metadata", "FullName"}
 
@@ -33,6 +34,11 @@ class ToolingObject:
     def is_in(self, version: str) -> bool:
         """Return whether an API version (``62.0``) has it."""
         return int(version.partition(".")[0]) >= self.first_version
+
+    def require(self, call: Call) -> None:
+        """:raises ApiError: ``NOT_FOUND``, if the API version has no such object, or the user may not see it."""
+        if not self.is_in(call.version) or not call.org.knobs.view_setup:
+            raise not_found()
 
     def shown(self, record: StoredRecord, columns: Sequence[str] | None = None, *, base: str) -> dict[str, Any]:
         """Return columns of a record as REST shows them, all for ``None``.
@@ -70,8 +76,7 @@ def run(text: str, objects: Sequence[ToolingObject], records: Records, *, base: 
     :param base: the path of the API version.
     :raises ApiError: if the query cannot be answered.
     """
-    query = parse(text, _ToolingEntities(objects))
-    _check_filters(query)
+    query = checked(text, objects)
     (queried,) = (one for one in objects if one.entity is query.entity)
     found = query.select(records[queried.entity.name]())
     if _ONE_ROW & set(query.columns) and len(found) > 1:
@@ -88,6 +93,16 @@ def run(text: str, objects: Sequence[ToolingObject], records: Records, *, base: 
         "entityTypeName": queried.entity.name,
         "records": [queried.shown(one, query.columns, base=base) for one in found if query.columns],
     }
+
+
+def checked(text: str, objects: Sequence[ToolingObject]) -> Query:
+    """Return a query that can be answered.
+
+    :raises ApiError: if it cannot.
+    """
+    query = parse(text, _ToolingEntities(objects))
+    _check_filters(query)
+    return query
 
 
 def _check_filters(query: Query) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sfstream_localorg.cometd.faults import CometdFaults
 from sfstream_localorg.managed.faults import ManagedFaults
+from sfstream_localorg.streams.delivery_faults import DeliveryFaults
 from sfstream_localorg.streams.endings import CallEnded
 from sfstream_localorg.streams.schema_faults import SchemaFaults
 
@@ -42,6 +43,7 @@ class Faults:
     cometd: CometdFaults = field(default_factory=CometdFaults)
     managed: ManagedFaults = field(default_factory=ManagedFaults)
     schemas: SchemaFaults = field(default_factory=SchemaFaults)
+    delivery: DeliveryFaults = field(default_factory=DeliveryFaults)
 
     def add_drop(self, drop: StreamDrop) -> None:
         """Drop streams from now on.
@@ -96,6 +98,7 @@ class Faults:
         self.cometd.clear()
         self.managed.clear()
         self.schemas.clear()
+        self.delivery.clear()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the faults in force, JSON-able."""
@@ -106,4 +109,5 @@ class Faults:
             "cometd": self.cometd.as_list(),
             "managed": self.managed.as_list(),
             "schemas": self.schemas.as_dict(),
+            **self.delivery.as_dict(),
         }

@@ -248,3 +248,12 @@ def test_simple_salesforce_loads_and_reads_the_results(org: LocalOrg) -> None:
         (deleted,) = account.delete(records=[{"Id": one["Id"]} for one in found["records"]], wait=0.01)
         assert deleted["numberRecordsFailed"] == 0
         assert salesforce.query("SELECT COUNT() FROM Account WHERE GUID__c LIKE 's_'")["totalSize"] == 1
+
+
+def test_hard_deletion_with_its_permission(org: LocalOrg, client: SObjectClient) -> None:
+    org.knobs(bulk_hard_delete=True)
+    record_id = client.create("Account", Name="hard", Site="hard deletion")
+    _, info = finished(client, "hardDelete", f"Id\n{record_id}\n")
+    assert (info["state"], info["numberRecordsFailed"]) == ("JobComplete", 0)
+    assert client.query("SELECT Id FROM Account WHERE Site = 'hard deletion'", deleted=True) == []
+    org.reset_knobs()

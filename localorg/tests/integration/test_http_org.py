@@ -189,3 +189,12 @@ def test_fields_are_described_as_clients_read_them(org: LocalOrg) -> None:
     assert (fields["AccountId"]["length"], fields["LastName"]["length"], fields["Birthdate"]["length"]) == (18, 255, 0)
     assert (fields["LastName"]["referenceTo"], fields["LastName"]["picklistValues"]) == ([], [])
     assert (fields["GUID__c"]["externalId"], fields["LastName"]["externalId"]) == (True, False)
+
+
+@pytest.mark.parametrize("name", ["User", "Organization"])
+def test_the_orgs_own_records_are_stamped_when_it_was_made(client: SObjectClient, name: str) -> None:
+    soql = f"SELECT CreatedDate, LastModifiedDate, LastModifiedById, SystemModstamp FROM {name}"
+    [record] = client.query(soql + " WHERE SystemModstamp >= YESTERDAY")
+    assert record["CreatedDate"] == record["LastModifiedDate"] == record["SystemModstamp"]
+    assert client.query(f"SELECT Id FROM {name} WHERE SystemModstamp > TOMORROW") == []
+    assert client.query(soql) == [record]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -126,3 +127,51 @@ def test_counts_of_fields(client: SObjectClient, accounts: list[str]) -> None:
     counted = client.call("GET", "/query", params={"q": soql}).json()
     row = {"attributes": {"type": "AggregateResult"}, "expr0": len(accounts), "filled": 2}
     assert counted == {"totalSize": 1, "done": True, "records": [row]}
+
+
+def columns(client: SObjectClient, soql: str, path: str = "/query") -> dict[str, Any]:
+    response = client.call("GET", path, params={"q": soql, "columns": "true"})
+    assert response.status_code == 200, response.text
+    return dict(response.json())
+
+
+def test_columns_of_a_query_in_place_of_records(client: SObjectClient, accounts: list[str]) -> None:
+    soql = "SELECT Id, Name, AnnualRevenue, Some_Check_Box__c, Some_Date__c, Owner.Name, Owner.Id FROM Account"
+    answer = columns(client, soql)
+    *own, owner = answer.pop("columnMetadata")
+    assert answer == {"entityName": "Account", "groupBy": False, "idSelected": True, "keyPrefix": "001"}
+    assert own[1] == {
+        "aggregate": False,
+        "apexType": "String",
+        "booleanType": False,
+        "columnName": "Name",
+        "custom": False,
+        "displayName": "Name",
+        "foreignKeyName": None,
+        "insertable": True,
+        "joinColumns": [],
+        "numberType": False,
+        "textType": True,
+        "updatable": True,
+    }
+    assert [(one["columnName"], one["apexType"], one["custom"]) for one in own] == [
+        ("Id", "Id", False),
+        ("Name", "String", False),
+        ("AnnualRevenue", "Double", False),
+        ("Some_Check_Box__c", "Boolean", True),
+        ("Some_Date__c", "Date", True),
+    ]
+    assert (owner["columnName"], owner["foreignKeyName"]) == ("Owner", "OwnerId")
+    assert [one["columnName"] for one in owner["joinColumns"]] == ["Name", "Id"]
+
+
+def test_columns_of_counts_and_of_tooling_queries(client: SObjectClient) -> None:
+    (count,) = columns(client, "SELECT COUNT(Id) many FROM Account")["columnMetadata"]
+    assert (count["aggregate"], count["columnName"], count["apexType"]) == (True, "many", "Integer")
+    answer = columns(client, "SELECT Id, DeveloperName FROM CustomObject", "/tooling/query")
+    assert [one["columnName"] for one in answer["columnMetadata"]] == ["Id", "DeveloperName"]
+
+
+def test_columns_of_a_wrong_query_are_its_error(client: SObjectClient) -> None:
+    answer = client.call("GET", "/query", params={"q": "SELECT Nothing FROM Account", "columns": "true"})
+    assert error_of(answer)[:2] == (400, "INVALID_FIELD")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
 import subprocess
 import sys
@@ -77,6 +78,20 @@ def test_stopping_ends_open_streams(tmp_path: Path) -> None:
         assert org.stop() == 0
         assert subscriber.error().code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
         assert (org.data_dir / "localorg.log").read_text() == ""
+
+
+def test_another_process_on_the_same_directory_has_the_same_ports(tmp_path: Path) -> None:
+    names = ("http_port", "https_port", "grpc_port", "grpc_tls_port")
+    with LocalOrg.running(tmp_path / "org") as org:
+        before = {name: org.info[name] for name in names}
+    with LocalOrg.running(tmp_path / "org") as org:
+        assert {name: org.info[name] for name in names} == before
+    with (
+        socket.create_server(("127.0.0.1", before["http_port"])),
+        LocalOrg.running(tmp_path / "org") as org,
+    ):
+        assert org.info["http_port"] != before["http_port"]
+        assert {name: org.info[name] for name in names[1:]} == {name: before[name] for name in names[1:]}
 
 
 def test_one_data_directory_serves_one_process(org: LocalOrg) -> None:

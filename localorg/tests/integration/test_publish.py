@@ -180,3 +180,13 @@ def test_admin_fills_a_template(org: LocalOrg) -> None:
     assert record[17]["fields"]["Text__c"] == "number 17"
     assert record[17]["fields"]["CreatedDate"] == 5
     assert record[17]["fields"]["At__c"] == 1_704_164_645_000
+
+
+def test_templates_number_texts_and_numbers(org: LocalOrg) -> None:
+    org.define("Numbered__e", Text__c="text", Longer__c="textarea", Number__c="int", Double__c="double")
+    template = {"Text__c": "{n}", "Longer__c": "order {n} of {n}", "Number__c": "{n}", "Double__c": "{n}"}
+    org.publish_many("/event/Numbered__e", 3, template)
+    last = org.record("/event/Numbered__e")[-1]["fields"]
+    assert [last[name] for name in template] == ["2", "order 2 of 2", 2, 2.0]
+    org.publish_many("/event/Numbered__e", 300, {"Text__c": "{n}"})
+    assert org.record("/event/Numbered__e")[-1]["fields"]["Text__c"] == "299"

@@ -211,3 +211,56 @@ def test_publishing_nothing_writes_what_goes_with_it(bus: EventBus, database: sq
     assert bus.publish([], together_with=lambda: done.append(1)) == []
     assert (done, bus.last()) == ([1], before)
     assert bus.tip() > before  # the newest event is an hour old: its position would age out before long
+
+
+def position(replay_id: bytes) -> int:
+    return int.from_bytes(replay_id[:8], "big")
+
+
+@pytest.mark.parametrize("part", [0.0, 0.25, 0.5, 1.0])
+def test_a_reserved_position_can_be_resumed_from_and_loses_no_event(bus: EventBus, part: float) -> None:
+    first, second = publish(bus, 2)
+    reserved = bus.reserve_between(position(first), position(second), part)
+    assert reserved is not None
+    assert first < bus.replay_id(reserved) < second
+    assert bus.is_resumable(TOPIC, reserved)
+    assert read(bus, TOPIC, reserved) == [second]
+    assert read(bus, TOPIC, 0) == [first, second]
+
+
+def test_reserved_positions_end_when_no_position_is_free(bus: EventBus) -> None:
+    first, second = publish(bus, 2)
+    at = position(first)
+    while (reserved := bus.reserve_between(at, position(second), 0.0)) is not None:
+        assert at < reserved < position(second)
+        at = reserved
+    assert at == position(second) - 1
+
+
+def test_there_are_positions_before_the_earliest_event(bus: EventBus, clock: Clock) -> None:
+    publish(bus)
+    clock.now += 80 * HOUR
+    first, second = publish(bus, 2)
+    for earliest in (first, second):
+        assert read(bus, TOPIC, bus.earliest(TOPIC))[0] == earliest
+        reserved = bus.reserve_between(bus.earliest(TOPIC), position(earliest), 0.5)
+        assert reserved is not None
+        assert bus.is_resumable(TOPIC, reserved)
+        assert read(bus, TOPIC, reserved)[0] == earliest
+        bus.expire_before(TOPIC, second)
+        assert not bus.is_resumable(TOPIC, reserved)
+
+
+def test_a_reserved_position_ages_with_the_event_after_it(
+    bus: EventBus, clock: Clock, database: sqlite3.Connection
+) -> None:
+    first, second = publish(bus, 2)
+    reserved = bus.reserve_between(position(first), position(second), 0.5) or 0
+    clock.now += 71 * HOUR
+    (later,) = publish(bus)
+    assert bus.is_resumable(TOPIC, reserved)
+    clock.now += 2 * HOUR
+    assert not bus.is_resumable(TOPIC, reserved)
+    again = make_bus(database, clock)
+    assert read(again, TOPIC, again.earliest(TOPIC)) == [later]
+    assert again.advance() > position(later)

@@ -43,6 +43,11 @@ def test_knobs_turn_together_or_not_at_all() -> None:
         {"cometd_connect_seconds": None},
         {"overflow_changes": None},
         {"diff_text_characters": 0},
+        {"http_date": 0},
+        {"http_date": None},
+        {"view_setup": "no"},
+        {"bulk_hard_delete": 1},
+        {"standard_volume_retention_seconds": 0},
     ],
 )
 def test_knobs_refuse_nonsense(changes: dict[str, Any]) -> None:
