@@ -193,12 +193,29 @@ class ReplayIdLostError(SalesforceStreamError):
     guide = "on-call.md#when-events-are-lost"
     replay_lost = True
 
+    replay_id: bytes | None = None
+    """The replay ID that was refused, where a drain raised the error."""
+
+
+class PositionAgedOutError(ReplayIdLostError):
+    """The position of a quiet stream of the Streaming API aged out, and nothing proves that no event followed it."""
+
+    lost = "Nothing is known to be lost. Events that Salesforce stored and did not deliver may be lost."
+    guide = "streaming-api.md#when-a-position-ages-out"
+
 
 class EventsLostError(SalesforceStreamError):
     """Events were lost, as ``on_gap="fail_after"`` makes a task say; what was there is stored and recorded."""
 
     lost = "Those that the gap says, between its two ends. All others are stored."
     guide = "on-call.md#when-events-are-lost"
+
+
+class IntervalNotEndedError(SalesforceStreamError):
+    """The interval of a run has not ended by Salesforce's clock: the worker's or the scheduler's is ahead of it."""
+
+    lost = "Nothing. What was read is landed and recorded."
+    retriable = True
 
 
 class UnhealthyStreamsError(SalesforceStreamError):
@@ -258,7 +275,7 @@ class ReplayStoreCorruptError(ReplayStoreError):
 
 
 class ReplayStoreLostError(ReplayStoreError):
-    """The landing has windows of a stream that the replay store knows nothing of: it was lost, or is another one."""
+    """The landing has recorded windows that the replay store lacks: it was lost, restored or replaced."""
 
     guide = "operations.md#the-replay-store-is-lost"
     retriable = False

@@ -26,7 +26,15 @@ _LONGEST_SETTING = 255
 
 _PEM = re.compile(r"-----BEGIN .*?(?:-----END[^-]*-----|\Z)", re.DOTALL)
 # What is repeated is bounded, or excludes what ends it: no text takes longer than its length warrants.
-_USER_INFO = re.compile(r"(?<=:)(//)?[^\s/:@'\"]{0,256}:(?!\d{1,5}/)[^\s@'\"]{0,256}@")
+_USER_INFO = re.compile(
+    r"(?<=:)([/\\]{0,8})(?:[^\s/\\:@'\"]{0,256}:(?!\d{1,5}/)[^\s@'\"]{0,256}"
+    # Without a colon, where characters are in it that neither a connection id nor a container of Azure has.
+    r"|[\w.~$!(){}-]{0,256}[^\s/\\:@'\"\w.~$!(){}-][^\s/@'\"]{0,256})@"
+)
+_BEFORE_USER_INFO = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]{0,30}:)?[/\\]+|")
+_HOST_AND_PORT = re.compile(r"[^:]*:\d{1,5}/")
+_TEMPLATE = re.compile(r"\{\{[^}]*\}\}")
+_PLAIN_USER = re.compile(r"[\w.~$!(){}-]*")
 _SIGNATURE = re.compile(
     r"([?&;](?:sig|[\w-]{0,40}(?:signature|token|secret|password|credential))=)[^&\s'\"]+", re.IGNORECASE
 )
@@ -53,16 +61,39 @@ def remember_secrets(*secrets: str | None) -> None:
 
 
 def remember_user_info(url: str) -> None:
-    """Leave the password of a URL out of every text, also where it has characters that end the part it is in."""
-    user_info, at, _ = url.partition("://")[2].rpartition("@")
+    """Leave the password of a URL out of every text, also where it has characters that end the part it is in, and
+    where the URL is malformed."""
+    _, user_info, _ = _around_user_info(url)
     password = user_info.partition(":")[2]
-    if at:
-        remember_secrets(password, unquote(password), user_info if password else None)
+    remember_secrets(password, unquote(password), user_info if _is_secret(user_info) else None)
+
+
+def without_user_info(url: str) -> str:
+    """Return a URL, or the malformed text of one, without user name and password."""
+    before, user_info, rest = _around_user_info(url)
+    return f"{before}{HIDDEN}@{rest}" if user_info or url.startswith(f"{before}@") else url
 
 
 def has_credentials(url: str) -> bool:
-    """Tell whether a URL has a password, or a signature that is as good as one."""
-    return bool(_USER_INFO.search(url) or _SIGNATURE.search(url))
+    """Tell whether a URL, also a malformed one, has a password, or a signature that is as good as one."""
+    return bool(_USER_INFO.search(url) or _SIGNATURE.search(url) or _is_secret(_around_user_info(url)[1]))
+
+
+def _around_user_info(url: str) -> tuple[str, str, str]:
+    """Return the parts of a URL before, in and after its user information, which ends with the last ``@``."""
+    match = _BEFORE_USER_INFO.match(url)
+    before = match[0] if match else ""
+    user_info, at, rest = url[len(before) :].rpartition("@")
+    return (before, user_info, rest) if at else (url, "", "")
+
+
+def _is_secret(user_info: str) -> bool:
+    """Tell whether user information has a password. A connection id, a host or a bucket may stand there too."""
+    user_info = _TEMPLATE.sub("", user_info)
+    first = re.split(r"[/\\]", user_info, maxsplit=1)[0]
+    if ":" in first:
+        return not _HOST_AND_PORT.match(user_info)
+    return first == user_info and not _PLAIN_USER.fullmatch(user_info)
 
 
 def redacted(text: str) -> str:

@@ -55,7 +55,7 @@ def read_windows(
         output="",
         event_time_from=time_from_text("event_time_from", landed.event_time_from),
         event_time_to=time_from_text("event_time_to", landed.event_time_to),
-        whole_windows=landed.whole_windows,
+        own_windows=landed.own_windows,
         verify_files=verify_files,
     )
     files = WorkerFiles(landing_conn_id)

@@ -1,8 +1,9 @@
 """Every 15 minutes: drain what a PushTopic has told since, over the Streaming API, then let Spark add it to a table.
 
 Salesforce keeps the events of PushTopics and generic channels for 24 hours, not 72: a DAG that does not run for a day
-loses some. Let somebody know well before that. A topic that is quiet for longer than a day is no problem, as long as
-the DAG runs.
+loses some. Let somebody know well before that. After a day without an event the position ages out, and the drain fails:
+nothing on this API proves that no event was stored and not delivered. ``accept_quiet_aging=True`` continues from the
+earliest event, and records an uncertain gap (docs/streaming-api.md).
 
 Needs the PushTopic ``OrderUpdates`` in the org, the connections ``salesforce_default`` and ``spark_default``, and
 SFSTREAM_LAKE in the environment: the URL below which windows and tables are written, for example s3://lake.

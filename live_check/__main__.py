@@ -21,7 +21,7 @@ from live_check import comparison, report, state
 from live_check.asking import Results, ask_all, ask_side_by_side
 from live_check.local import probed_local_org
 from live_check.login import Login, NotRunError, check_not_production, log_in_from_environment
-from live_check.probe import AFTER, FIRST, MOST_EVENTS, Probe
+from live_check.probe import AFTER, BACKLOG, FIRST, MOST_EVENTS, Probe
 from live_check.probes import PROBES
 from live_check.run import ProbedOrg, SkippedError
 from sfstream_localorg.evidence import BEHAVIOURS
@@ -57,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="leave out what waits for minutes")
     parser.add_argument("--long", action="store_true", help="do what waits for half an hour, too")
     parser.add_argument("--probe", action="append", default=[], metavar="NAME", help="only this one; may be repeated")
+    parser.add_argument(
+        "--backlog", type=_at_least_one, default=BACKLOG, metavar="N", help="events that a filter drops"
+    )
     parser.add_argument("--after", metavar="73h", help="the second part: what the first one left has expired")
     parser.add_argument("--report", type=Path, help=f"where to (default: {FOLDER}/report.json)")
     parser.add_argument("--state", type=Path, default=FOLDER / "state.json", help="what the first part leaves")
@@ -64,6 +67,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--local-knob", action="append", default=[], metavar="NAME=VALUE", help="of the local org")
     parser.add_argument("--differences", action="store_true", help="print the rows that differ, and no others")
     return parser
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
 
 
 def chosen(options: argparse.Namespace, part: str) -> list[Probe]:
@@ -88,13 +98,14 @@ def _check(options: argparse.Namespace) -> int:
     after = _after(options)
     login = log_in_from_environment()
     org = ProbedOrg(login)
+    org.backlog = options.backlog
     left: list[str] = []
     try:
         organization = org.organization()
         check_not_production(organization, login.org_id, options.production_org)
         if after is not None:
             org.left_replay_id = state.read_left(options.state, after, org_id=login.org_id, now=datetime.now(UTC))
-        _say_budget(login, probes)
+        _say_budget(login, probes, options.backlog)
         results, ours = _ask_both(org, probes, options)
         if part == FIRST and not options.probe:
             _leave(org, options.state)
@@ -127,19 +138,21 @@ def _after(options: argparse.Namespace) -> Any:
         raise NotRunError(f"--after: {error}. Nothing was contacted.") from None
 
 
-def _say_budget(login: Login, probes: Sequence[Probe]) -> None:
+def _say_budget(login: Login, probes: Sequence[Probe], backlog: int) -> None:
     events = sum(probe.events for probe in probes) + 1
-    waits = max((probe.waits for probe in probes), default=0.0)
+    waits = max((probe.waits for probe in probes), default=0.0) + sum(probe.lasts for probe in probes)
+    dropped = backlog if any(probe.has_backlog for probe in probes) else 0
     if events > MOST_EVENTS:
         raise NotRunError(f"These probes would take {events} events, more than {MOST_EVENTS}. Nothing was published.")
     say(
         f"Org {login.org_id}. Budget: at most {events} events published and delivered together, of {MOST_EVENTS} that "
-        f"any check may take; at most {60 + waits:.0f} s; some hundred API requests. What is made is removed."
+        f"any check may take; {dropped} more that are published and delivered to nobody; at most {60 + waits:.0f} s; "
+        "some hundred API requests. What is made is removed."
     )
 
 
 def _ask_both(org: ProbedOrg, probes: Sequence[Probe], options: argparse.Namespace) -> tuple[Results, Results]:
-    with probed_local_org(_knobs(options), expired=bool(options.after)) as ours:
+    with probed_local_org(_knobs(options), expired=bool(options.after), backlog=options.backlog) as ours:
         return ask_side_by_side(org, ours, probes, lambda text: say(f"  {text}"))
 
 

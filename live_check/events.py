@@ -11,7 +11,10 @@ from typing import Any
 import fastavro
 
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
-from live_check.run import CALL_SECONDS, SAMPLE_EVENT, ProbeRun
+from live_check.run import CALL_SECONDS, SAMPLE_EVENT, ProbeRun, SkippedError
+
+_PUBLISHED_AT_ONCE = 200
+"""Salesforce recommends no more in one request."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,25 @@ def publish(run: ProbeRun, *events: pb.ProducerEvent) -> pb.PublishResponse:
     request = pb.PublishRequest(topic_name=SAMPLE_EVENT, events=events)
     response: pb.PublishResponse = run.stub().Publish(request, metadata=run.metadata(), timeout=CALL_SECONDS)
     return response
+
+
+def publish_undelivered(run: ProbeRun, count: int) -> list[bytes]:
+    """Publish sample events that no open stream is sent, so that they do not count; return their replay IDs.
+
+    :raises SkippedError: if the org refuses one.
+    """
+    schema = sample_schema(run)
+    user = run.org.login.token.user_id or "005000000000000AAA"
+    replay_ids: list[bytes] = []
+    while len(replay_ids) < count:
+        number = min(_PUBLISHED_AT_ONCE, count - len(replay_ids))
+        events = [sample(schema, created_ms=1_700_000_000_000, created_by=user) for _ in range(number)]
+        request = pb.PublishRequest(topic_name=SAMPLE_EVENT, events=events)
+        results = run.stub().Publish(request, metadata=run.metadata(), timeout=CALL_SECONDS).results
+        if refused := [result.error.msg for result in results if not result.replay_id]:
+            raise SkippedError(f"an event of the backlog was not published: {refused[0]}")
+        replay_ids += [bytes(result.replay_id) for result in results]
+    return replay_ids
 
 
 def published(run: ProbeRun, count: int) -> list[bytes]:

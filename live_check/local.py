@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from live_check.login import log_in_with
+from live_check.probe import BACKLOG
 from live_check.run import SAMPLE_EVENT, ProbedOrg
 from live_check.state import left_replay_id
 from sfstream_localorg.process import LocalOrg
@@ -61,16 +62,18 @@ def local_org(data_dir: Path, knobs: Mapping[str, Any]) -> Iterator[LocalOrg]:
 
 
 @contextmanager
-def probed_local_org(knobs: Mapping[str, Any], *, expired: bool) -> Iterator[ProbedOrg]:
+def probed_local_org(knobs: Mapping[str, Any], *, expired: bool, backlog: int = BACKLOG) -> Iterator[ProbedOrg]:
     """Start a local org and log in to it, as to a real one.
 
     :param expired: leave an event in it first, and let it expire.
+    :param backlog: events of the probe that needs a backlog.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="live-check-"))
         org = stack.enter_context(local_org(Path(folder), knobs))
         probed = ProbedOrg(log_in_with(org.airflow_connection()))
         stack.callback(probed.close)
+        probed.backlog = backlog
         if expired:
             probed.left_replay_id = left_replay_id(probed)
             org.knobs(clock_offset_seconds=EXPIRED_SECONDS)

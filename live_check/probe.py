@@ -11,6 +11,10 @@ from live_check.run import ProbeRun
 MOST_EVENTS = 200
 """Events that a check may publish and have delivered, together: a Developer Edition has 10,000 deliveries a day."""
 
+BACKLOG = 2_000
+"""Events that a filter drops: published, never delivered, and not of :data:`MOST_EVENTS`. A Developer Edition may
+publish 50,000 an hour."""
+
 FIRST, AFTER = "first", "after"
 """The parts of a check: at once, and when what the first part left has expired."""
 
@@ -26,6 +30,8 @@ class Probe:
     :param events: the most events that it publishes and is delivered, together.
     :param waits: the most seconds that it waits for what takes an org that long. Those who wait do so beside each
         other, after all others, and publish nothing meanwhile.
+    :param lasts: the most seconds for which it delays the others, beyond what any probe takes.
+    :param has_backlog: publishes the option's ``--backlog`` events besides, which are delivered to nobody.
     :param is_long: is left out unless asked for.
     """
 
@@ -34,6 +40,8 @@ class Probe:
     ask: Callable[[ProbeRun], Any]
     events: int = 0
     waits: float = 0.0
+    lasts: float = 0.0
+    has_backlog: bool = False
     is_long: bool = False
     part: str = FIRST
 

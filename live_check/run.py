@@ -62,6 +62,7 @@ class ProbedOrg:
             }
         )
         self.left_replay_id = b""
+        self.backlog = 0
         self.closed = threading.Event()
         self._lock, self._making = threading.Lock(), threading.Lock()
         self._made: list[str] = []

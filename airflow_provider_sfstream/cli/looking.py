@@ -68,6 +68,7 @@ def positions(names: LandedStreamsOptions, as_json: AsJson = False) -> None:
         "updated_at": "Moved",
         "contact_at": "Salesforce answered",
         "confirmed_at": "End confirmed",
+        "certainty": "Certainty",
         "updated_by": "By",
     }
     none = "The landing has no windows. Name topics to look at their positions all the same."
@@ -105,13 +106,20 @@ def windows(
 
 @takes(LandedStreamOptions)
 def gaps(names: LandedStreamOptions, as_json: AsJson = False) -> None:
-    """List what is known to be lost of a stream."""
-    from airflow_provider_sfstream.protocol.status import gap_line
+    """List the gaps of a stream: events that are lost, or may be."""
+    from airflow_provider_sfstream.protocol.status import gap_line, gap_loss
     from airflow_provider_sfstream.tasks.landed_stream import open_landed_stream
 
     landed = open_landed_stream(names)
-    rows = [gap_line(gap) for gap in landed.store.gaps(landed.stream)]
-    columns = {"since": "Lost since", "detected_at": "Found", "after": "After", "resumed_at": "Until", "reason": "Why"}
+    rows = [{**gap_line(gap), "loss": gap_loss(gap)} for gap in landed.store.gaps(landed.stream)]
+    columns = {
+        "loss": "Loss",
+        "since": "Since",
+        "detected_at": "Found",
+        "after": "After",
+        "resumed_at": "Until",
+        "reason": "Why",
+    }
     show_rows(rows, columns, as_json=as_json, none=f"No gap of {landed.stream} is recorded.")
 
 

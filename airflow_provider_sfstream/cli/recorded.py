@@ -8,10 +8,12 @@ from typing import Any
 from airflow_provider_sfstream.cli.options import LandedStreamsOptions
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
+from airflow_provider_sfstream.protocol.certainty import Certainty
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.status import window_line
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.stores.base import Position
 from airflow_provider_sfstream.tasks.parts import open_landing
 from airflow_provider_sfstream.tasks.repairs import hex_of
 
@@ -28,7 +30,14 @@ def position_rows(names: LandedStreamsOptions) -> list[dict[str, Any]]:
         Stream(event_hook(topic.api, names.salesforce_conn_id).known_org_id, topic.api, topic.name, names.subscription)
         for topic in topics
     ]
-    return [{**vars(stream), **asdict(store.read(stream))} for stream in (streams or catalog.streams())]
+    return [_position_row(stream, store.read(stream)) for stream in (streams or catalog.streams())]
+
+
+def _position_row(stream: Stream, position: Position) -> dict[str, Any]:
+    """Return what is listed of a position. ``certainty`` is that of the time up to which events are stored."""
+    is_proven = position.confirmed_at is not None and stream.api == "pubsub"
+    certainty: Certainty = "proven" if is_proven else "estimated" if position.contact_at is not None else "unknown"
+    return {**vars(stream), **asdict(position), "certainty": certainty}
 
 
 def window_row(manifest: Manifest) -> dict[str, Any]:

@@ -5,8 +5,8 @@ position, however often the subscription breaks; and ``through`` never names an 
 The only ways to leave events out are explicit and reported: ``on_invalid_replay`` (a gap), and a fault on a
 ``LATEST`` start before its first response (it subscribes to ``LATEST`` again: nothing was promised yet).
 
-A drain never takes silence for an answer. It ends ``caught_up`` when the server said that this is the end, ``idle``
-after a silence with contact proven after it, and by a limit only if the server has answered at all.
+Silence is no answer. A drain ends ``caught_up`` when it has evidence for the end of the stream, ``idle`` after a
+silence that an answer followed, and by a limit only if the server has answered at all.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 import logging
 import random as random_module
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import inf
 
-from airflow_provider_sfstream.drain.cut import EventTimes, cut
+from airflow_provider_sfstream.drain.cut import EventTimes, MisdatedEventWarning, cut
 from airflow_provider_sfstream.drain.end_marker import EndMarker
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.progress import DrainProgress, ProgressReporter
@@ -47,18 +47,21 @@ CONNECT_TIMEOUT = 120.0
 
 _LONGEST_SLICE = 1.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
 class DrainResult:
     """What a drain did.
 
-    ``through`` is the replay ID of the last event given to the sink, or one that an empty response confirmed;
-    ``None`` when there was neither, and the position stays where it was. ``gap`` is set when a lost replay ID was
-    accepted. ``pinned`` is the first replay ID seen by a subscription to ``LATEST`` or ``COMMITTED``, at ``pinned_at``:
-    what was published later is not left out. ``payload_bytes`` counts payloads as received, ``reconnects`` the
-    subscriptions after the first. ``contact_at`` is when the server last answered, ``confirmed_at`` a moment at which
-    the end of the drain was the end of the stream, ``None`` if the server did not say so; by this machine's clock.
+    ``through`` is the replay ID of the last event given to the sink, or one that an empty response named; ``None`` when
+    there was neither, and the position stays where it was. ``gap`` is set when a lost replay ID was accepted.
+    ``pinned`` is the first replay ID that a subscription to ``LATEST`` or ``COMMITTED`` received, at ``pinned_at``: no
+    event published later is missing. ``payload_bytes`` counts payloads as received, ``reconnects`` the subscriptions
+    after the first. ``contact_at`` is when the server last answered, ``confirmed_at`` a moment before which no event
+    was published that the drain has not read; ``None`` if there is no evidence for one. ``began_at`` is when the drain
+    began. These times are Salesforce's: ``confirmed_at`` and ``began_at`` are lower bounds, ``pinned_at`` and
+    ``contact_at`` are upper bounds, and all are ``None`` where Salesforce's time could not be measured.
     """
 
     stop_reason: StopReason
@@ -71,6 +74,7 @@ class DrainResult:
     contact_at: datetime | None = None
     confirmed_at: datetime | None = None
     pinned_at: datetime | None = None
+    began_at: datetime | None = None
 
 
 def drain(
@@ -81,6 +85,7 @@ def drain(
     limits: DrainLimits,
     *,
     on_invalid_replay: OnInvalidReplay = "fail",
+    gap: Gap | None = None,
     position_time: datetime | None = None,
     event_times: EventTimes | None = None,
     ahead: SideBySide | None = None,
@@ -93,11 +98,12 @@ def drain(
 ) -> DrainResult:
     """Give ``sink`` the events of ``topic`` after ``start``, until the first of ``limits``, caught up or idle.
 
-    Caught up is an empty response while events are still owed. Idle is no event for ``limits.idle_timeout`` seconds
-    (``confirm_timeout``, where the drain waits for the end to be confirmed), with an answer of the server after them.
-    Retriable faults resume from the last event given to the sink, after a jittered, doubling pause; a silence goes on
-    over them.
+    Idle is no event for ``limits.idle_timeout`` seconds, with an answer of the server after them. Caught up needs the
+    evidence of a second subscription (:mod:`~airflow_provider_sfstream.reading.end_of_stream`), which is opened only
+    where ``limits`` require a confirmation and the API can give one. Retriable faults resume from the last event given
+    to the sink, after a jittered, doubling pause; a silence continues over them.
 
+    :param gap: A gap that was accepted before ``start``, whose end is the first event of the drain.
     :param position_time: When ``start`` was the end of the stream, as far as is known; for messages and the gap.
     :param event_times: Gives the event times of payloads; by default read with the topic's own schemas.
     :param ahead: Reads ahead of this drain on other subscriptions; it is open.
@@ -112,17 +118,19 @@ def drain(
     :raises SalesforceStreamError: any other fault that a repetition cannot heal.
     """
     check_on_invalid_replay(on_invalid_replay)
+    confirms = source.confirms_positions and (limits.to_the_end or limits.confirm_timeout > 0)
+    cursor = Cursor(start, clock)
     run = _Drain(
         source=source,
         sink=sink,
         topic=topic,
-        cursor=Cursor(start, clock, now),
+        cursor=cursor,
         limits=limits,
         event_times=event_times or StreamEventTimes(TimeReaders(source.payload_encoding, source.schema)),
         position_time=position_time,
         retries=Retries(topic, max_failures, random),
-        losses=ReplayLosses(topic, on_invalid_replay, now),
-        end=EndMarker(source, topic, now) if limits.to_the_end else None,
+        losses=ReplayLosses(topic, on_invalid_replay, lambda: cursor.latest_time() or now(), gap),
+        end=EndMarker(source, topic, clock) if confirms else None,
         ahead=ahead,
         reporter=ProgressReporter(progress or (lambda report: log.info("%s: %s", topic, report)), clock, now),
         clock=clock,
@@ -166,6 +174,7 @@ class _Drain:
         self._end = end
         self._ahead = ahead
         self._others_go_on = False
+        self._is_time_measured = False
         self._reporter = reporter
         self._clock = clock
         self._now = now
@@ -174,6 +183,7 @@ class _Drain:
         self._payload_bytes = 0
         self._reconnects = 0
         self._last: tuple[str, bytes] | None = None
+        self._misdated = MisdatedEventWarning(topic)
         self._began = clock()
         self._deadline = inf if limits.max_seconds is None else clock() + limits.max_seconds
         self._pin_deadline = clock() + CONFIRM_TIMEOUT
@@ -186,6 +196,7 @@ class _Drain:
         try:
             while stop is None:
                 try:
+                    self._measure_time()
                     stop = self._read()
                 except (LandingError, SubscriptionBusyError):  # the source has waited for its place for long enough
                     raise
@@ -195,6 +206,8 @@ class _Drain:
             if self._end is not None:
                 self._end.close()
         cursor = self._cursor
+        end = self._end if stop is StopReason.CAUGHT_UP else None
+        answers = [cursor.contact_at, None if end is None else end.answered_at]
         if not cursor.is_pinned:
             raise ServiceUnavailableError(
                 f"{self._topic}: no replay ID to pin the start to was seen before the drain had to end ({stop}). "
@@ -209,16 +222,24 @@ class _Drain:
             gap=self._losses.gap,
             reconnects=self._reconnects,
             pinned=cursor.pinned,
-            contact_at=cursor.contact_at,
-            confirmed_at=cursor.confirmed_at,
+            contact_at=max((time for time in answers if time is not None), default=None),
+            confirmed_at=None if end is None else end.opened_at,
             pinned_at=cursor.pinned_at,
+            began_at=None if cursor.server_time is None else cursor.server_time.earliest(self._began),
         )
+
+    def _measure_time(self) -> None:
+        """Measure Salesforce's time, once: before anything that it is evidence for."""
+        if not self._is_time_measured:
+            self._cursor.server_time = self._source.server_time(self._clock)
+            self._is_time_measured = True
+            self._began = self._clock()  # connecting has its own time, whatever the measurement took
 
     def _read(self) -> StopReason | None:
         """Read one subscription until the drain is to stop, or others have read on. A fault ends it with an error."""
         most = self._limits.max_events
         if self._end is not None:
-            self._end.open()
+            self._end.open(self._cursor.server_time)
         stop = self._take_from_others()
         if stop is not None:
             return stop
@@ -237,7 +258,7 @@ class _Drain:
                 if response is None:
                     stop = self._wait()
                 elif len(response) == 0:
-                    stop = self._confirm(response)
+                    stop = self._advance(response)
                 else:
                     stop = self._store_own(response)
                 stop = self._due(stop)
@@ -254,7 +275,7 @@ class _Drain:
             for batch in batches:
                 stop = None
                 if batch is not None:
-                    self._cursor.was_answered(_EPOCH + timedelta(microseconds=batch.received_at // 1_000))
+                    self._cursor.answered()
                     stop = self._store(batch)
                 stop = self._due(stop)
                 if stop is not None:
@@ -279,6 +300,10 @@ class _Drain:
     def _wait(self) -> StopReason | None:
         """Look at a silence: end with it, prove contact where it is time to, or go on waiting."""
         seconds = self._limits.idle_timeout
+        if self._end is not None:
+            self._end.look()
+            if self._is_caught_up():
+                return StopReason.CAUGHT_UP
         if self._cursor.is_pinned and self._cursor.is_idle(seconds):
             if self._first_idle is None:
                 self._first_idle = self._clock() - seconds
@@ -289,9 +314,10 @@ class _Drain:
         return None
 
     def _confirm_timeout(self) -> float:
-        """Return for how long to wait, from the first idle moment on, for the server to say that this is the end."""
+        """Return the seconds to wait, from the first idle moment on, for evidence of the end of the stream."""
         limits = self._limits
-        return limits.confirm_timeout if self._cursor.through is None or limits.wait_for_confirmation else 0.0
+        waits = self._end is not None and (self._event_count == 0 or limits.wait_for_confirmation)
+        return limits.confirm_timeout if waits else 0.0
 
     def _prove_contact(self) -> None:
         self._source.prove_contact(self._topic)
@@ -300,27 +326,30 @@ class _Drain:
 
     def _out_of_time(self) -> StopReason:
         """End with ``max_seconds``, which says that nothing more had come: so the server must have said anything."""
-        if self._cursor.contact_at is None:
+        if not self._cursor.is_answered:
             self._prove_contact()
         return StopReason.MAX_SECONDS
 
-    def _confirm(self, response: EventBatch) -> StopReason | None:
-        """Take what an empty response says: that the server is there, and perhaps that this is the end."""
+    def _advance(self, response: EventBatch) -> StopReason | None:
+        """Move to the position that an empty response names, which is evidence for the end of the stream at best."""
         self._cursor.answered()
-        if not self._cursor.confirms(response):
-            return self._wait()
+        self._cursor.advance(response)
         self._retries.progressed()
-        return StopReason.CAUGHT_UP if self._cursor.is_pinned else None
+        if self._end is not None:
+            self._end.answered(response)
+        return self._wait()
 
     def _store(self, batch: EventBatch) -> StopReason | None:
         """Give the sink what the limits leave of ``batch``, and move on to its last event."""
         cursor = self._cursor
-        batch = cursor.without_known(batch)
+        batch = cursor.without_known(self._by_server_time(batch))
         if len(batch) == 0:
             return None
         cursor.events_came(batch)
         self._losses.resumed(batch.replay_ids[0])
-        part = cut(batch, self._limits, self._event_count, self._payload_bytes, self._event_times)
+        counts = self._event_count, self._payload_bytes
+        now = cursor.latest_time() or self._now()
+        part = cut(batch, self._limits, *counts, self._event_times, now=now)
         stored = part.batch
         if len(stored):
             self._sink.append(stored)
@@ -329,14 +358,18 @@ class _Drain:
             self._event_count += len(stored)
             self._payload_bytes += part.payload_bytes
             self._retries.progressed()
-        return part.stop or self._passed_the_end(stored.replay_ids)
+            self._misdated.stored(part)
+        if self._end is not None:
+            self._end.took(stored.replay_ids)
+        return part.stop or (StopReason.CAUGHT_UP if self._is_caught_up() else None)
 
-    def _passed_the_end(self, replay_ids: Sequence[bytes]) -> StopReason | None:
-        """End a drain that has to reach the end of a busy stream, when it has."""
-        if self._end is None or not self._end.is_passed(replay_ids):
-            return None
-        self._cursor.confirmed(self._end.opened_at)
-        return StopReason.CAUGHT_UP
+    def _by_server_time(self, batch: EventBatch) -> EventBatch:
+        """Return ``batch`` with the latest time of Salesforce's clock at which it can have been received."""
+        time = self._cursor.contact_at  # of this very response
+        return batch if time is None else replace(batch, received_at=(time - _EPOCH) // _MICROSECOND * 1_000)
+
+    def _is_caught_up(self) -> bool:
+        return self._end is not None and self._end.is_reached and self._cursor.is_pinned
 
     def _recover(self, error: SalesforceStreamError) -> StopReason | None:
         """Get ready to subscribe again after ``error``, or raise; return a reason if there is no time left for it."""
@@ -344,6 +377,8 @@ class _Drain:
         if error.replay_lost:
             start = self._losses.accept(error, cursor.position, self._last_event_time())
             cursor.go_on_from(start)
+            if self._end is not None:
+                self._end.discard()
             self._pin_deadline = self._clock() + CONFIRM_TIMEOUT
             log.warning(
                 "Events may be lost: a replay ID cannot be read. Going on from %r, and recording the gap, as "
@@ -353,7 +388,7 @@ class _Drain:
             )
             self._reconnects += 1
             return None
-        never_reached = isinstance(error, ContactError) and cursor.contact_at is None
+        never_reached = isinstance(error, ContactError) and not cursor.is_answered
         if never_reached and self._clock() - self._began >= CONNECT_TIMEOUT:
             raise error
         pause = self._retries.pause_after(error)

@@ -1,73 +1,98 @@
-"""The end of a stream that never falls silent, for a drain that has to reach it.
+"""The second subscription of a drain that has to confirm the end of the stream.
 
-Salesforce names the end of a quiet stream, of its own accord; of a busy one it never does. But the first event that
-comes to a second subscription, opened at the latest event, was published after that was opened: a drain that has taken
-this event has taken everything that was published before.
+It costs one call, at most one delivered event, and on a quiet topic the time until Salesforce sends an empty response,
+which is 270 seconds at most.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
-from airflow_provider_sfstream.reading.source import EventSource, Responses, StartFrom
+from airflow_provider_sfstream.protocol.events import EventBatch
+from airflow_provider_sfstream.protocol.server_time import ServerTime
+from airflow_provider_sfstream.reading.end_of_stream import EndOfStream
+from airflow_provider_sfstream.reading.source import EventSource, Responses
 
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.001
-_BATCHES_KEPT = 1_000
-"""Batches in which the event is looked for when it is known. It comes to both subscriptions at about the same time."""
 
 
 class EndMarker:
-    """An event that was published after ``opened_at`` (this machine's clock). It costs one event of the allocation.
+    """A subscription at ``LATEST`` beside that of the drain, and the evidence that results.
 
-    Faults of the second subscription are not the drain's: it is then opened again, later.
+    A fault of this subscription does not end the drain: it is opened again with the drain's next subscription.
+
+    :param clock: monotonic seconds.
     """
 
-    def __init__(self, source: EventSource, topic: str, now: Callable[[], datetime]) -> None:
-        self._source, self._topic, self._now = source, topic, now
+    def __init__(self, source: EventSource, topic: str, clock: Callable[[], float]) -> None:
+        self._source, self._topic, self._clock = source, topic, clock
         self._responses: Responses | None = None
-        self._marker: bytes | None = None
-        self._taken: deque[Sequence[bytes]] = deque(maxlen=_BATCHES_KEPT)
-        self.opened_at = now()
+        self._evidence: EndOfStream | None = None
+        self.opened_at: datetime | None = None
+        """Lower bound of Salesforce's time when this subscription was requested; ``None`` if it was not measured."""
+        self.answered_at: datetime | None = None
+        """Upper bound of Salesforce's time when this subscription last answered; ``None`` if it has not, or if the time
+        was not measured."""
+        self._server_time: ServerTime | None = None
 
-    def open(self) -> None:
-        """Open the second subscription, unless it is open or has told its event."""
-        if self._responses is None and self._marker is None:
-            self.opened_at = self._now()
-            self._taken.clear()
-            self._responses = self._source.subscribe(self._topic, StartFrom.LATEST, limit=1, idle_timeout=_LOOK_SECONDS)
-            self._look()
+    @property
+    def is_reached(self) -> bool:
+        """Whether the drain has taken everything that was published before :attr:`opened_at`."""
+        return self._evidence is not None and self._evidence.is_reached
 
-    def is_passed(self, replay_ids: Sequence[bytes] = ()) -> bool:
-        """Return whether the event is among all that was taken since, ``replay_ids`` being the last."""
-        if replay_ids:
-            self._taken.append(replay_ids)
-        known, marker = self._marker, self._marker or self._look()
-        if marker is None:
-            return False
-        return marker in replay_ids if known else any(marker in taken for taken in self._taken)
+    def open(self, server_time: ServerTime | None) -> None:
+        """Open the subscription, unless it is open or has received its event.
+
+        :param server_time: Salesforce's time, measured with the clock of this object.
+        """
+        if self._responses is None and (self._evidence is None or not self._evidence.has_event):
+            self._evidence = EndOfStream()
+            self._server_time = server_time
+            self.opened_at = None if server_time is None else server_time.earliest(self._clock())
+            self._responses = self._source.latest(self._topic, idle_timeout=_LOOK_SECONDS)
+            self.look()
+
+    def took(self, replay_ids: Sequence[bytes]) -> None:
+        """Record events that the drain took."""
+        if self._evidence is not None:
+            self._evidence.reader_took(replay_ids)
+            self.look()
+
+    def answered(self, response: EventBatch) -> None:
+        """Record an empty response of the drain's subscription."""
+        if self._evidence is not None:
+            self._evidence.reader_answered(response)
+            self.look()
+
+    def look(self) -> None:
+        """Take the responses that have arrived on the second subscription."""
+        while self._responses is not None and self._evidence is not None and not self._evidence.is_reached:
+            try:
+                response = next(self._responses, None)
+            except SalesforceStreamError as error:
+                log.info("%s: the subscription that looks for the end of the stream failed: %s", self._topic, error)
+                self.close()
+                return
+            if response is None:
+                return
+            if self._server_time is not None:
+                self.answered_at = self._server_time.latest(self._clock())
+            self._evidence.reference_answered(response)
+            if len(response):
+                self.close()
+
+    def discard(self) -> None:
+        """Forget the evidence: the drain lost its position, and replay IDs of before prove nothing."""
+        self.close()
+        self._evidence, self.opened_at, self.answered_at = None, None, None
 
     def close(self) -> None:
         """End the second subscription."""
         responses, self._responses = self._responses, None
         if responses is not None:
             responses.close()
-
-    def _look(self) -> bytes | None:
-        if self._responses is None:
-            return None
-        try:
-            response = next(self._responses, None)
-        except SalesforceStreamError as error:
-            log.info("%s: the subscription that looks for the end of the stream failed: %s", self._topic, error)
-            self.close()
-            return None
-        if response is not None and len(response):
-            self._marker = response.replay_ids[0]
-            self.close()
-        return self._marker

@@ -13,8 +13,9 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 class StopReason(StrEnum):
     """Why a drain ended. Recorded in the manifest.
 
-    ``CAUGHT_UP``: the server said that this is the end of the stream. ``IDLE``: no event came for a while, and the
-    server answered after that; it claims nothing about time. The others are the limits.
+    ``CAUGHT_UP``: the drain has read everything that was published before it began to look for the end of the stream.
+    ``IDLE``: no event was received for a while, and the server answered after that; no claim about time. The others are
+    the limits.
     """
 
     MAX_EVENTS = "max_events"
@@ -37,12 +38,12 @@ class DrainLimits:
     :param max_events: Events to store at most.
     :param max_bytes: Payload bytes to store at most, as received. One event always passes, however large.
     :param max_seconds: Seconds of wall clock after which no further batch is waited for.
-    :param idle_timeout: Seconds without an event after which the drain ends as idle, if the server then answers. An
-        empty response that owes events ends it sooner, as caught up.
-    :param confirm_timeout: Seconds to wait for such a response while nothing was stored, if that is longer.
+    :param idle_timeout: Seconds without an event after which the drain ends as idle, if the server then answers.
+    :param confirm_timeout: Seconds to wait, while no event was stored, for evidence of the end of the stream, with
+        which the drain ends as caught up. 0: the drain does not look for it, unless ``to_the_end``.
     :param wait_for_confirmation: Wait for it also after events.
-    :param to_the_end: End, as caught up, also on a stream that never falls silent, once everything has come that was
-        published before the drain began.
+    :param to_the_end: Look for the end of the stream also without a wait: on a busy stream it is found as soon as
+        everything was read that was published before the drain began.
     :param until: An event whose event time is at or past ``until + grace`` ends the drain and is not stored.
         Needs a time zone.
     :param grace: How far past ``until`` to keep storing, for events that arrive out of order.

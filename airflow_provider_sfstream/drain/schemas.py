@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError, SchemaError
 from airflow_provider_sfstream.protocol.schemas import parse
-from airflow_provider_sfstream.reading.source import EventSource
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +18,18 @@ MOST_FAULTS = 4
 hangs holds up the reading."""
 _FIRST_PAUSE = 1.0
 """Seconds after such a fault, doubled with each, in which no schema is asked for."""
+
+
+class SchemaSource(Protocol):
+    """A place to fetch schemas from."""
+
+    def schema(self, schema_id: str) -> str | None:
+        """Return the Avro schema JSON of ``schema_id``, ``None`` if there is none."""
+        ...
+
+    def renew_session(self) -> None:
+        """Forget the access token, so that the next call logs in again."""
+        ...
 
 
 class StreamSchemas:
@@ -30,7 +42,7 @@ class StreamSchemas:
     :param clock: monotonic seconds.
     """
 
-    def __init__(self, source: EventSource, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, source: SchemaSource, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
         self._clock = clock
         self._had: dict[str, str | None] = {}

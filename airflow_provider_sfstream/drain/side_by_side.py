@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
 
@@ -207,7 +206,7 @@ class SideBySide:
 
         :raises SalesforceStreamError: a fault that does not pass.
         """
-        cursor = Cursor(stretch.start, time.monotonic, lambda: datetime.now(UTC))
+        cursor = Cursor(stretch.start, time.monotonic)
         retries = Retries(self._topic, _MOST_FAULTS, self._random)
         while True:
             try:

@@ -15,6 +15,7 @@ from airflow_provider_sfstream.clients.network.timers import TIMERS, Timers
 from airflow_provider_sfstream.exceptions import ConfigurationError, IdentityError, SalesforceStreamError
 from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION
 from airflow_provider_sfstream.protocol.identifiers import to_18
+from airflow_provider_sfstream.redaction import redacted, without_user_info
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -46,7 +47,8 @@ _LOGIN_FIELDS = (
 
 @dataclass(frozen=True)
 class SalesforceSettings:
-    """What a connection says, checked. ``proxies`` may hold passwords, so the repr leaves it out.
+    """What a connection says, checked. ``proxies`` and ``pubsub_endpoint`` may hold passwords: the repr shows the
+    endpoint without user information, and no proxies.
 
     ``version`` is the API version as written, for the Streaming API to check: the Pub/Sub API has none.
     """
@@ -61,7 +63,8 @@ class SalesforceSettings:
     timers: Timers = field(default_factory=Timers)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.credentials!r}, pubsub_endpoint={self.pubsub_endpoint!r})"
+        endpoint = None if self.pubsub_endpoint is None else redacted(without_user_info(self.pubsub_endpoint))
+        return f"{type(self).__name__}({self.credentials!r}, pubsub_endpoint={endpoint!r})"
 
     @classmethod
     def from_connection(cls, connection: Connection, extra: Mapping[str, Any]) -> SalesforceSettings:

@@ -12,7 +12,8 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
     TopicNotFoundError,
 )
-from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
+from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
+from airflow_provider_sfstream.hooks.salesforce_events import SalesforceEventHook
 from airflow_provider_sfstream.hooks.shared import SharedOnLoop
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _EVERY_ORG_HAS = "/data/ChangeEvents"
 _async_clients: SharedOnLoop[SalesforceSettings, AsyncPubSubClient] = SharedOnLoop()
 
 
-class SalesforcePubSubHook(SalesforceLoginHook):
+class SalesforcePubSubHook(SalesforceEventHook):
     """Subscribe to and publish Salesforce events through the Pub/Sub API.
 
     Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``auth_flow``, ``login_url``,
@@ -112,5 +113,6 @@ def way_to_pubsub(settings: SalesforceSettings) -> dict[str, Any]:
         "endpoint": settings.pubsub_endpoint or DEFAULT_ENDPOINT,
         "tls_ca": settings.tls_ca,
         "allow_insecure": settings.allow_insecure,
+        "proxies": settings.proxies,
         "timers": settings.timers,
     }

@@ -15,7 +15,8 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
     TopicNotFoundError,
 )
-from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
+from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
+from airflow_provider_sfstream.hooks.salesforce_events import SalesforceEventHook
 from airflow_provider_sfstream.hooks.shared import SharedOnLoop
 from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
 
@@ -29,7 +30,7 @@ _async_clients: SharedOnLoop[SalesforceSettings, AsyncStreamingClient] = SharedO
 _OF_THE_TOPIC = (AccessDeniedError, TopicNotFoundError, RequestRejectedError, ReplayIdLostError)
 
 
-class SalesforceStreamingHook(SalesforceLoginHook):
+class SalesforceStreamingHook(SalesforceEventHook):
     """Subscribe to Salesforce events through the Streaming API: PushTopics, generic, platform and change events.
 
     Understands every field of Airflow's ``salesforce`` connection type, and in its Extra: ``version`` (API version,

@@ -7,24 +7,28 @@ import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, timedelta
 from itertools import accumulate
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError
+from airflow_provider_sfstream.landing.backfill_index import BackfillIndex
 from airflow_provider_sfstream.landing.location import MANIFEST, PRUNED, Landing
 from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned
-from airflow_provider_sfstream.landing.storage import abort_uploads, replace_file, storage_errors, write_once
+from airflow_provider_sfstream.landing.storage import (
+    abort_uploads,
+    list_folder,
+    replace_file,
+    storage_errors,
+    write_once,
+)
 from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.protocol.topics import Api
 
 log = logging.getLogger(__name__)
-
-CLOCK_SKEW = timedelta(hours=1)
-"""How far Salesforce's clock, which sets event times, may be ahead of the one that sets ``finished_at``."""
 
 _LOOKED_INTO = 20
 """In how many of the newest windows of a stream a manifest is looked for that says which stream it is."""
@@ -34,10 +38,12 @@ class LandingCatalog:
     """Reads and writes the manifests of one landing.
 
     Guarantee: a window has one manifest, whoever writes it and however often; what its first writer wrote stays.
+    ``backfills`` is the index by which the backfill windows of a time are found.
     """
 
     def __init__(self, landing: Landing) -> None:
         self.landing = landing
+        self.backfills = BackfillIndex(landing)
         self._filesystem: Any = landing.filesystem
 
     def write_manifest(self, manifest: Manifest) -> Manifest:
@@ -48,6 +54,9 @@ class LandingCatalog:
         """
         window_id = manifest.window.window_id
         path = self.landing.manifest_path(manifest.stream, window_id)
+        if manifest.window.kind == "backfill":
+            # Before the manifest: a kill between the two leaves an entry without a window, which no search returns.
+            self.backfills.add(manifest)
         with storage_errors(f"The manifest of window {window_id} of {manifest.stream} could not be written"):
             written = write_once(self._filesystem, path, manifest.to_json().encode())
         if written:
@@ -182,6 +191,19 @@ class LandingCatalog:
                     manifests.append(manifest)
         return manifests
 
+    def windows_of(self, stream: Stream, run: RunIdentity) -> list[Manifest]:
+        """Return the finished windows of all tries of a run, recorded or not, by ID. Lists the folder of one day.
+
+        :raises ManifestError: if a manifest is broken.
+        :raises LandingError: if the storage could not be read.
+        """
+        stamp = window_id_for(run, "live", None).partition("-")[0]  # that of all windows of runs due at this time
+        folder = self.landing.day_folder(stream, run.run_after.astimezone(UTC).date())
+        with storage_errors(f"The windows of {stream} could not be listed"):
+            ids = sorted(path.rpartition("/")[2] for path in self._list(folder))
+        found = (self.read_manifest(stream, window_id) for window_id in ids if window_id.partition("-")[0] == stamp)
+        return [manifest for manifest in found if manifest is not None and manifest.window.run.key == run.key]
+
     def first_day(self, stream: Stream) -> date | None:
         """Return a day (UTC) before which no run was due that made a window, ``None`` if there is no window. Lists.
 
@@ -268,12 +290,12 @@ class LandingCatalog:
             if name.isdecimal():
                 yield from self._newest_first(stream, f"{folder}/{name}", levels - 1)
 
-    def chain(self, stream: Stream, head_window_id: str, back_to: datetime | None = None) -> Iterator[Manifest]:
+    def chain(self, stream: Stream, head_window_id: str) -> Iterator[Manifest]:
         """Yield the window ``head_window_id`` and the live windows before it, newest first.
 
-        Follows ``previous_window_id`` by path, without listing a folder. Ends at the first window of the stream, at one
-        whose manifest is gone (logged, as a warning if nothing was pruned), or before one that was finished so long
-        before ``back_to`` that neither it nor an earlier one can hold an event, or answer for any time, from then on.
+        Follows ``previous_window_id`` by path, without listing a folder. Ends at the first window of the stream, or at
+        one whose manifest is gone (logged, as a warning if nothing was pruned). To find windows by time, see
+        :class:`~airflow_provider_sfstream.landing.landed_windows.LandedWindows`, which reads less.
 
         :raises ManifestError: if a manifest is broken, or the links run in a circle.
         :raises LandingError: if the storage could not be read.
@@ -286,14 +308,13 @@ class LandingCatalog:
             seen.add(window_id)
             manifest = self.read_manifest(stream, window_id)
             if manifest is None:
-                self._log_end(stream, window_id)
-                return
-            if back_to is not None and manifest.finished_at + CLOCK_SKEW < back_to:
+                self.log_end(stream, window_id)
                 return
             yield manifest
             window_id = manifest.window.previous_window_id
 
-    def _log_end(self, stream: Stream, window_id: str) -> None:
+    def log_end(self, stream: Stream, window_id: str) -> None:
+        """Log that a chain ends before a window whose manifest is gone: a warning if nothing was pruned."""
         try:
             pruned = read_pruned(self.landing, stream)
         except ManifestError as error:  # what is told here may be wrong; the windows that are left are not
@@ -326,13 +347,7 @@ class LandingCatalog:
         return Manifest.from_json(text, url)
 
     def _list(self, folder: str) -> list[str]:
-        """Return the paths in ``folder`` as the storage has them now, not as an earlier listing remembered them."""
-        self._filesystem.invalidate_cache()
-        try:
-            paths = [str(path).rstrip("/") for path in self._filesystem.ls(folder, detail=False)]
-        except FileNotFoundError:
-            return []
-        return [path for path in paths if path != folder]  # some object stores list an empty folder in itself
+        return list_folder(self._filesystem, folder)
 
     def _sha256(self, path: str) -> str:
         with self._filesystem.open(path, "rb") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -119,19 +120,18 @@ def interval_id_for(run: RunIdentity, interval: Span) -> str:
     return f"{start:%Y%m%dT%H%M%SZ}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
 
 
-def write_interval(catalog: LandingCatalog, record: IntervalRecord, *, replace: bool = False) -> IntervalRecord:
-    """Record what a run gave, and return what stands: ``record``, or what an earlier try of the run had recorded.
+def write_interval(
+    catalog: LandingCatalog, record: IntervalRecord, *, replaces: Callable[[IntervalRecord], bool] = lambda _: False
+) -> IntervalRecord:
+    """Record the result of a run, and return the record that stands: ``record``, or that of an earlier try of the run.
 
-    :param replace: put ``record`` in the place of an earlier one.
+    :param replaces: whether to put ``record`` in the place of an earlier one.
     :raises LandingError: if it could not be written. Nothing is recorded then.
     :raises ManifestError: if the run has a record that cannot be read.
     """
     landing = catalog.landing
     path = landing.interval_path(record.stream, record.interval_id)
     with storage_errors(f"The record of interval {record.interval} of {record.stream} could not be written"):
-        if replace:
-            replace_file(landing.filesystem, path, record.to_json().encode())
-            return record
         written = write_once(landing.filesystem, path, record.to_json().encode())
     if written:
         return record
@@ -141,6 +141,10 @@ def write_interval(catalog: LandingCatalog, record: IntervalRecord, *, replace: 
             f"The record of interval {record.interval} of {record.stream} was removed while this run wanted to write "
             "it. Run the task again; its windows are landed and no position is affected."
         )
+    if replaces(earlier):
+        with storage_errors(f"The record of interval {record.interval} of {record.stream} could not be replaced"):
+            replace_file(landing.filesystem, path, record.to_json().encode())
+        return record
     log.info("What %s gave for %s stands; %s gives the same.", earlier.run, record.interval, record.run)
     return earlier
 

@@ -1,34 +1,28 @@
-"""Finds recorded windows in a landing: live ones along their links, backfill windows in the folders of days."""
+"""Finds recorded windows in a landing: live ones along their links, backfill windows by day, both by an index."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from typing import Protocol
+from datetime import UTC, datetime, timedelta
+from itertools import islice
 
-from airflow_provider_sfstream.landing.catalog import CLOCK_SKEW
+from airflow_provider_sfstream.exceptions import LandingError, ManifestError, SalesforceStreamError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.chain_index import ChainIndex, Search
+from airflow_provider_sfstream.landing.window_bounds import Bounds, end_before, overlaps
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream
 
-BACKFILL_REACH = timedelta(days=4)
-"""How far after the time that its run was due a backfill window can reach. An interval ends before its run is due, and
-is drained while Salesforce still has it, 72 hours at most; the window then reaches the present at most. One day more is
-for grace, clocks and time zones."""
+log = logging.getLogger(__name__)
 
+CLOCK_SKEW = timedelta(hours=1)
+"""How far Salesforce's clock, which sets event times, may be ahead of the one that sets ``finished_at``."""
 
-class WindowCatalog(Protocol):
-    """What the store asks of a landing: :class:`~airflow_provider_sfstream.landing.catalog.LandingCatalog` does it."""
-
-    def read_manifest(self, stream: Stream, window_id: str) -> Manifest | None: ...
-
-    def chain(self, stream: Stream, head_window_id: str, back_to: datetime | None = None) -> Iterator[Manifest]: ...
-
-    def windows_between(
-        self, stream: Stream, start_day: date, end_day: date, *, without: Iterable[str] = ()
-    ) -> list[Manifest]: ...
-
-    def first_day(self, stream: Stream) -> date | None: ...
+_FEW = 20
+"""Windows that a drain reads at most to complete the index of backfill windows; from more on the first search does."""
 
 
 @dataclass(frozen=True)
@@ -48,115 +42,205 @@ class _Ending:
 class LandedWindows:
     """The windows of one stream that its replay store counts as recorded.
 
+    Guarantee: every answer is read from manifests. An index that is missing, broken or behind costs reads only.
+
     :param heads: the newest first; live windows that the links reach from them are recorded.
     :param now: the present, as an aware time.
+    :param index: that of the chains; a store passes its own, which has documents in memory.
     """
 
-    def __init__(self, catalog: WindowCatalog, stream: Stream, heads: Sequence[Head], now: datetime) -> None:
+    def __init__(
+        self,
+        catalog: LandingCatalog,
+        stream: Stream,
+        heads: Sequence[Head],
+        now: datetime,
+        index: ChainIndex | None = None,
+    ) -> None:
         self._catalog = catalog
         self._stream = stream
         self._heads = heads
         self._now = now
+        self._index = ChainIndex(catalog) if index is None else index
+        self._read: set[str] = set()  # live windows whose manifests were read
 
-    def live(self, back_to: datetime | None) -> list[ReplayWindow]:
-        """Return the live windows, oldest first; none that were finished long before ``back_to``."""
+    def live_of_run(self, run: RunIdentity) -> list[ReplayWindow]:
+        """Return the live windows of all tries of ``run``, oldest first."""
+        # Nothing runs before it is due, unless it was triggered with a date in the future.
+        back_to = run.run_after if run.run_after <= self._now else None
+        return [window for window in self._live(_OfRun(run, back_to), back_to) if window.run.key == run.key]
+
+    def of_run(self, run: RunIdentity) -> list[ReplayWindow]:
+        """Return the windows of all tries of ``run``."""
+        landed = (manifest.window for manifest in self._catalog.windows_of(self._stream, run))
+        return [*self.live_of_run(run), *(window for window in landed if window.kind == "backfill")]
+
+    def overlapping(self, start: datetime, end: datetime) -> list[ReplayWindow]:
+        """Return the windows that have to do with ``[start, end)``, by the store's contract."""
+        live = self._live(_Overlapping(start, end), start)
+        backfills = {window.window_id: window for window in self._unindexed_backfills()}
+        indexed = self._catalog.backfills.meeting(self._stream, start, end)
+        backfills |= {window.window_id: window for window in self._backfills(indexed)}
+        ordered = [backfills[window_id] for window_id in sorted(backfills)]
+        return [window for window in (*live, *ordered) if overlaps(window, start, end)]
+
+    def before(self, time: datetime) -> ReplayWindow | None:
+        """Return the window that ends last before ``time``, by the store's contract."""
+        live = self._live_before(time)
+        last = self._backfill_before(time, live) or live
+        return None if last is None else last.window
+
+    def begin_index(self) -> None:
+        """Complete the index of backfill windows while the landing has few windows, so that no search has to do it.
+
+        Failures are logged only.
+        """
+        try:
+            few = len(list(islice(self._catalog.window_ids(self._stream), _FEW + 1))) <= _FEW
+            if few:
+                self._unindexed_backfills()
+        except SalesforceStreamError as error:
+            log.info("The index of the windows of %s was not begun: %s", self._stream, error)
+
+    def _live(self, search: Search, back_to: datetime | None) -> list[ReplayWindow]:
+        """Return the live windows that ``search`` wants, oldest first; no chain that ended long before ``back_to``."""
         found: dict[str, ReplayWindow] = {}
         for head in self._heads:
             if head.left_at is None or back_to is None or head.left_at + CLOCK_SKEW >= back_to:
-                chain = self._catalog.chain(self._stream, head.window_id, back_to)
-                found |= {manifest.window.window_id: manifest.window for manifest in chain}
+                windows = self._index.windows(self._stream, head.window_id, search, self._read)
+                found |= {manifest.window.window_id: manifest.window for manifest in windows}
         return list(reversed(found.values()))
 
-    def live_of_run(self, run: RunIdentity) -> list[ReplayWindow]:
-        """Return the live windows that any try of ``run`` made, in the order of :meth:`live`."""
-        # Nothing runs before it is due, unless it was triggered with a date in the future.
-        back_to = run.run_after if run.run_after <= self._now else None
-        return [window for window in self.live(back_to) if window.run.key == run.key]
+    # Live windows are looked at in the order that the contract prefers where ends are equal, so a later end alone
+    # counts. Backfill windows of one end are ordered by their ids.
 
-    def of_run(self, run: RunIdentity) -> list[ReplayWindow]:
-        """Return the windows that any try of ``run`` made."""
-        day = _utc_day(run.run_after)
-        live = self.live_of_run(run)
-        return [*live, *(window for window in self._backfills(day, day, live) if window.run.key == run.key)]
-
-    def overlapping(self, start: datetime, end: datetime) -> list[ReplayWindow]:
-        """Return the windows that have to do with ``[start, end)``, as the store's contract says."""
-        live = self.live(start)
-        # A backfill run is due when its interval ends or later, and up to now when somebody asks for an old interval.
-        backfills = self._backfills(_utc_day(start - BACKFILL_REACH), self._last_day(end), live)
-        return [window for window in (*live, *backfills) if overlaps(window, start, end)]
-
-    def before(self, time: datetime) -> ReplayWindow | None:
-        """Return the window that ends last before ``time``, as the store's contract says."""
-        read: list[ReplayWindow] = []
-        live = self._live_before(time, read)
-        last = self._backfill_before(time, live, read) or live
-        return None if last is None else last.window
-
-    # Windows are looked at in the order that the contract prefers where ends are equal, so a later end alone counts.
-
-    def _live_before(self, time: datetime, read: list[ReplayWindow]) -> _Ending | None:
-        """Walk the chains until no older window can end later than the best; add what was read to ``read``."""
+    def _live_before(self, time: datetime) -> _Ending | None:
         best: _Ending | None = None
+        search = _EndingBefore(time)
         for head in self._heads:
             if best is not None and head.left_at is not None and head.left_at + CLOCK_SKEW < best.end:
                 continue
-            for manifest in self._catalog.chain(self._stream, head.window_id):
-                read.append(manifest.window)
-                if best is not None and manifest.finished_at + CLOCK_SKEW < best.end:
-                    break
-                ending = _ending_before(manifest.window, time)
-                if ending is not None and (best is None or ending.end > best.end):
-                    best = ending
+            for manifest in self._index.windows(self._stream, head.window_id, search, self._read):
+                end = end_before(manifest.window, time)
+                if end is not None and (best is None or end > best.end):
+                    best, search.after = _Ending(end, manifest.window), end
         return best
 
-    def _backfill_before(self, time: datetime, live: _Ending | None, read: list[ReplayWindow]) -> _Ending | None:
+    def _backfill_before(self, time: datetime, live: _Ending | None) -> _Ending | None:
         """Return the backfill window that ends last before ``time``, ``None`` if none ends after ``live``."""
-        first_day = self._catalog.first_day(self._stream)
-        best, day = live, self._last_day(time)
-        while first_day is not None and day >= first_day:
-            if best is not None and day < _utc_day(best.end - BACKFILL_REACH):
+        best: _Ending | None = None
+        for window in self._unindexed_backfills():
+            best = _later(best, window, time)
+        for day, entries in self._catalog.backfills.ending_before(self._stream, time):
+            after = max((ending.end for ending in (best, live) if ending is not None), default=None)
+            if day is not None and after is not None and day < after.astimezone(UTC).date():
                 break
-            for window in reversed(self._backfills(day, day, read)):
-                ending = _ending_before(window, time)
-                if ending is not None and (best is None or ending.end > best.end):
-                    best = ending
-            day -= timedelta(days=1)
-        return None if best is live else best
+            for entry in sorted(entries, key=lambda entry: (entry.end or time, entry.window_id), reverse=True):
+                after = max((ending.end for ending in (best, live) if ending is not None), default=None)
+                if entry.may_end_before(time, after):
+                    for window in self._backfills([entry.window_id]):
+                        best = _later(best, window, time)
+        return best if best is not None and (live is None or best.end > live.end) else None
 
-    def _backfills(self, first_day: date, last_day: date, live: Iterable[ReplayWindow]) -> list[ReplayWindow]:
-        """Return the backfill windows of runs due on those days, by id. ``live`` are known not to be ones."""
-        known = {window.window_id for window in live}
-        manifests = self._catalog.windows_between(self._stream, first_day, last_day, without=known)
-        windows = [manifest.window for manifest in manifests if manifest.window.kind == "backfill"]
-        return sorted(windows, key=lambda window: window.window_id)
+    def _backfills(self, window_ids: Iterable[str]) -> Iterator[ReplayWindow]:
+        """Yield the backfill windows of those that exist."""
+        for window_id in window_ids:
+            manifest = self._catalog.read_manifest(self._stream, window_id)
+            if manifest is not None and manifest.window.kind == "backfill":
+                yield manifest.window
 
-    def _last_day(self, end: datetime) -> date:
-        return _utc_day(max(end, self._now) + timedelta(days=1))
+    def _unindexed_backfills(self) -> list[ReplayWindow]:
+        """Return backfill windows that were landed before there was an index, and complete the index; then no more."""
+        index = self._catalog.backfills
+        if index.is_complete(self._stream):
+            return []
+        found, whole = self._manifests_without_index()
+        try:
+            for manifest in found:
+                index.add(manifest)
+            if whole:
+                index.mark_complete(self._stream)
+        except LandingError as error:
+            log.info("%s", error)
+        return [manifest.window for manifest in found]
+
+    def _manifests_without_index(self) -> tuple[list[Manifest], bool]:
+        """Read each manifest once: return those of backfill windows, and whether all could be read."""
+        found, whole = [], True
+        for head in self._heads:
+            with suppress(ManifestError):  # which is read once more below
+                list(self._index.windows(self._stream, head.window_id, _Nothing(), self._read))
+        for window_id in self._catalog.window_ids(self._stream):
+            if window_id in self._read:
+                continue
+            try:
+                manifest = self._catalog.read_manifest(self._stream, window_id)
+            except ManifestError as error:
+                log.warning("The window is not found if it is a backfill window: %s", error)
+                whole = False
+                continue
+            if manifest is not None and manifest.window.kind == "backfill":
+                found.append(manifest)
+        return found, whole
 
 
-def overlaps(window: ReplayWindow, start: datetime, end: datetime) -> bool:
-    """Return whether the window answers for a part of ``[start, end)``, or holds an event that may count in it."""
-    covered_from, covered_until = window.covered_from, window.covered_until
-    if covered_from is not None and covered_until is not None and max(covered_from, start) < min(covered_until, end):
-        return True
-    if window.event_count == 0:
+class _Nothing:
+    """Search for no window, to write the whole index."""
+
+    def wants(self, bounds: Bounds) -> bool:
         return False
-    if window.contact_at is not None:
-        return window.contact_at >= start and (window.covered_from is None or window.covered_from < end)
-    first, last = window.first_event_time, window.last_event_time
-    return first is not None and last is not None and first < end and last >= start
+
+    def is_past(self, bounds: Bounds) -> bool:
+        return False
 
 
-def _ending_before(window: ReplayWindow, time: datetime) -> _Ending | None:
-    """Return where the window ends, ``None`` if it does not end before ``time`` or has no replay ID to go on from."""
-    if window.through is None:
-        return None
-    if window.contact_at is not None:
-        return _Ending(window.contact_at, window) if window.contact_at <= time else None
-    last = window.last_event_time
-    return _Ending(last, window) if last is not None and last < time else None
+@dataclass(frozen=True)
+class _Overlapping:
+    """Search for the windows that have to do with ``[start, end)``."""
+
+    start: datetime
+    end: datetime
+
+    def wants(self, bounds: Bounds) -> bool:
+        return bounds.meet(self.start, self.end)
+
+    def is_past(self, bounds: Bounds) -> bool:
+        return bounds.finished + CLOCK_SKEW < self.start
 
 
-def _utc_day(time: datetime) -> date:
-    return time.astimezone(UTC).date()
+@dataclass(frozen=True)
+class _OfRun:
+    """Search for the windows of a run, none of which was finished before ``back_to``."""
+
+    run: RunIdentity
+    back_to: datetime | None
+
+    def wants(self, bounds: Bounds) -> bool:
+        return bounds.due[0] <= self.run.run_after <= bounds.due[1]
+
+    def is_past(self, bounds: Bounds) -> bool:
+        return self.back_to is not None and bounds.finished + CLOCK_SKEW < self.back_to
+
+
+@dataclass
+class _EndingBefore:
+    """Search for the windows that end before ``time``, and after ``after`` where that is set."""
+
+    time: datetime
+    after: datetime | None = None
+
+    def wants(self, bounds: Bounds) -> bool:
+        if bounds.ends is None or bounds.ends[0] > self.time:
+            return False
+        return self.after is None or bounds.ends[1] > self.after
+
+    def is_past(self, bounds: Bounds) -> bool:
+        return self.after is not None and bounds.finished + CLOCK_SKEW < self.after
+
+
+def _later(best: _Ending | None, window: ReplayWindow, time: datetime) -> _Ending | None:
+    """Return the one of two backfill windows that ends later before ``time``."""
+    end = end_before(window, time)
+    if end is None or (best is not None and (best.end, best.window.window_id) >= (end, window.window_id)):
+        return best
+    return _Ending(end, window)

@@ -2,7 +2,8 @@
 
 ``{base}/{org}/{api}/{topic}/{subscription}/schemas/{schema_id}.avsc`` and
 ``.../windows/{yyyy}/{mm}/{dd}/{window_id}/manifest.json``, and ``.../intervals/{yyyy}/{mm}/{dd}/{interval_id}.json``.
-Beside these folders ``pruned.json``, once windows were pruned.
+Beside these folders ``recorded.json``, the last recorded position, ``pruned.json``, once windows were pruned, and
+``index``: its documents can be removed, and are written again from the manifests.
 What was erased on purpose is told in ``{base}/erasures/{erasure_id}.json``.
 Replay stores that keep their records here have them at ``{base}/positions/{key}.json``.
 Every segment is a slug, so that no name from outside can leave its folder.
@@ -19,8 +20,10 @@ from typing import Any
 import fsspec
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
+from airflow_provider_sfstream.landing.folder_owner import check_owner
 from airflow_provider_sfstream.landing.storage import (
     is_bucket,
+    is_local,
     make_folder,
     never_remember_listings,
     refuses_second_write,
@@ -35,6 +38,7 @@ log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
 PRUNED = "pruned.json"
+RECORDED = "recorded.json"
 _DATED_ID = re.compile(r"([0-9]{8})[A-Za-z0-9_-]{0,100}")
 
 
@@ -113,6 +117,22 @@ class Landing:
         """Return where it is recorded which windows of the stream were pruned."""
         return f"{self.stream_folder(stream)}/{PRUNED}"
 
+    def chain_index_path(self, stream: Stream, window_id: str, level: int) -> str:
+        """Return the path of the index document of the stretch of a level that begins at a live window.
+
+        :raises ConfigurationError: if ``window_id`` does not begin with a date, or has other than safe characters.
+        """
+        day = _day_of(window_id, "a window id")
+        return f"{self.stream_folder(stream)}/index/chain/{day:%Y/%m/%d}/{window_id}.{level}.json"
+
+    def backfill_index_folder(self, stream: Stream) -> str:
+        """Return the folder of the index of the stream's backfill windows."""
+        return f"{self.stream_folder(stream)}/index/backfills"
+
+    def recorded_path(self, stream: Stream) -> str:
+        """Return where the last recorded position of the stream is stored."""
+        return f"{self.stream_folder(stream)}/{RECORDED}"
+
     def erasure_path(self, erasure_id: str) -> str:
         """Return where it is recorded what an erasure did.
 
@@ -156,12 +176,16 @@ class Landing:
     def check_writable(self) -> None:
         """Write and remove a small file, so that a landing that cannot be used fails before anything is drained.
 
-        A local folder that is not there yet is made for this user alone, and so is what is in it.
+        A local folder that is not there yet is made for this user alone, and so is what is in it. A folder of another
+        user, who has not let this one write there, is refused, also as root.
 
         Warns of an object store that would let a second writer overwrite a manifest.
 
+        :raises ConfigurationError: if it would be in such a folder of another user. Nothing was written.
         :raises LandingError: naming the remedy.
         """
+        if is_local(self.filesystem):
+            check_owner(self.base, self.url)
         path = f"{self.base}/.writable-{secrets.token_hex(8)}"
         remedy = "Check that the folder exists or may be created, and that the storage connection may write there"
         with storage_errors(f"The landing {self.url} cannot be written", remedy):

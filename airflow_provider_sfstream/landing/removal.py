@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.landing.backfill_index import BackfillIndex
 from airflow_provider_sfstream.landing.location import MANIFEST, Landing
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
+from airflow_provider_sfstream.landing.stretches import level_of
 from airflow_provider_sfstream.protocol.streams import Stream
 
 
 def remove_windows(landing: Landing, stream: Stream, window_ids: Sequence[str]) -> None:
     """Remove windows with all that is in their folders. Removing them again does no harm.
 
-    Their manifests go first, in the order given, so that there is never a manifest whose files are gone.
+    Their manifests go first, in the order given, so that there is never a manifest whose files are gone. What the index
+    has of them goes last: without a manifest it is no window.
 
     :raises LandingError: if something cannot be removed. What is still there can be removed by calling this again. If a
         folder is a symbolic link, nothing was removed: what it leads to is not this landing's.
@@ -35,6 +38,17 @@ def remove_windows(landing: Landing, stream: Stream, window_ids: Sequence[str]) 
             _remove(filesystem, _files(filesystem, folder))
             if is_local(filesystem):
                 _remove_empty(Path(folder), Path(landing.windows_folder(stream)))
+        _remove_from_index(landing, stream, window_ids)
+
+
+def _remove_from_index(landing: Landing, stream: Stream, window_ids: Sequence[str]) -> None:
+    levels = ((window_id, range(1, level_of(window_id) + 1)) for window_id in window_ids)
+    documents = [landing.chain_index_path(stream, window_id, level) for window_id, each in levels for level in each]
+    _remove(landing.filesystem, documents)
+    if is_local(landing.filesystem):
+        for path in documents:
+            _remove_empty(Path(path).parent, Path(landing.stream_folder(stream)))
+    BackfillIndex(landing).remove(stream, window_ids)
 
 
 def _refuse_links(folder: Path, base: Path) -> None:

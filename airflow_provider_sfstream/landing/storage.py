@@ -63,6 +63,16 @@ def never_remember_listings(filesystem: Any) -> None:
         remembered.clear()
 
 
+def list_folder(filesystem: Any, folder: str) -> list[str]:
+    """Return the paths in ``folder`` as the storage has them now, not as an earlier listing remembered them."""
+    filesystem.invalidate_cache()
+    try:
+        paths = [str(path).rstrip("/") for path in filesystem.ls(folder, detail=False)]
+    except FileNotFoundError:
+        return []
+    return [path for path in paths if path != folder]  # some object stores list an empty folder in itself
+
+
 def sync(file: Any) -> None:
     """Make what was written to an open local ``file`` survive a power cut."""
     file.flush()

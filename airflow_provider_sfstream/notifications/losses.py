@@ -15,10 +15,12 @@ class Losses:
 
     :param events: stretches of a stream that can no longer be read, each as one sentence.
     :param quarantined: rows that could not be decoded, and wait.
+    :param is_uncertain: no event is known to be lost: ``events`` has an uncertain gap, and nothing else.
     """
 
     events: tuple[str, ...] = ()
     quarantined: int = 0
+    is_uncertain: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.events or self.quarantined)
@@ -32,11 +34,14 @@ class Losses:
         events = [_gap(gap)] if isinstance(gap, Mapping) else []
         events += [_missing(span) for span in missing if isinstance(span, Mapping)] if isinstance(missing, list) else []
         quarantined = result.get("quarantined")
-        return cls(tuple(events), quarantined if type(quarantined) is int else 0)
+        is_uncertain = isinstance(gap, Mapping) and gap.get("uncertain") is True and len(events) == 1
+        return cls(tuple(events), quarantined if type(quarantined) is int else 0, is_uncertain)
 
     @property
     def what(self) -> str:
         """What happened, in one sentence."""
+        if self.is_uncertain:
+            return "Possible loss; nothing is known to be lost. What was there is stored, and the gap is recorded."
         if self.events:
             return "Events were lost. What was there is stored, and the loss is recorded."
         if self.quarantined:
@@ -58,7 +63,8 @@ class Losses:
 
 def _gap(gap: Mapping[str, Any]) -> str:
     since = gap.get("since") or "an unknown time"
-    return redacted(f"Events from {since} on, found out at {gap.get('detected_at')} ({gap.get('reason')}).")
+    events = "Possibly events" if gap.get("uncertain") else "Events"
+    return redacted(f"{events} from {since} on, found out at {gap.get('detected_at')} ({gap.get('reason')}).")
 
 
 def _missing(span: Mapping[str, Any]) -> str:

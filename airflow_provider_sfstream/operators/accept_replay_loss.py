@@ -82,8 +82,10 @@ class AcceptReplayLossOperator(LandedStreamOperator):
             "since": None if gap.since is None else gap.since.isoformat(),
             "detected_at": gap.detected_at.isoformat(),
             "reason": gap.reason,
+            "uncertain": gap.uncertain,
         }
-        self.log.warning("%s: the loss of events after %s (%s) is accepted.", landed.stream, told["after"], told)
+        loss = "possible loss, nothing is known to be lost," if gap.uncertain else "loss"
+        self.log.warning("%s: the %s of events after %s (%s) is accepted.", landed.stream, loss, told["after"], told)
         asset = landed_stream_asset(self.salesforce_conn_id, self.topic, self.subscription, self.api)
         page = task_page(run_identity(context))
         facts: dict[str, JsonValue] = {"window_id": None, "event_count": 0, "gap": told}

@@ -62,6 +62,10 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     the next; a clear or re-run of the same DAG run returns the window it made before; an expired replay ID stops
     the task unless ``on_invalid_replay`` accepts the loss, which is then recorded as a gap.
 
+    The Streaming API never confirms the end of a stream (Salesforce Knowledge 005321562): a drain over it ends ``idle``
+    or by a limit, ``confirmed_at`` is null, and no interval of it is recorded as complete. Prefer the Pub/Sub API where
+    it carries the topic.
+
     With ``min_events`` it waits for events first: on the triggerer, without a worker, if ``deferrable``. It does not
     wait when an earlier try of the run already made its window, nor when a stream without a position starts from
     ``"latest"``: the drain itself finds where that is, and events that end a wait would lie before it. A replay
@@ -110,19 +114,25 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     :param max_events: stop after this many events.
     :param max_bytes: stop once this many payload bytes were received; at least one event is always taken.
     :param max_seconds: stop after this many seconds. ``None``: drain until caught up or idle.
-    :param idle_timeout: end as idle after this many seconds without an event, if Salesforce then answers. That says
-        nothing about time; it is caught up when Salesforce says so.
-    :param wait_for_confirmation: wait for that, up to 300 seconds: Salesforce names the end of a quiet stream within
-        270. An interval is complete only then. If ``deferrable``, a live run in interval mode waits on the triggerer.
+    :param idle_timeout: end as idle after this many seconds without an event, if Salesforce then answers. That does not
+        confirm the end of the stream.
+    :param wait_for_confirmation: wait up to 300 seconds until Salesforce confirms the end of the stream, which takes up
+        to 270 on a quiet one. An interval is complete only then. If ``deferrable``, a live run in interval mode waits
+        on the triggerer. Refused on the Streaming API, which confirms nothing.
     :param parallel_streams: so many subscriptions side by side, where replay IDs further on are known: of events that
         another subscription to the topic, or a window from before a reset, has in this landing and replay store. The
         window is the one that a single subscription gives. Only on the Pub/Sub API, and not with
         ``managed_subscription`` or ``landing_exclude_fields``. docs/reference/far-behind.md
     :param until: stop before the first event whose event time is at or past this (ISO 8601 text or a datetime with
-        time zone). (templated)
+        time zone). An event dated more than a day ahead of the present is landed all the same, with a warning: its
+        publisher's clock is wrong. (templated)
     :param grace: go on this long past ``until``, for events that arrive out of event-time order.
     :param on_invalid_replay: when Salesforce can no longer read the position: ``"fail"`` leaves everything
-        as it is; ``"earliest"`` and ``"latest"`` continue there and record a gap. (templated)
+        as it is; ``"earliest"`` and ``"latest"`` continue there and record a gap. ``None``: ``"fail"``; with a managed
+        subscription its ``errorRecoveryReplay``. (templated)
+    :param accept_quiet_aging: ``True``: when the position aged out on a quiet stream of the Streaming API, continue
+        from the earliest event, and record an uncertain gap (nothing is known to be lost). ``False``: fail with
+        ``PositionAgedOutError``. Only on the Streaming API. docs/streaming-api.md#when-a-position-ages-out
     :param on_gap: what a task does that found events to be lost, and recorded the gap: ``"mark"`` tells it in the log,
         the result and the asset event; ``"fail_after"`` fails the task too, once what is there is stored and recorded.
         Cleared, the task gives its window and succeeds.
@@ -194,7 +204,8 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         parallel_streams: int = 1,
         until: str | datetime | None = None,
         grace: timedelta | None = None,
-        on_invalid_replay: Literal["fail", "earliest", "latest"] = "fail",
+        on_invalid_replay: Literal["fail", "earliest", "latest"] | None = None,
+        accept_quiet_aging: bool = False,
         on_gap: Literal["mark", "fail_after"] = "mark",
         on_schema_change: Literal["continue", "fail"] = "continue",
         mode: Literal["incremental", "interval"] = "incremental",
@@ -228,7 +239,10 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         self.parallel_streams = parallel_streams
         self.until = until
         self.grace = grace
+        if on_invalid_replay is None and managed_subscription is None:
+            on_invalid_replay = "fail"
         self.on_invalid_replay = on_invalid_replay
+        self.accept_quiet_aging = accept_quiet_aging
         self.on_gap = on_gap
         self.on_schema_change = on_schema_change
         self.mode = mode
@@ -317,7 +331,8 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
                     run=run_identity(context),
                     limits=drain.arguments.limits,
                     start_from=drain.start_from,
-                    on_invalid_replay=self.on_invalid_replay,
+                    on_invalid_replay=self.on_invalid_replay or "fail",
+                    accept_quiet_aging=self.accept_quiet_aging,
                     advance=self.advance == "automatic",
                     parallel_streams=self.parallel_streams,
                 ),
@@ -346,7 +361,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
             defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
         result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url, self.stream_uri)
         given = [window.manifest for window in outcome.windows]
-        own = [window.manifest for window in outcome.windows if window.origin == "bus"]
+        own = list(outcome.own)
         empty = f"There are no events on {self.topic} in {outcome.interval}."
         return self.give(result, drain, context, given, own, result["missing"], empty)
 

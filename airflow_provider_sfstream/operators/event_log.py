@@ -123,7 +123,7 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
                 self.table_format,
                 time_from_text("event_time_from", landed.event_time_from),
                 time_from_text("event_time_to", landed.event_time_to),
-                landed.whole_windows,
+                landed.own_windows,
                 metrics_file,
                 self.verify_files,
                 name,

@@ -132,5 +132,5 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
         arguments += [] if self.verify_files else ["--trust-files"]
         if landed.event_time_from and landed.event_time_to:
             arguments += ["--event-time-from", landed.event_time_from, "--event-time-to", landed.event_time_to]
-            arguments += [argument for window_id in landed.whole_windows for argument in ("--whole-window", window_id)]
+            arguments += [argument for window_id in landed.own_windows for argument in ("--own-window", window_id)]
         return arguments

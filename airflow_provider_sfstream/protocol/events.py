@@ -12,8 +12,8 @@ PayloadEncoding = Literal["avro", "json"]
 
 
 CONFIRM_TIMEOUT = 300.0
-"""Seconds within which Salesforce confirms something by itself: the end of a quiet stream, or a commit. It sends
-a response within 270 (Pub/Sub API proto, ``FetchResponse``), and answers a poll of the Streaming API within 110."""
+"""Seconds within which Salesforce sends an empty response of the Pub/Sub API, or confirms a commit, by itself: it does
+so within 270 (Pub/Sub API proto, ``FetchResponse``). An empty poll of the Streaming API confirms nothing."""
 
 
 class StartFrom(Enum):
@@ -33,9 +33,9 @@ class EventBatch:
     """Events that arrived together, as columns of equal length (all empty for a keepalive).
 
     ``latest_replay_id`` is the replay ID that the server named with the batch; on an empty batch with
-    ``pending > 0`` it is a confirmed position. ``pending`` is how many events the server still owes. The Streaming API
-    has neither: there the last event's replay ID, or none; and 1 for an empty answer to a poll that Salesforce could
-    hold as long as it likes, else 0.
+    ``pending > 0`` it is a position from which reading can continue. ``pending`` is how many events the server still
+    owes. On the Streaming API ``latest_replay_id`` is that of the last event, and empty without one, and ``pending`` is
+    0: its empty polls prove contact, and neither a position nor an end.
     ``received_at`` is nanoseconds since the epoch.
     """
 

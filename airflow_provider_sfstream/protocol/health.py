@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from airflow_provider_sfstream.protocol.certainty import certainty_of
 from airflow_provider_sfstream.protocol.headroom import Headroom
 from airflow_provider_sfstream.protocol.known_status import Known
 from airflow_provider_sfstream.protocol.status import Status
@@ -54,8 +55,8 @@ def problems(statuses: Iterable[Status], limits: HealthLimits, now: datetime) ->
 
 
 def assumed(statuses: Iterable[Status], now: datetime) -> list[str]:
-    """Return the streams of which the time left is only assumed: Salesforce has never said that all was read, or so
-    long ago that by its word alone events may be lost."""
+    """Return the streams whose time left is only estimated: the end was never proven, or so long ago that unread
+    events may be lost already."""
     drains = ((each.subject, Headroom.of(each.document, now)) for each in statuses if each.section == "drain")
     return sorted(uri for uri, headroom in drains if headroom.known is None or headroom.known <= timedelta(0))
 
@@ -80,19 +81,22 @@ def _of_subject(known: Known, subject: str, limits: HealthLimits, now: datetime)
 def _of_drain(drain: dict[str, Any], limits: HealthLimits, now: datetime) -> Iterator[str]:
     headroom = Headroom.of(drain, now)
     if headroom.best is None:
-        if now - _time(drain["since"]) > limits.contact_age:  # drains confirm an end once a day at least
-            yield "nothing shows up to when events are stored"
+        if now - _time(drain["since"]) > limits.contact_age:
+            yield "the time until events are lost is unknown: nothing shows up to when events are stored"
     elif headroom.best < limits.headroom:
-        word = "known" if headroom.assumed is None else "assumed, by the time of the last event"
+        word = "proven" if headroom.assumed is None else "estimated, by the time of the last event"
         yield f"{_hours(headroom.best)} are left until events are lost ({word})"
     contact = drain.get("contact_at")
     if contact is None:
         yield "Salesforce never answered a drain"
     elif now - _time(contact) > limits.contact_age:
-        yield f"Salesforce last answered a drain {_hours(now - _time(contact))} ago"
+        estimated = certainty_of(drain)["contact_at"] == "estimated"
+        clock = " (estimated, by the worker's clock)" if estimated else ""
+        yield f"Salesforce last answered a drain {_hours(now - _time(contact))} ago{clock}"
     for gap in drain["gaps"]:
         if now - _time(gap["detected_at"]) < limits.gap_age:
-            yield f"events were lost after {gap['after']}, since {gap['since'] or 'an unknown time'} ({gap['reason']})"
+            lost = "possible loss, nothing is known to be lost:" if gap.get("uncertain") else "events were lost"
+            yield f"{lost} after {gap['after']}, since {gap['since'] or 'an unknown time'} ({gap['reason']})"
     for span in drain["missing"]:
         yield f"events from {span['from']} to {span['to']} were not to be had"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+from airflow_provider_sfstream.protocol.certainty import Certainty, certainty_of
 from airflow_provider_sfstream.protocol.status import Document, Status, connection_of
 
 _NO_SUCCESS = frozenset({"failed", "windows", "tables"})
@@ -46,6 +47,13 @@ class Known:
     def section(self, subject: str, section: str) -> Document:
         """Return a section's document; an empty one where there is none."""
         return self._sections.get(subject, {}).get(section, {})
+
+    def certainty(self, uri: str) -> dict[str, Certainty]:
+        """Return the certainty of the facts that drains left of a stream.
+
+        :raises ValueError: if a document has another certainty than those that there are.
+        """
+        return certainty_of(self.section(uri, "drain"))
 
     def event_logs(self, uri: str) -> list[Document]:
         """Return what became of a stream in each event log."""

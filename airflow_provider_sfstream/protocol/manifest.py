@@ -6,7 +6,7 @@ import json
 import posixpath
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, get_args
 
 from airflow_provider_sfstream.exceptions import ManifestError
@@ -60,9 +60,11 @@ class Manifest:
     the ``files`` are named relative to the manifest: join with the folder of the manifest's URL and resolve ``..``
     (schemas are shared by all windows of a stream, ``../../../../../schemas/<id>.avsc``); :meth:`url_of` does it. A
     schema id of JSON payloads may have none. ``missing_schemas`` says of which events the schema could not be had,
-    ``untimed_events`` how many tell no event time (``None``: not known), ``left_out`` which fields the landing may not
-    hold (``None``: it holds all), ``erased`` how many events each erasure has changed, by its id: nothing else ever
-    changes a manifest.
+    ``untimed_events`` how many tell no event time (``None``: not known). ``late_before`` is when the window before
+    ended without confirmation: events that count before it were delivered too late for the run of that window, and the
+    run that landed this one reads them with its own (``None``: there are no such events). ``retention`` is how long
+    Salesforce retains the events (``None``: not known). ``left_out`` which fields the landing may not hold (``None``:
+    it holds all), ``erased`` how many events each erasure has changed, by its id: nothing else ever changes a manifest.
     """
 
     stream: Stream
@@ -77,6 +79,8 @@ class Manifest:
     provider_version: str
     payload_encoding: PayloadEncoding = "avro"
     untimed_events: int | None = None
+    late_before: datetime | None = None
+    retention: timedelta | None = None
     missing_schemas: dict[str, MissingSchema] = field(default_factory=dict)
     left_out: LeftOut | None = None
     erased: dict[str, int] = field(default_factory=dict)
@@ -118,11 +122,14 @@ class Manifest:
             "payload_bytes": self.payload_bytes,
             "payload_encoding": self.payload_encoding,
             "untimed_events": self.untimed_events,
+            "late_before": _iso(self.late_before),
+            "retention": None if self.retention is None else self.retention.total_seconds(),
             "first_event_time": _iso(window.first_event_time),
             "last_event_time": _iso(window.last_event_time),
             "covered_from": _iso(window.covered_from),
             "covered_until": _iso(window.covered_until),
             "contact_at": _iso(window.contact_at),
+            "counts_from": _iso(window.counts_from),
             "previous_window_id": window.previous_window_id,
             "fence": self.fence,
             "gap": _gap_to_document(window.gap),
@@ -185,10 +192,11 @@ class Manifest:
                 ),
                 previous_window_id=document["previous_window_id"],
                 gap=_gap_from_document(document["gap"]),
-                # Absent in manifests written before spans were recorded: not known.
+                # Absent in manifests of earlier versions: not known.
                 covered_from=_time(document.get("covered_from")),
                 covered_until=_time(document.get("covered_until")),
                 contact_at=_time(document.get("contact_at")),
+                counts_from=_time(document.get("counts_from")),
             )
             files = tuple(WindowFile(**file) for file in document["files"])
             if not all(re.fullmatch(r"part-[A-Za-z0-9_-]+\.parquet", file.name) for file in files):
@@ -216,6 +224,8 @@ class Manifest:
                 provider_version=document["provider_version"],
                 payload_encoding=document["payload_encoding"],
                 untimed_events=document.get("untimed_events"),
+                late_before=_time(document.get("late_before")),
+                retention=_seconds(document.get("retention")),
                 missing_schemas=missing,
                 left_out=_left_out(document.get("left_out")),
                 erased=dict(document.get("erased", {})),
@@ -244,6 +254,7 @@ def _gap_to_document(gap: Gap | None) -> dict[str, Any] | None:
         "since": _iso(gap.since),
         "detected_at": _iso(gap.detected_at),
         "reason": gap.reason,
+        "uncertain": gap.uncertain,
     }
 
 
@@ -256,6 +267,7 @@ def _gap_from_document(document: dict[str, Any] | None) -> Gap | None:
         since=_time(document["since"]),
         detected_at=datetime.fromisoformat(document["detected_at"]),
         reason=document["reason"],
+        uncertain=document.get("uncertain", False),
     )
 
 
@@ -269,6 +281,10 @@ def _bytes(text: str | None) -> bytes | None:
 
 def _iso(value: datetime | None) -> str | None:
     return None if value is None else value.isoformat()
+
+
+def _seconds(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _time(text: str | None) -> datetime | None:

@@ -13,10 +13,11 @@ from functools import lru_cache
 from typing import Any, TypeAlias
 from urllib.parse import unquote, urlsplit
 
+from airflow_provider_sfstream.protocol.certainty import Certainty, certainty_of
 from airflow_provider_sfstream.protocol.manifest import Manifest
+from airflow_provider_sfstream.protocol.retention import SHORT, retention_by_kind
 from airflow_provider_sfstream.protocol.stream_uris import SCHEME
 from airflow_provider_sfstream.protocol.streams import Gap, RunIdentity, Stream
-from airflow_provider_sfstream.protocol.topics import retention
 
 Document: TypeAlias = dict[str, Any]
 """What JSON has. Times are ISO 8601 text with their zone, sizes bytes, durations seconds."""
@@ -89,6 +90,9 @@ def drain_document(
     :param missing: what is lost of its interval.
     """
     document = {"hours": {}, "gaps": [], "schema_changes": [], **(before or {})}
+    if stream.api == "streaming":  # nothing confirms an end there, whatever an earlier version recorded
+        document.pop("confirmed_at", None)
+    certainty: dict[str, Certainty] = {fact: each for fact, each in certainty_of(document).items() if each != "unknown"}
     known = {gap["detected_at"] for gap in document["gaps"]}
     for manifest in drained:
         window = manifest.window
@@ -97,12 +101,18 @@ def drain_document(
         if window.gap is not None and window.gap.detected_at.isoformat() not in known:
             document["gaps"].append({**gap_line(window.gap), "task": task_document(window.run)})
         if window.kind == "live":
-            document |= _live(manifest)
+            facts, certain = _live(manifest)
+            document |= facts
+            certainty |= certain
     changes = schema_changes if drained else ()
     oldest = f"{at - timedelta(hours=HOURS):%Y-%m-%dT%H}"
-    return document | {
+    retention = _retention(document, drained, stream)
+    is_defined = any(each.retention is not None for each in drained) or retention_by_kind(stream.topic) is not None
+    if is_defined:
+        certainty["retention"] = "proven"
+    document |= {
         "stream": dict(vars(stream)),
-        "retention": retention(stream.topic).total_seconds(),
+        "retention": retention.total_seconds(),
         "hours": {hour: count for hour, count in document["hours"].items() if hour > oldest},
         "gaps": document["gaps"][-GAPS:],
         "schema_changes": [*document["schema_changes"], *({**each, "at": at.isoformat()} for each in changes)][-GAPS:],
@@ -111,6 +121,16 @@ def drain_document(
         "at": at.isoformat(),
         "task": task_document(run),
     }
+    return document | {"certainty": certainty_of({**document, "certainty": certainty})}
+
+
+def _retention(document: Document, drained: Sequence[Manifest], stream: Stream) -> timedelta:
+    """Return the retention that the newest window records, or the one known before; 24 hours if none is known."""
+    recorded = [manifest.retention for manifest in drained if manifest.retention is not None]
+    if recorded:
+        return recorded[-1]
+    by_kind = retention_by_kind(stream.topic)
+    return by_kind or timedelta(seconds=document.get("retention", SHORT.total_seconds()))
 
 
 def windows_document(before: Mapping[str, Any] | None, drained: Iterable[Manifest]) -> Document:
@@ -158,14 +178,21 @@ def window_line(manifest: Manifest) -> Document:
     }
 
 
-def _live(manifest: Manifest) -> Document:
-    """Return where a live window leaves its stream."""
+def _live(manifest: Manifest) -> tuple[Document, dict[str, Certainty]]:
+    """Return where a live window leaves its stream, and the certainty of that."""
     window = manifest.window
-    confirmed = {} if window.covered_until is None else {"confirmed_at": _text(window.covered_until)}
-    contact = {} if window.contact_at is None else {"contact_at": _text(window.contact_at)}
-    stored = {} if window.last_event_time is None else {"last_event_time": _text(window.last_event_time)}
-    position = {} if window.through is None else {"position": window.through.hex()}
-    return {**position, **confirmed, **contact, **stored, "window": window_line(manifest)}
+    facts: Document = {"window": window_line(manifest)}
+    certainty: dict[str, Certainty] = {}
+    if window.through is not None:
+        facts["position"] = window.through.hex()
+    if window.covered_until is not None:
+        facts["confirmed_at"], certainty["confirmed_at"] = _text(window.covered_until), "proven"
+    # A drain that ended was answered. Where Salesforce's time could not be measured, the worker's clock dates that.
+    facts["contact_at"] = _text(window.contact_at or manifest.finished_at)
+    certainty["contact_at"] = "estimated" if window.contact_at is None else "proven"
+    if window.last_event_time is not None:
+        facts["last_event_time"], certainty["last_event_time"] = _text(window.last_event_time), "estimated"
+    return facts, certainty
 
 
 def gap_line(gap: Gap) -> Document:
@@ -176,7 +203,13 @@ def gap_line(gap: Gap) -> Document:
         "since": _text(gap.since),
         "detected_at": _text(gap.detected_at),
         "reason": gap.reason,
+        "uncertain": gap.uncertain,
     }
+
+
+def gap_loss(gap: Gap) -> str:
+    """Return the loss of a gap in words."""
+    return "possible, nothing is known to be lost" if gap.uncertain else "events were lost"
 
 
 def _text(time: datetime | None) -> str | None:

@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.redaction import remember_user_info, without_user_info
 
 SCHEME = "sfstream"
 
@@ -163,9 +164,9 @@ def _query(text: str, query: str) -> list[tuple[str, str]]:
 
 
 def _refused(text: str, reason: str) -> ConfigurationError:
-    shown = re.sub(r"//.*@", "//***@", text, flags=re.DOTALL)
+    remember_user_info(text)
     return ConfigurationError(
-        f"{shown!r} is not a stream: {reason}. Use {SCHEME}://<connection id><topic>, "
+        f"{without_user_info(text)!r} is not a stream: {reason}. Use {SCHEME}://<connection id><topic>, "
         f"for example {SCHEME}://salesforce_default/event/Order__e."
     )
 

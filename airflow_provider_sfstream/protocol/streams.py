@@ -72,6 +72,9 @@ class Gap:
 
     Lost is what came after ``after`` (last event time ``since``, where known) and before ``resumed_at``, the
     first replay ID that could be read again (``None`` while no event has been read since).
+
+    ``uncertain``: no event is known to be lost. A position that aged out on a quiet stream of the Streaming API is such
+    a gap, because no answer of that API proves that the stream was quiet.
     """
 
     after: bytes | None
@@ -79,6 +82,7 @@ class Gap:
     since: datetime | None
     detected_at: datetime
     reason: str
+    uncertain: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,15 +94,17 @@ class ReplayWindow:
     smallest and largest of the window's events, ``None`` for an empty window. ``manifest_url`` is where the
     manifest can be read.
 
-    All other times are the bus's, told by the worker's clock, for event times are what a publisher says.
-    ``[covered_from, covered_until)`` is the span of time that the window answers for: every event that was published
-    in it is in this window, or in one before it in the chain that has the same ``covered_from``. It ends where the
-    server said that the window's end was the end of the stream, and begins where that was known of its start; ``None``
-    where it is not known, and no span at all where the end is not after the beginning.
+    All other times are Salesforce's, measured during the drain (:class:`ServerTime`); ``None`` where they could not be
+    measured. ``[covered_from, covered_until)`` is the span of time that the window covers: every event that was
+    published in it is in this window, or in one before it in the chain that has the same ``covered_from``.
+    ``covered_until`` is a lower bound of the moment for which Salesforce confirmed the end of the stream;
+    ``covered_from`` is where that coverage begins. Either is ``None`` where it is not known.
 
-    ``contact_at`` is when the server last answered the drain: no event of the window came later. An event *counts* at
-    its event time, but not before ``covered_from``, where that is known, and not after it was received: so each counts
-    at one time, in one interval.
+    ``contact_at`` is an upper bound of the moment at which Salesforce last answered the drain: no event of the window
+    was published later. An event *counts* at its event time, but not before ``counts_from``, where that is known, and
+    not after it was received: each event counts at one time, in one interval. ``counts_from`` is the end of what the
+    window before had read: no event of this window was published before it, or it was delivered too late for the run
+    of the window before, and belongs to this one.
     """
 
     window_id: str
@@ -115,6 +121,7 @@ class ReplayWindow:
     covered_from: datetime | None = None
     covered_until: datetime | None = None
     contact_at: datetime | None = None
+    counts_from: datetime | None = None
 
 
 @dataclass(frozen=True, order=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Literal, get_args
 
 from airflow_provider_sfstream.exceptions import InvalidTopicError
@@ -58,18 +57,14 @@ class Topic:
         )
 
 
+def is_on_pubsub(topic: str) -> bool:
+    """Return whether the Pub/Sub API carries ``topic`` too: platform and change events, and channels of them."""
+    return _PUBSUB.fullmatch(topic) is not None
+
+
 def channel_of(topic: str) -> str:
     """Return the name of the channel behind a topic: without the filter that a PushTopic's name may have."""
     return topic.partition("?")[0]
-
-
-def retention(topic: str) -> timedelta:
-    """Return how long Salesforce keeps the events of ``topic`` at least, whichever API reads it.
-
-    72 hours for platform and change events, 24 for PushTopics and generic events (Pub/Sub API guide, "Event Message
-    Durability"; Streaming API guide, "Message Durability").
-    """
-    return timedelta(hours=24 if topic.startswith(("/topic/", "/u/")) else 72)
 
 
 SCHEMA_REFERENCE = re.compile(r"(?:\.\./){5}schemas/[A-Za-z0-9_~.-]{1,140}\.avsc")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from airflow_provider_sfstream.protocol.events import AsyncResponses, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.server_time import ServerTime
 
 
 class AsyncEventSource(Protocol):
@@ -32,6 +34,13 @@ class AsyncEventSource(Protocol):
     def subscribe(
         self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
     ) -> AsyncResponses: ...
+
+    async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if it cannot be measured.
+
+        :param clock: monotonic seconds.
+        """
+        ...
 
     async def schema(self, schema_id: str) -> str | None:
         """Return the Avro schema JSON of ``schema_id``; ``None`` where JSON payloads have to speak for themselves."""

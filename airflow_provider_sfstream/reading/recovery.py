@@ -82,7 +82,10 @@ class Retries:
 
 @dataclass
 class ReplayLosses:
-    """Applies ``on_invalid_replay`` and keeps the gap that results from it."""
+    """Applies ``on_invalid_replay`` and keeps the gap that results from it.
+
+    :param gap: a gap that the drain begins with, because the possible loss at its position was accepted before.
+    """
 
     topic: str
     policy: OnInvalidReplay
@@ -103,12 +106,14 @@ class ReplayLosses:
         known = f" (of {since.isoformat()} or later)" if since else ""
         lost = f"{self.topic}: replay ID {after.hex()}{known} cannot be read: it aged out, or the stream was reset"
         if self.policy == "fail":
-            raise ReplayIdLostError(
+            refused = ReplayIdLostError(
                 f"{lost}. To go on, run AcceptReplayLossOperator and clear this task, or set on_invalid_replay="
                 '"earliest" (from the oldest retained event) or "latest" (new events only); each records the gap. '
                 "Nothing was stored and the position was not moved. Salesforce said: "
                 f"{error.happened}"
-            ) from error
+            )
+            refused.replay_id = after
+            raise refused from error
         self._count += 1
         if self._count > _MOST_LOSSES:
             raise ReplayIdLostError(
@@ -117,7 +122,7 @@ class ReplayLosses:
             ) from error
         reason = f"replay ID invalid, on_invalid_replay={self.policy!r}"
         first = self.gap or Gap(after=after, resumed_at=None, since=since, detected_at=self.now(), reason=reason)
-        self.gap = replace(first, resumed_at=None)
+        self.gap = replace(first, resumed_at=None, uncertain=False, reason=reason)
         return StartFrom(self.policy)
 
     def resumed(self, replay_id: bytes) -> None:

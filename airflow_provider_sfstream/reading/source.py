@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, Responses, StartFrom
+from airflow_provider_sfstream.protocol.server_time import ServerTime
 
 __all__ = ["EventBatch", "EventSink", "EventSource", "PayloadEncoding", "Responses", "StartFrom"]
 
@@ -16,9 +18,10 @@ class EventSource(Protocol):
     for at most ``limit`` events over its lifetime (``None``: no limit), so that a bounded drain does not spend
     delivery allocation on events that it will not store, and ends when all of them have been yielded. It yields
     ``None`` whenever ``idle_timeout`` seconds have passed without a response: that shows nothing. An empty batch is an
-    answer; with ``pending`` it says that everything has come. ``answer_within`` asks for an answer at least so often,
-    in seconds, where that can be asked for; it never says that everything has come (``None``: as the server likes). A
-    fault ends the iteration with a :class:`SalesforceStreamError`; closing the iterator ends the subscription.
+    answer; with ``pending`` and ``latest_replay_id`` it names a position from which reading can continue.
+    ``answer_within`` requests an answer at least so often, in seconds, where the API allows that (``None``: as the
+    server likes). A fault ends the iteration with a :class:`SalesforceStreamError`; closing the iterator ends the
+    subscription.
     """
 
     @property
@@ -40,6 +43,20 @@ class EventSource(Protocol):
         idle_timeout: float,
         answer_within: float | None = None,
     ) -> Responses: ...
+
+    def latest(self, topic: str, *, idle_timeout: float) -> Responses:
+        """Open an ordinary subscription to ``topic`` at ``LATEST``, for one event, beside any other.
+
+        Only for sources that confirm positions. It yields as :meth:`subscribe` does.
+        """
+        ...
+
+    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if it cannot be measured.
+
+        :param clock: monotonic seconds.
+        """
+        ...
 
     def prove_contact(self, topic: str) -> None:
         """Return once Salesforce has answered something on the connection that the subscription uses.

@@ -1,10 +1,11 @@
 """The interval run: the events of a span of time, from landed windows where they are, from Salesforce where not.
 
-Guarantees. Every landed event counts in one interval, however wrong its event time is, and a run gives what counts in
-its own. What a live run landed itself, it gives whole: late events too. An interval is complete when the server said
-so, for a moment past its end; only then is the answer recorded, and given again however often the run is tried, cleared
-or reprocessed. Until then whoever asks looks again. A backfill never moves the live position. What can no longer be had
-is named, and accepted only with ``on_expired="partial"``, which records it as a gap.
+Guarantees. Every landed event counts in one interval, however wrong its event time is, and a run returns the events of
+its own interval. A live run also returns late events of the windows that it landed itself: those that Salesforce
+delivered after the run of their interval had ended. An interval is complete when there is evidence that everything
+published before its end was read; only then is the result recorded, and returned again however often the run is tried,
+cleared or reprocessed. Until then each run looks again. A backfill never moves the live position. What can no longer be
+read is named, and accepted only with ``on_expired="partial"``, which records it as a gap.
 """
 
 from __future__ import annotations
@@ -15,24 +16,25 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Literal
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.drain.seen_end import SeenEnd
-from airflow_provider_sfstream.exceptions import ReplayIdLostError
+from airflow_provider_sfstream.exceptions import IntervalNotEndedError, ReplayIdLostError
 from airflow_provider_sfstream.landing.intervals import IntervalRecord, RecordedWindow, read_interval, write_interval
 from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Span, window_id_for
-from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
 from airflow_provider_sfstream.reading.source import EventSource, StartFrom
-from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window, tidy
+from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, drain_window, tidy
 from airflow_provider_sfstream.runs.interval_plan import (
     BusDrain,
     IntervalPlan,
+    coverage,
     least_events,
     may_count_in,
     plan_interval,
@@ -40,7 +42,9 @@ from airflow_provider_sfstream.runs.interval_plan import (
 from airflow_provider_sfstream.runs.known_places import known_places
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
-from airflow_provider_sfstream.runs.spans import span_between, span_of, subtract, union
+from airflow_provider_sfstream.runs.positions import given_at
+from airflow_provider_sfstream.runs.readable_position import ReadablePosition
+from airflow_provider_sfstream.runs.spans import span_between, subtract, union
 from airflow_provider_sfstream.runs.stream_order import stream_order
 
 log = logging.getLogger(__name__)
@@ -50,6 +54,12 @@ OpenSource = Callable[[], AbstractContextManager[EventSource]]
 Admit = Callable[[int], None]
 """Called with how many events drains beside the live one will be given at least; raises to keep them from beginning."""
 
+_CLOCKS_DIFFER = timedelta(minutes=1)
+"""By which a right worker's clock may be behind Salesforce's."""
+_MEASURED_WITHIN = timedelta(seconds=2)
+"""By which the lower bound of Salesforce's time is usually below it: the ``Date`` header has whole seconds."""
+_AGES_OUT_WITHIN = timedelta(hours=1)
+"""By which a replay ID must be younger than the retention, for its refusal to show that the stream was reset."""
 _AROUND = timedelta(days=1)
 """How far beside the interval windows are looked for: positions to begin from, and links between live windows."""
 
@@ -60,7 +70,7 @@ class IntervalRequest:
 
     A ``backfill`` leaves the position alone; any other run drains to the end of the stream first and moves it. An
     interval is read whole: of ``limits`` only ``idle_timeout`` counts, and ``wait_for_confirmation``: to wait up to 300
-    seconds for the server to say that this is the end; or it was seen elsewhere already (``end_seen``). With
+    seconds for evidence of the end of the stream; or a trigger has it already (``end_seen``). With
     ``reuse=False`` nothing that was recorded or landed before answers for the interval: it is drained anew, as long as
     Salesforce has it.
     """
@@ -71,6 +81,7 @@ class IntervalRequest:
     limits: DrainLimits
     start_from: StartFrom | bytes = StartFrom.EARLIEST
     on_invalid_replay: OnInvalidReplay = "fail"
+    accept_quiet_aging: bool = False
     on_expired: OnExpired = "fail"
     reuse: bool = True
     end_seen: SeenEnd | None = None
@@ -100,9 +111,10 @@ class IntervalWindow:
 class IntervalOutcome:
     """The windows that hold the events that count in ``interval``, among others: filter by the time they count at.
 
-    ``confirmed_at`` is a moment past the interval's end for which the server said that these are all; ``None`` if it
-    has not said so yet: then what comes later for the interval is given by the run that lands it. ``missing`` is what
-    is lost of it. ``drained`` is false when an earlier try's answer was returned.
+    ``confirmed_at`` is a moment past the interval's end, with evidence that no other event was published before it in
+    the interval; ``None`` without: an event that Salesforce delivers later for the interval is returned by the run that
+    lands it. ``missing`` is what is lost of it. ``drained`` is false when an earlier try's result was returned. ``own``
+    are all windows that tries of the run landed, also those without an event of the interval.
     """
 
     interval: Span
@@ -110,6 +122,7 @@ class IntervalOutcome:
     missing: tuple[Span, ...]
     confirmed_at: datetime | None
     drained: bool
+    own: tuple[Manifest, ...] = ()
 
 
 def drain_interval(
@@ -130,21 +143,47 @@ def drain_interval(
     :raises ReplayStoreLostError: the store knows nothing of the stream, whose windows are in the landing.
     :raises SalesforceStreamError: anything else of the tree.
     """
-    stream, catalog = landed.stream, landed.catalog
-    record = read_interval(catalog, stream, request.run, request.interval) if request.reuse else None
+    catalog = landed.catalog
+    record = _recorded(landed, request, now()) if request.reuse else None
     drained = record is None
     if record is None:
         record = _Gathering(landed, request, open_source, admit, now, sleep).record()
         if record.confirmed_at is not None:
-            record = write_interval(catalog, record, replace=not request.reuse)
+            record = write_interval(catalog, record, replaces=partial(_replaces, landed, request, now()))
     else:
         log.info("Run %s already gave windows for %s; returning them.", request.run.run_id, request.interval)
-    for span in record.missing:  # by the time of the record, so that another try records the same gap
-        landed.store.record_gap(stream, _gap(span, record.created_at))
+    _record_gaps(landed, record)
     windows = tuple(
         IntervalWindow(catalog.read_manifest_url(window.manifest_url), window.origin) for window in record.windows
     )
-    return IntervalOutcome(request.interval, windows, record.missing, record.confirmed_at, drained)
+    own = landed.store.windows_of_run(landed.stream, request.run)
+    manifests = tuple(catalog.read_manifest_url(window.manifest_url) for window in own)
+    return IntervalOutcome(request.interval, windows, record.missing, record.confirmed_at, drained, manifests)
+
+
+def _recorded(landed: LandedStream, request: IntervalRequest, now: datetime) -> IntervalRecord | None:
+    """Return the recorded result of the run, ``None`` if there is none that can be relied on."""
+    record = read_interval(landed.catalog, landed.stream, request.run, request.interval)
+    return None if record is None or _is_void(landed, record, now) else record
+
+
+def _replaces(landed: LandedStream, request: IntervalRequest, now: datetime, earlier: IntervalRecord) -> bool:
+    return not request.reuse or _is_void(landed, earlier, now)
+
+
+def _is_void(landed: LandedStream, record: IntervalRecord, now: datetime) -> bool:
+    """Return whether the evidence of ``record`` does not count: it is ahead of the clock, or older than a break."""
+    stream, interval, confirmed_at = landed.stream, record.interval, record.confirmed_at
+    if stream.api == "streaming":  # recorded by a version that took an empty poll for the end
+        return True
+    if confirmed_at is not None and confirmed_at > now + _CLOCKS_DIFFER:
+        log.warning("%s: the recorded result for %s is ahead of the present and does not count.", stream, interval)
+        return True
+    broken = [each for each in landed.breaks() if each.start < interval.end and interval.start < each.end]
+    if confirmed_at is not None and any(confirmed_at < each.end for each in broken):
+        log.info("%s: the result for %s was recorded before a gap or reset and does not count.", stream, interval)
+        return True
+    return False
 
 
 @dataclass
@@ -164,8 +203,8 @@ class _Gathering:
     def record(self) -> IntervalRecord:
         """Return the record of what gives the interval, not yet written."""
         request = self.request
-        # A drain shows the end of the stream for the moment at which it began. Clocks may differ by a little.
-        ahead = (request.interval.end - self.now()).total_seconds()
+        # A drain confirms the end of the stream for a lower bound of the moment at which it began.
+        ahead = (request.interval.end + _MEASURED_WITHIN - self.now()).total_seconds()
         if ahead > 0:
             self.sleep(ahead)
         if request.backfill:
@@ -173,7 +212,9 @@ class _Gathering:
         else:
             self._drain_live()
         windows = self._windows()
-        plan = self._accepted(self._plan(windows))
+        plan = self._plan(windows, self.now())
+        if plan.missing:  # which the worker's clock alone cannot decide
+            plan = self._accepted(self._plan(windows, self._server_now()))
         drained = [manifest.window for manifest in self._drain_from_bus(plan)]
         plan = self._accepted(_without_what_aged_out(plan, drained))
         landed = (*self.store.windows_of_run(self.stream, request.run), *plan.landed)
@@ -194,56 +235,80 @@ class _Gathering:
         )
 
     def _may_count(self, window: ReplayWindow) -> bool:
-        """Return whether the run gives an event of ``window``. What it landed itself, it gives whole."""
-        if window.kind == "live" and self._origin(window) == "bus":
-            return window.event_count > 0
-        return may_count_in(self.request.interval, self.catalog.read_manifest_url(window.manifest_url))
+        """Return whether the run returns an event of ``window``: of the interval, or a late one of its own window."""
+        manifest = self.catalog.read_manifest_url(window.manifest_url)
+        is_own = window.kind == "live" and self._origin(window) == "bus"
+        if is_own and window.event_count > 0 and manifest.late_before is not None:
+            return True
+        return may_count_in(self.request.interval, manifest)
 
     def _origin(self, window: ReplayWindow) -> Literal["landed", "bus"]:
         return "bus" if window.run.key == self.request.run.key else "landed"
 
     def _drain_live(self) -> None:
         """Move the position to the end of the stream, unless that was confirmed past the interval's end already."""
-        request, position = self.request, self.landed.position()
-        if request.reuse and position.confirmed_at is not None and position.confirmed_at >= request.interval.end:
+        request, position, now = self.request, self.landed.position(), self.now()
+        confirmed_at = position.confirmed_at
+        if request.reuse and confirmed_at is not None and request.interval.end <= confirmed_at <= now + _CLOCKS_DIFFER:
             return
         live = WindowRequest(
             run=request.run,
             limits=request.drain_limits,
             start_from=request.start_from,
             on_invalid_replay=request.on_invalid_replay,
+            accept_quiet_aging=request.accept_quiet_aging,
             again=True,
             parallel_streams=request.parallel_streams,
         )
         seen = request.end_seen
         if seen is not None and position.replay_id == seen.after:
             live = replace(live, limits=request.limits, parallel_streams=1)  # there is nothing to read
-            drain_window(self.landed, live, source=seen, now=seen.now)
+            self._check_clock(drain_window(self.landed, live, source=seen, now=self.now))
             return
         with self.open_source() as source:
-            drain_window(self.landed, live, source=source, now=self.now)
+            self._check_clock(drain_window(self.landed, live, source=source, now=self.now))
+
+    def _check_clock(self, outcome: WindowOutcome) -> None:
+        """Refuse to return an interval that has not ended by Salesforce's clock.
+
+        The next run would not return what is published in the rest of it.
+        """
+        contact_at, interval = outcome.manifest.window.contact_at, self.request.interval
+        if contact_at is not None and contact_at < interval.end:
+            raise IntervalNotEndedError(
+                f"{self.stream}: the interval {interval} has not ended: Salesforce's clock shows "
+                f"{contact_at.isoformat()} at most, and this worker's {self.now().isoformat()}. The clock of the "
+                "worker or of the scheduler is wrong; set it by NTP. What was read is landed and recorded, and nothing "
+                "is lost. The next try continues."
+            )
 
     def _windows(self) -> list[ReplayWindow]:
         stream, interval = self.stream, self.request.interval
         windows = self.store.windows_overlapping(stream, interval.start - _AROUND, interval.end + _AROUND)
         before = self.store.window_before(stream, interval.start)
-        return list({window.window_id: window for window in (*([before] if before else []), *windows)}.values())
+        found = {window.window_id: window for window in (*([before] if before else []), *windows)}
+        return [_without_the_future(window, self.now()) for window in found.values()]
 
-    def _plan(self, windows: list[ReplayWindow]) -> IntervalPlan:
+    def _server_now(self) -> datetime:
+        """Return a lower bound of Salesforce's time now; the worker's time if it cannot be measured."""
+        with self.open_source() as source:
+            measured = source.server_time(time.monotonic)
+        return self.now() if measured is None else measured.earliest(time.monotonic())
+
+    def _plan(self, windows: list[ReplayWindow], now: datetime) -> IntervalPlan:
         request = self.request
         plan = plan_interval(
             request.interval,
             windows=windows,
-            # Only a lost position says that the bus has a hole; what a backfill found to be expired is just old.
+            # Only a lost position is evidence of a hole; what a backfill found to be expired is just old.
             gaps=[gap for gap in self.store.gaps(self.stream) if gap.after is not None],
-            horizon=self.now() - retention(self.stream.topic),
+            horizon=now - self.landed.retention,
             live=not request.backfill,
+            breaks=self.landed.breaks(),
         )
         if request.reuse:
             return plan
-        anew = plan_interval(
-            request.interval, windows=[], gaps=[], horizon=self.now() - retention(self.stream.topic), live=False
-        )
+        anew = plan_interval(request.interval, windows=[], gaps=[], horizon=now - self.landed.retention, live=False)
         return replace(plan, drains=anew.drains, unconfirmed=())
 
     def _accepted(self, plan: IntervalPlan) -> IntervalPlan:
@@ -265,13 +330,17 @@ class _Gathering:
                 tidy(self.catalog, manifest)
                 yield manifest
 
-    def _backfill_window(self, part: BusDrain, source: EventSource) -> Manifest:
-        """Land everything after ``part.after``: an event that counts in the part may stand anywhere behind that."""
+    def _backfill_window(self, part: BusDrain, source: EventSource, *, is_broken: bool = False) -> Manifest:
+        """Land everything after ``part.after``: an event that counts in the part may stand anywhere behind that.
+
+        :param is_broken: whether the stream was found to have lost events: then the window covers nothing of the part.
+        """
         request = self.request
-        # Several parts of an interval can begin after one position: the time makes their windows differ.
-        place = part.span.start if request.reuse else self.now()
-        window_id = window_id_for(request.run, "backfill", part.after, int(place.timestamp() * 1_000))
+        window_id = self._backfill_window_id(part, part.span.start if request.reuse else self.now())
         manifest = self.landed.manifest(window_id)
+        if manifest is not None and self._is_recorded(manifest.window):
+            # Recorded, and the plan drains the part all the same: nothing confirmed it. It is read again.
+            window_id, manifest = self._backfill_window_id(part, self.now()), None
         if manifest is not None:
             log.info("Adopting backfill window %s, which an earlier try finished.", window_id)
             self.catalog.verify(manifest)
@@ -286,40 +355,86 @@ class _Gathering:
             start=start,
             limits=request.drain_limits,
             on_invalid_replay="fail",
+            retention=self.landed.retention,
+            known_retention=self.landed.known_retention,
             begins_at=None if part.after is None else part.span.start,
+            published_from=part.published_from,
+            unbroken_since=self.landed.unbroken_since(),
+            is_broken=is_broken,
             places=known_places(self.landed, start, part.span.start, streams=request.parallel_streams, now=self.now()),
             parallel_streams=request.parallel_streams,
         )
+        known = self._young_position() if part.after is None and source.confirms_positions and not is_broken else None
         try:
-            return land_window(new, source=source, catalog=self.catalog, now=self.now)
+            if known is None:
+                return land_window(new, source=source, catalog=self.catalog, now=self.now)
+            with ReadablePosition(source, self.stream.topic, known) as readable:
+                return land_window(replace(new, readable=readable), source=source, catalog=self.catalog, now=self.now)
         except ReplayIdLostError as error:
-            if part.after is None:
+            if part.after is None and known is None:
                 raise
-            # Not a loss: all of the part is young enough to be read from the earliest event on.
-            log.warning("%s: reading %s from the earliest event on instead: %s", self.stream, part.span, error)
-            return self._backfill_window(replace(part, after=None), source)
+            if part.after is not None and not self._is_young(part.given_at):
+                log.info("%s: reading %s from the earliest event on instead: %s", self.stream, part.span, error)
+                return self._backfill_window(BusDrain(part.span, None), source)
+            # The replay ID is younger than the retention, so it did not age out: the stream was reset.
+            log.warning(
+                "%s: a replay ID that Salesforce should still retain was refused, so events of %s may be lost. Reading "
+                "from the earliest event on. %s",
+                self.stream,
+                part.span,
+                error,
+            )
+            return self._backfill_window(BusDrain(part.span, None), source, is_broken=True)
+
+    def _young_position(self) -> bytes | None:
+        """Return the recorded position, ``None`` if there is none or it may have aged out."""
+        position = self.landed.position()
+        head = self.landed.manifest(position.window_id)
+        if position.replay_id is None or head is None:
+            return None
+        given = given_at([*self._windows(), head.window])
+        return position.replay_id if self._is_young(given.get(position.replay_id)) else None
+
+    def _is_young(self, given: datetime | None) -> bool:
+        return given is not None and given >= self.now() - self.landed.retention + _AGES_OUT_WITHIN
+
+    def _backfill_window_id(self, part: BusDrain, place: datetime) -> str:
+        # Several parts of an interval can begin after one position: the time makes their windows differ.
+        return window_id_for(self.request.run, "backfill", part.after, int(place.timestamp() * 1_000))
+
+    def _is_recorded(self, window: ReplayWindow) -> bool:
+        recorded = self.store.windows_of_run(self.stream, self.request.run)
+        return any(each.window_id == window.window_id for each in recorded)
 
     def _confirmed_at(self, plan: IntervalPlan, windows: list[ReplayWindow]) -> datetime | None:
         """Return the moment for which the interval's events were confirmed to be all, ``None`` if they were not."""
-        spans = [span for window in windows if (span := span_of(window)) is not None]
+        if self.stream.api == "streaming":  # nor by windows for which an earlier version claimed coverage
+            return None
+        spans = coverage(windows, self.landed.breaks())
         wanted = subtract([self.request.interval], plan.missing)
         if subtract(wanted, spans):
             return None
-        last = wanted[-1] if wanted else None
-        if last is None:
-            return self.now()
-        return next(span.end for span in union(spans) if span.start <= last.start and last.end <= span.end)
+        if not wanted:
+            return None
+        last = wanted[-1]
+        return next(span.end for span in spans if span.start <= last.start and last.end <= span.end)
 
     def _lost(self, plan: IntervalPlan) -> str:
         stream = self.stream
-        hours = retention(stream.topic).total_seconds() / 3600
+        hours = self.landed.retention.total_seconds() / 3600
         pruned = read_pruned(self.catalog.landing, stream)
         landed = "was never landed" if pruned is None else f"is not landed ({pruned})"
         return (
             f"{stream}: of the interval {self.request.interval}, {', '.join(map(str, plan.missing))} {landed} and "
-            f"can no longer be read: Salesforce keeps its events for {hours:.0f} hours, or the stream was reset. "
+            f"can no longer be read: Salesforce retains its events for {hours:.0f} hours, or the stream was reset. "
             'Nothing is recorded for this run. To take what there is, set on_expired="partial"; that records the gap.'
         )
+
+
+def _without_the_future(window: ReplayWindow, now: datetime) -> ReplayWindow:
+    """Return ``window`` without a covered span that ends ahead of the clock: a clock was fast when it was recorded."""
+    is_ahead = window.covered_until is not None and window.covered_until > now + _CLOCKS_DIFFER
+    return replace(window, covered_until=None) if is_ahead else window
 
 
 def _without_what_aged_out(plan: IntervalPlan, drained: Sequence[ReplayWindow]) -> IntervalPlan:
@@ -331,6 +446,11 @@ def _without_what_aged_out(plan: IntervalPlan, drained: Sequence[ReplayWindow]) 
     return replace(plan, missing=tuple(union([*plan.missing, *(span for span in before if span is not None)])))
 
 
-def _gap(span: Span, detected_at: datetime) -> Gap:
-    reason = f"{span} is not landed and could no longer be read, on_expired='partial'"
-    return Gap(after=None, resumed_at=None, since=span.start, detected_at=detected_at, reason=reason)
+def _record_gaps(landed: LandedStream, record: IntervalRecord) -> None:
+    """Record what is missing of an interval as gaps, each span once, however often the run is repeated."""
+    known = {gap.reason for gap in landed.store.gaps(landed.stream)} if record.missing else set()
+    for span in record.missing:
+        reason = f"{span} is not landed and could no longer be read, on_expired='partial'"
+        if reason not in known:
+            gap = Gap(after=None, resumed_at=None, since=span.start, detected_at=record.created_at, reason=reason)
+            landed.store.record_gap(landed.stream, gap)

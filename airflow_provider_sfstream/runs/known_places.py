@@ -16,7 +16,6 @@ from math import ceil
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
-from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.reading.cursor import UNPINNED
 from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
@@ -51,7 +50,7 @@ def known_places(
         return ()
     if isinstance(since, ReplayWindow):
         since = None if since.through is None else given_at([since]).get(since.through, since.contact_at)
-    since = since or now - retention(landed.stream.topic)
+    since = since or now - landed.retention
     try:
         beside = landed.catalog.streams(landed.stream)
         chains = [_after(landed, stream, start, since, now) for stream in beside]

@@ -7,13 +7,14 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.drain.left_out import WithoutFields
-from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.schemas import StreamSchemas
+from airflow_provider_sfstream.drain.seen_end import SeenEnd
 from airflow_provider_sfstream.drain.side_by_side import PATIENCE, SideBySide
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
@@ -21,11 +22,12 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
 from airflow_provider_sfstream.protocol.field_rules import FieldRules
 from airflow_provider_sfstream.protocol.manifest import Manifest, MissingSchema
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, WindowKind
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 from airflow_provider_sfstream.reading.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
 from airflow_provider_sfstream.reading.source import EventSource, StartFrom
-from airflow_provider_sfstream.runs.covered_spans import Drained, covered_span
+from airflow_provider_sfstream.runs.covered_spans import Drained, counts_from, covered_span
+from airflow_provider_sfstream.runs.readable_position import ReadablePosition
 
 log = logging.getLogger(__name__)
 
@@ -34,10 +36,14 @@ log = logging.getLogger(__name__)
 class NewWindow:
     """A window to be drained.
 
-    ``previous`` is the landed window that ended at ``start``, where there is one; ``previous_window_id`` names it in
-    the chain of live windows, also if it is gone. ``fence`` is that of the position that a live window begins from.
-    ``begins_at`` is the time that ``start`` was chosen to lie before. ``places`` are replay IDs of the topic that seem
-    to lie after ``start``: with any, it is read on ``parallel_streams`` subscriptions side by side.
+    ``retention`` is how long Salesforce retains the events at least, ``known_retention`` what the manifest records of
+    it (``None``: not known). ``previous`` is the landed window that ended at ``start``, where there is one;
+    ``previous_window_id`` names it in the chain of live windows, also if it is gone. ``fence`` is that of the position
+    that a live window begins from. ``begins_at`` is the time that ``start`` was chosen to precede, ``published_from``
+    one before which no event after ``start`` was published, ``unbroken_since`` the newest gap or reset of the stream.
+    ``readable`` is evidence that the stream was not reset since; a window of a stream that ``is_broken`` covers nothing
+    that was published before it. ``gap`` is one before ``start`` that was accepted. ``places`` are replay IDs of the
+    topic that seem to follow ``start``: with any, it is read on ``parallel_streams`` subscriptions side by side.
     """
 
     stream: Stream
@@ -47,16 +53,23 @@ class NewWindow:
     start: bytes | StartFrom
     limits: DrainLimits
     on_invalid_replay: OnInvalidReplay
+    retention: timedelta
+    known_retention: timedelta | None = None
     previous: Manifest | None = None
     previous_window_id: str | None = None
     fence: int = 0
     begins_at: datetime | None = None
+    published_from: datetime | None = None
+    unbroken_since: datetime | None = None
+    readable: ReadablePosition | None = None
+    is_broken: bool = False
+    gap: Gap | None = None
     places: tuple[bytes, ...] = ()
     parallel_streams: int = 1
 
 
 def land_window(
-    new: NewWindow, *, source: EventSource, catalog: LandingCatalog, now: Callable[[], datetime]
+    new: NewWindow, *, source: EventSource | SeenEnd, catalog: LandingCatalog, now: Callable[[], datetime]
 ) -> Manifest:
     """Drain ``new`` and return its manifest, or the one that another try of the run wrote first.
 
@@ -78,25 +91,37 @@ def land_window(
         payload_encoding=source.payload_encoding,
     )
     with writing as writer:
-        with _side_by_side(new, source) as ahead:
-            result = drain(
-                source,
-                writer if without is None else without.into(writer),
-                stream.topic,
-                new.start,
-                new.limits,
-                on_invalid_replay=new.on_invalid_replay,
-                position_time=None if previous is None else _known_end(previous),
-                event_times=StreamEventTimes(TimeReaders(source.payload_encoding, schemas.get)),
-                ahead=ahead,
-                now=now,
-            )
+        if isinstance(source, SeenEnd):
+            result = source.drained(stream.topic, new.start)
+        else:
+            with _side_by_side(new, source) as ahead:
+                result = drain(
+                    source,
+                    writer if without is None else without.into(writer),
+                    stream.topic,
+                    new.start,
+                    new.limits,
+                    on_invalid_replay=new.on_invalid_replay,
+                    gap=new.gap,
+                    position_time=None if previous is None else _known_end(previous),
+                    event_times=StreamEventTimes(TimeReaders(source.payload_encoding, schemas.get)),
+                    ahead=ahead,
+                    now=now,
+                )
         schemas.ask_again()
+        is_proven = new.readable is None or new.readable.is_read(new.limits.confirm_timeout or new.limits.idle_timeout)
         landed = writer.finish()
     finished_at = now()
     after = new.start if isinstance(new.start, bytes) else None
-    drained = Drained(stream, new.start, result, started_at, new.begins_at)
-    covered_from, covered_until = covered_span(drained, previous)
+    drained = Drained(
+        new.start,
+        result,
+        new.retention,
+        new.begins_at,
+        new.published_from,
+        unbroken_since=result.contact_at if new.is_broken else new.unbroken_since,
+    )
+    covered_from, covered_until = covered_span(drained, previous) if is_proven else (None, None)
     window = ReplayWindow(
         window_id=new.window_id,
         kind=new.kind,
@@ -112,6 +137,7 @@ def land_window(
         covered_from=covered_from,
         covered_until=covered_until,
         contact_at=result.contact_at,
+        counts_from=counts_from(drained, previous),
     )
     return catalog.write_manifest(
         Manifest(
@@ -127,6 +153,8 @@ def land_window(
             provider_version=__version__,
             payload_encoding=source.payload_encoding,
             untimed_events=landed.untimed_events,
+            late_before=_late_before(new.previous),
+            retention=new.known_retention,
             missing_schemas=_missing(window, stream, landed.without_schema, schemas),
             left_out=None if without is None else without.told(),
         )
@@ -159,6 +187,16 @@ def _check_left_out(new: NewWindow, rules: FieldRules) -> None:
             "out. Nothing was read, and the position was not moved. Name it in landing_exclude_fields, or give another "
             "landing_url."
         )
+
+
+def _late_before(previous: Manifest | None) -> datetime | None:
+    """Return the time up to which events may follow the window ``previous`` that its run had to deliver."""
+    if previous is None or previous.stop_reason not in (StopReason.IDLE.value, StopReason.CAUGHT_UP.value):
+        return None
+    contact_at = previous.window.contact_at
+    if previous.stop_reason == StopReason.CAUGHT_UP.value and contact_at is not None:
+        return None  # its end is confirmed for a time, from which on the events of the next window count
+    return contact_at or previous.finished_at
 
 
 def _known_end(window: ReplayWindow) -> datetime | None:

@@ -6,7 +6,10 @@ Therefore
 
 - killed before the commit, or with its acknowledgement lost, the next try or run finds the window recorded. Salesforce
   delivers its events again; they are left out, and the commit is repeated;
-- Salesforce never goes on after an event that is not stored.
+- this package never has Salesforce go on after an event that is not stored.
+
+The position that Salesforce keeps can be dropped or moved by others. The recorded one is the truth: the source compares
+the two, and reads after the recorded one.
 
 Source of the protocol facts: Pub/Sub API guide, "ManagedSubscribe RPC Method".
 """
@@ -35,8 +38,13 @@ LONGEST_DRAIN = 1500.0
 class ManagedEventSource(EventSource, Protocol):
     """A source on a managed subscription, which can also commit."""
 
-    def commit(self, replay_id: bytes, timeout: float) -> None:
-        """Tell Salesforce to go on after ``replay_id``, and wait for its acknowledgement."""
+    @property
+    def differs(self) -> bool:
+        """Whether Salesforce was seen to continue elsewhere than after the events that were read."""
+        ...
+
+    def commit(self, replay_id: bytes, timeout: float) -> bool:
+        """Have Salesforce continue after ``replay_id``, and wait for its acknowledgement; return whether it does."""
         ...
 
 
@@ -45,20 +53,22 @@ def drain_managed_window(
     request: WindowRequest,
     *,
     source: ManagedEventSource,
+    subscription_id: str | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> WindowOutcome:
     """Return the window of this run, draining it unless an earlier try did, and have Salesforce go on after it.
 
-    ``request.on_invalid_replay`` is what the subscription's ``errorRecoveryReplay`` says: a position that can no longer
-    be read is recorded as a gap. ``start_from`` has to be ``COMMITTED``.
+    ``request.on_invalid_replay`` is the user's, or what the subscription's ``errorRecoveryReplay`` says: a position
+    that can no longer be read is then recorded as a gap. ``start_from`` has to be ``COMMITTED``.
 
+    :param subscription_id: record ID of the managed subscription, where it could be read.
     :raises CommitError: Salesforce did not take the commit. The window is recorded, and none of its events is lost or
         will be landed again.
     :raises SalesforceStreamError: as :func:`drain_window`.
     """
     request = replace(request, limits=_bounded(request.limits))
     outcome = drain_window(landed, request, source=source, now=now)
-    commit_head(landed, source)
+    commit_head(landed, source, subscription_id)
     return outcome
 
 
@@ -68,8 +78,10 @@ def _bounded(limits: DrainLimits) -> DrainLimits:
     return replace(limits, max_seconds=seconds)
 
 
-def commit_head(landed: LandedStream, source: ManagedEventSource) -> bytes | None:
+def commit_head(landed: LandedStream, source: ManagedEventSource, subscription_id: str | None = None) -> bytes | None:
     """Have Salesforce go on after the last recorded window, unless it is known to; return the replay ID.
+
+    Where its position was dropped or moved and no commit can change that yet, the next run compares again.
 
     :raises CommitError: Salesforce did not take the commit.
     :raises ServiceUnavailableError: it did not acknowledge it in time. The commit may have been carried out.
@@ -78,10 +90,12 @@ def commit_head(landed: LandedStream, source: ManagedEventSource) -> bytes | Non
     last = committed.last()
     if head.window_id is None or head.replay_id is None or last == (head.window_id, head.replay_id):
         return head.replay_id
-    if last is None or last[1] != head.replay_id:  # an empty window can end where the one before it did
-        source.commit(head.replay_id, CONFIRM_TIMEOUT)
+    # An empty window can end where the one before it did.
+    if last is None or last[1] != head.replay_id or source.differs:
+        if not source.commit(head.replay_id, CONFIRM_TIMEOUT):
+            return head.replay_id
         log.info("%s: Salesforce goes on after %s (window %s).", landed.stream, head.replay_id.hex(), head.window_id)
-    committed.record(head.window_id, head.replay_id)
+    committed.record(head.window_id, head.replay_id, subscription_id)
     return head.replay_id
 
 

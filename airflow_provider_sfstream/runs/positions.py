@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow
 
 
+@dataclass(frozen=True)
+class KnownPosition:
+    """A replay ID that was named at ``given_at``, or a little earlier: at some time during the drain of its window.
+
+    No event after it was published before ``published_from``, where that is known.
+    """
+
+    replay_id: bytes
+    given_at: datetime
+    published_from: datetime | None
+
+
 def nearest_position(
     time: datetime, ordered: Sequence[ReplayWindow], gaps: Collection[Gap], horizon: datetime
-) -> bytes | None:
+) -> KnownPosition | None:
     """Return the last known replay ID before ``time`` that should still be readable, ``None`` if none is known.
 
     It is the ``through`` of the window with the greatest ``contact_at`` up to ``time``: what was published later comes
     after it. Of several, of the one whose replay ID was given last. A replay ID can be read while its event is
-    retained, so it must have been given after ``horizon``: at the window's last event, as far as that can be believed,
-    or when its end was confirmed. An empty window that only repeats the replay ID before it gives no new age to it. A
-    replay ID that a gap names was refused; neither it nor an earlier one is returned.
+    retained, so it must have been given after ``horizon``: at the window's last event, or when an empty response named
+    it. An empty window that only repeats the replay ID before it gives no new age to it. A replay
+    ID that a gap names was refused; neither it nor an earlier one is returned.
 
     Reading from the earliest event is right wherever this returns ``None``, and never reads much more.
 
@@ -25,7 +38,7 @@ def nearest_position(
     """
     given = given_at(ordered)
     best: tuple[datetime, datetime, int] | None = None
-    position: bytes | None = None
+    position: KnownPosition | None = None
     for place, window in enumerate(ordered):
         if window.through is None or window.contact_at is None or window.contact_at > time:
             continue
@@ -33,7 +46,9 @@ def nearest_position(
         if at is None or at <= horizon or any(_refused(window.through, at, gap) for gap in gaps):
             continue
         if best is None or (window.contact_at, at, place) > best:
-            best, position = (window.contact_at, at, place), window.through
+            known = [each for each in (window.counts_from, window.covered_until) if each is not None]
+            best = window.contact_at, at, place
+            position = KnownPosition(window.through, at, max(known, default=None))
     return position
 
 
@@ -47,7 +62,7 @@ def given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
             known = [time for time in (window.last_event_time, window.contact_at) if time is not None]
             time = min(known, default=None)
         else:
-            time = window.covered_until if window.through != window.after else None
+            time = window.contact_at if window.through != window.after else None
         if time is not None:
             given[window.through] = max(time, given.get(window.through, time))
     return given

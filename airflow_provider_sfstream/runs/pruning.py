@@ -141,8 +141,11 @@ def prune_windows(
 def _limit(request: PruneRequest, store: ReplayStore, catalog: LandingCatalog, now: datetime) -> _Limit:
     stream = request.stream
     limit = _Limit(now - request.older_than, "they are not old enough")
+    landed = LandedStream(stream, catalog, store)
+    recorded = landed.last_recorded()
     position = store.read(stream)
-    if LandedStream(stream, catalog, store).newest_unknown(position) is not None:
+    landed.require_not_before(position, recorded)
+    if landed.newest_unknown(position) is not None:
         raise ConfigurationError(
             f"{stream}: the replay store has nothing of this stream, but the landing {catalog.landing.url} has. Give "
             "the replay_store that the drain was given. Nothing was removed."

@@ -14,6 +14,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
+from airflow_provider_sfstream.runs.recorded_positions import RecordedPositions
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
 
 _REASON = "made anew from the landing: window {} does not follow the one recorded before it"
@@ -45,7 +46,8 @@ def restore_position(
 
     :param now: the present, with a time zone: the landing is read up to tomorrow.
     :param updated_by: who does it, for the audit records of positions that had been set by hand.
-    :param last_window_id: the window to end with; without it, the last one of the landing.
+    :param last_window_id: the window to end with; without it, the last one of the landing. Where several begin at one
+        position, that is the one that the last recorded position in the landing names.
     :raises ConfigurationError: if the landing does not tell which windows count. Nothing was recorded.
     :raises PositionConflictError: if the position moved meanwhile.
     :raises SalesforceStreamError: if store or landing cannot be used; what was recorded by then stays.
@@ -53,7 +55,10 @@ def restore_position(
     before = store.read(stream)
     manifests = _manifests(stream, catalog, now)
     live = [manifest for manifest in manifests if manifest.window.kind == "live"]
-    ordered = _ended(in_order(live, before.window_id, last_window_id), last_window_id, stream)
+    recorded = RecordedPositions(stream, catalog, store)
+    named = recorded.last() if last_window_id is None else None
+    certain = (before.window_id, None if named is None else named.window_id, last_window_id)
+    ordered = _ended(in_order(live, *certain), last_window_id, stream)
     missing = _after(before, ordered, _cause(store, stream, before), stream)
     position = before
     for manifest in missing:
@@ -65,6 +70,8 @@ def restore_position(
     backfills = [manifest.window for manifest in manifests if manifest.window.kind == "backfill"]
     for window in backfills:
         store.record_backfill(stream, window)
+    if position.fence > 0:
+        recorded.write(position)
     return Restored(before, position, len(missing), len(backfills))
 
 

@@ -104,7 +104,7 @@ class ReplayStore(Protocol):
     def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
         """Return the recorded windows that have to do with ``[start, end)``: those that answer for a part of it, empty
         ones too (their covered span intersects it), and those with an event that may count in it, because
-        ``[covered_from, contact_at]`` meets it. Where ``contact_at`` is not known, their event times tell.
+        ``[counts_from, contact_at]`` meets it. Where ``contact_at`` is not known, their event times tell.
         """
         ...
 

@@ -13,7 +13,7 @@ from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplaySt
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.protocol.field_rules import FieldRules, landing_rules
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-from airflow_provider_sfstream.protocol.topics import Api, Topic
+from airflow_provider_sfstream.protocol.topics import Api, Topic, is_on_pubsub
 from airflow_provider_sfstream.tasks.parts import (
     check_choice,
     check_positive,
@@ -31,12 +31,13 @@ _CHOICES = {
     "on_gap": ("mark", "fail_after"),
     "on_schema_change": ("continue", "fail"),
     "on_expired": ("fail", "partial"),
+    "accept_quiet_aging": ("True", "False"),
     "reuse": ("True", "False"),  # a template renders to text
 }
 _LIMITS = ("until", "grace", "max_events", "max_bytes", "max_seconds")
 _NOT_WITH_MANAGED = {
     "start_from": ("earliest", "the subscription's defaultReplay says where it begins"),
-    "on_invalid_replay": ("fail", "the subscription's errorRecoveryReplay says where it goes on; the gap is recorded"),
+    "accept_quiet_aging": (False, "it is for the Streaming API"),
     "mode": ("incremental", "Salesforce keeps one position. Backfills of this DAG are intervals all the same"),
     "advance": ("automatic", "Salesforce is told of a window by the task that drained it"),
     "parallel_streams": (1, "a managed subscription has room for one stream"),
@@ -69,7 +70,8 @@ class DrainArguments:
     parallel_streams: int
     until: str | datetime | None
     grace: timedelta | None
-    on_invalid_replay: Literal["fail", "earliest", "latest"]
+    on_invalid_replay: Literal["fail", "earliest", "latest"] | None
+    accept_quiet_aging: bool
     on_gap: Literal["mark", "fail_after"]
     on_schema_change: Literal["continue", "fail"]
     mode: Literal["incremental", "interval"]
@@ -89,10 +91,10 @@ class DrainArguments:
         arguments = cls(**{each.name: getattr(operator, each.name) for each in fields(cls)})
         for name, choices in _CHOICES.items():
             value = getattr(arguments, name)
-            if rendered or not is_template(value):
+            if value is not None and (rendered or not is_template(value)):
                 check_choice(name, str(value), choices)
         if rendered or not is_template(arguments.topic):
-            arguments._check_parallel()
+            arguments._check_api()
         if not rendered:
             arguments._check_declared()
         return arguments
@@ -166,12 +168,27 @@ class DrainArguments:
         if self.mode == "interval":
             self._check_interval()
 
-    def _check_parallel(self) -> None:
+    def _check_api(self) -> None:
+        """Refuse arguments that the API of the topic does not have."""
         check_positive(parallel_streams=self.parallel_streams)
-        if self.parallel_streams > 1 and Topic.parse(self.topic, self.api).api == "streaming":
+        is_streaming = Topic.parse(self.topic, self.api).api == "streaming"
+        if self.parallel_streams > 1 and is_streaming:
             raise ConfigurationError(
                 f"parallel_streams={self.parallel_streams} is for the Pub/Sub API. Leave it out for {self.topic} on "
                 "the Streaming API. Nothing was read or moved."
+            )
+        if self.wait_for_confirmation and is_streaming:
+            remedy = "leave it out, and drain often enough that nothing ages out"
+            if is_on_pubsub(self.topic):
+                remedy = "leave out api='streaming' to drain over the Pub/Sub API, or leave out wait_for_confirmation"
+            raise ConfigurationError(
+                f"wait_for_confirmation=True cannot be fulfilled for {self.topic} on the Streaming API, which never "
+                f"confirms the end of a stream: {remedy}. Nothing was read or moved."
+            )
+        if self.accept_quiet_aging and not is_streaming:
+            raise ConfigurationError(
+                f"accept_quiet_aging=True is for the Streaming API. Leave it out for {self.topic} on the Pub/Sub API, "
+                "where the position of a quiet stream does not age out. Nothing was read or moved."
             )
 
     def _check_managed(self, managed_subscription: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
@@ -35,6 +35,7 @@ class TellsOfDrain(TellsLineage):
     landing_url: str
     landing_conn_id: str | None
     on_gap: str
+    accept_quiet_aging: bool
     on_schema_change: str
     skip_if_empty: bool
     _assets: DrainOutlets
@@ -56,21 +57,24 @@ class TellsOfDrain(TellsLineage):
         :param own: the windows that the run drained itself, in this try or one before.
         :param lost: the gap, or the spans that are missing.
         :param empty: what to say of a result without events.
-        :raises EventsLostError: something is lost, and ``on_gap`` is ``"fail_after"``.
+        :raises EventsLostError: something is lost, or may be unless that was accepted, and ``on_gap`` is
+            ``"fail_after"``.
         :raises SchemaChangedError: schemas changed, or could not be compared, and ``on_schema_change`` is ``"fail"``.
         :raises AirflowSkipException: there are no events, and ``skip_if_empty`` is set.
         """
         self.remember(drain, given, own)
+        is_uncertain = isinstance(lost, Mapping) and lost.get("uncertain") is True
         changes = result["schema_changes"] = compared_schemas(drain.landed, own)
         new = own if result["drained"] else []
         tell_of_drain(self.stream_uri, context, drain.landed.stream, new, changes or (), result.get("missing", ()))
         self._assets.tell(drain.arguments, result, context)
         if result["drained"]:
             changed = schema_change_error(self.topic, changes) if self.on_schema_change == "fail" else None
-            if lost and self.on_gap == "fail_after":
+            if lost and self.on_gap == "fail_after" and not (is_uncertain and self.accept_quiet_aging):
                 also = "" if changed is None else f" Beside that, {changed.happened}"
+                were_lost = "possible loss, nothing is known to be lost," if is_uncertain else "events were lost"
                 raise EventsLostError(
-                    f"{self.topic}: events were lost before this run, which is done: what is there is stored and "
+                    f"{self.topic}: {were_lost} before this run, which is done: what is there is stored and "
                     f"recorded, with the gap {lost}. Clear the task to go on: it gives its result again and "
                     f"succeeds.{also}"
                 )

@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import metadata
-from itertools import islice
 from textwrap import TextWrapper
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamError
-from airflow_provider_sfstream.protocol.topics import Topic, retention
+from airflow_provider_sfstream.protocol.certainty import Certainty
 from airflow_provider_sfstream.redaction import has_credentials, redacted
-from airflow_provider_sfstream.tasks.parts import open_landing
 from airflow_provider_sfstream.tasks.status import tell_of_failure
+from airflow_provider_sfstream.tasks.time_left import BY, minute, stored_until, time_left
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
-    from airflow_provider_sfstream.landing.catalog import LandingCatalog
-    from airflow_provider_sfstream.protocol.streams import Stream
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +44,6 @@ _SUBJECT = {
 }
 """The arguments of operators that say what a task is about, and how the block names them."""
 
-_WINDOWS_LOOKED_AT = 100
-"""How many windows are looked at, from the newest back, for one that says how far events are stored."""
-
 
 @dataclass(frozen=True)
 class FailureReport:
@@ -61,6 +55,7 @@ class FailureReport:
     :param left: how long events that were not read can still be had; ``None`` where the task reads none.
     :param do: what to do.
     :param guide: where more is written.
+    :param certainty: that of ``lost`` and ``left``, by the word that stands before each.
     """
 
     what: str
@@ -69,6 +64,7 @@ class FailureReport:
     left: str | None
     do: str
     guide: str
+    certainty: dict[str, Certainty] = field(default_factory=dict)
 
     @classmethod
     def of(cls, error: SalesforceStreamError, operator: BaseOperator, now: datetime) -> FailureReport:
@@ -77,14 +73,20 @@ class FailureReport:
         stored = stored_until(operator) if _drains(operator) and not isinstance(error, LandingError) else None
         lost = error.lost
         if error.replay_lost and stored is not None:
-            lost += f" Events until {_minute(stored)} are stored."
+            lost += f" Events until {minute(stored.until)} are stored{BY[stored.certainty]}."
+        # A position that cannot be read proves no lost event: there may have been none.
+        certainty: dict[str, Certainty] = {"Lost": "unknown" if error.replay_lost else "proven"}
+        left = None
+        if _drains(operator):
+            left, certainty["Left"] = time_left(operator, stored, now, error)
         return cls(
             what=f"{type(error).__name__}: {error.happened}",
             subject=subject_of(operator),
             lost=lost,
-            left=_time_left(operator, stored, now) if _drains(operator) else None,
+            left=left,
             do=" ".join(filter(None, (error.advice, retried))),
             guide=f"docs/{error.guide} {guide_url(error.guide)}".rstrip(),
+            certainty=certainty,
         )
 
     def parts(self) -> dict[str, str]:
@@ -124,7 +126,7 @@ class airflow_errors:  # noqa: N801  # read as a verb of the with statement
         report = FailureReport.of(error, self._operator, datetime.now(UTC))
         for line in report.lines():
             log.error("%s", line)
-        tell_of_failure(self._operator, report.parts())
+        tell_of_failure(self._operator, report.parts(), report.certainty)
         if error.retriable:
             error.args = (report.what.partition(": ")[2],)
             raise _noted(error, report).with_traceback(None) from None
@@ -164,54 +166,6 @@ def _subject(operator: BaseOperator) -> Iterator[str]:
 
 def _drains(operator: BaseOperator) -> bool:
     return hasattr(operator, "topic") and hasattr(operator, "landing_url")
-
-
-def stored_until(operator: BaseOperator) -> datetime | None:
-    """Return until when all events of a drain's stream are stored, as its landing shows; ``None`` if it does not.
-
-    Asks neither Salesforce nor the replay store: it is what cannot be reached that one wants to know this of.
-    """
-    drain: Any = operator
-    try:
-        topic = Topic.parse(drain.topic, drain.api)
-        catalog = open_landing(drain.landing_url, drain.landing_conn_id)
-        streams = catalog.streams_of(topic.api, topic.name, drain.subscription)
-        return _stored_until(catalog, *streams) if len(streams) == 1 else None
-    except Exception as error:  # whatever it is, it is not why the task fails
-        log.debug("How far events are stored cannot be told:", exc_info=error)
-        return None
-
-
-def _stored_until(catalog: LandingCatalog, stream: Stream) -> datetime | None:
-    newest = catalog.newest_live(stream)
-    if newest is None:
-        return None
-    for manifest in islice(catalog.chain(stream, newest.window.window_id), _WINDOWS_LOOKED_AT):
-        times = (manifest.window.covered_until, manifest.window.last_event_time)
-        if known := [time for time in times if time is not None]:
-            return max(known)
-    return None
-
-
-def _time_left(operator: BaseOperator, stored: datetime | None, now: datetime) -> str:
-    """Return how long the events that a drain did not read can still be had."""
-    kept = retention(str(operator.topic))  # type: ignore[attr-defined]
-    rule = f"Salesforce keeps an event for {_hours(kept)}."
-    if stored is None:
-        return f"Not known, as nothing shows up to when events are stored. {rule}"
-    until = stored + kept
-    if until <= now:
-        return f"Nothing: events from {_minute(stored)} on were not read, and are being lost. {rule}"
-    return f"{_hours(until - now)}, until {_minute(until)}: events until {_minute(stored)} are stored. {rule}"
-
-
-def _hours(time: timedelta) -> str:
-    hours = time.total_seconds() / 3600
-    return f"{hours:.0f} hours" if hours >= 2 else f"{time.total_seconds() / 60:.0f} minutes"
-
-
-def _minute(time: datetime) -> str:
-    return f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def guide_url(page: str) -> str:

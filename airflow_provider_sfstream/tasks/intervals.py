@@ -151,7 +151,8 @@ def give_interval(
             backfill=backfill,
             limits=DrainLimits(idle_timeout=arguments.idle_timeout, wait_for_confirmation=wait_for_confirmation),
             start_from=drain.start_from,
-            on_invalid_replay=arguments.on_invalid_replay,
+            on_invalid_replay=arguments.on_invalid_replay or "fail",
+            accept_quiet_aging=arguments.accept_quiet_aging,
             on_expired=arguments.on_expired,
             reuse=arguments.reuses,
             end_seen=end_seen,
@@ -194,8 +195,9 @@ def log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
     )
     if outcome.confirmed_at is None:
         log.info(
-            "Salesforce has not said yet that these are all events of %s: nothing is recorded for it. What comes later "
-            "for it is given by the run that lands it; with wait_for_confirmation=True a run waits for that.",
+            "There is no evidence yet that these are all events of %s: nothing is recorded for it. An event that "
+            "Salesforce delivers later is returned by the run that lands it. With wait_for_confirmation=True a run "
+            "waits for that evidence, on the Pub/Sub API.",
             outcome.interval,
         )
     if outcome.missing:
@@ -204,6 +206,8 @@ def log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
 
 def _window(window: IntervalWindow) -> dict[str, Any]:
     facts = window.manifest.window
+    is_own = (facts.kind, window.origin) == ("live", "bus")
+    late_before = window.manifest.late_before if is_own else None
     return {
         "window_id": facts.window_id,
         "manifest_url": facts.manifest_url,
@@ -212,4 +216,6 @@ def _window(window: IntervalWindow) -> dict[str, Any]:
         "event_count": facts.event_count,
         "first_event_time": facts.first_event_time and facts.first_event_time.isoformat(),
         "last_event_time": facts.last_event_time and facts.last_event_time.isoformat(),
+        "counts_from": facts.counts_from and facts.counts_from.isoformat(),
+        "late_before": late_before and late_before.isoformat(),
     }

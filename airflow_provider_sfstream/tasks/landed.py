@@ -16,14 +16,15 @@ from airflow_provider_sfstream.tasks.parts import time_from_text
 class Landed:
     """Manifest URLs of windows with events; only events of ``[event_time_from, event_time_to)`` count, if given.
 
-    Both times are ISO 8601 text, as they were given. ``whole_windows`` are the ids of windows that the run of
-    the interval landed itself: all their events count. ``streams`` are the URIs of the streams, where results say them.
+    Both times are ISO 8601 text, as they were given. ``own_windows`` are the IDs of windows that the run of the
+    interval landed itself: their late events, see :class:`Manifest`, are read too. ``streams`` are the URIs of the
+    streams, where results say them.
     """
 
     manifests: tuple[str, ...]
     event_time_from: str | None
     event_time_to: str | None
-    whole_windows: tuple[str, ...] = ()
+    own_windows: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
 
     @classmethod
@@ -51,8 +52,8 @@ class Landed:
                 f"event_time_from={event_time_from!r} and event_time_to={event_time_to!r} contradict the interval of "
                 f"windows, [{interval[0]}, {interval[1]}). Leave them out; nothing was started."
             )
-        whole = tuple(window["window_id"] for each in given if isinstance(each, dict) for window in _own(each))
-        return cls(manifests, *interval, whole, streams)
+        own = tuple(window["window_id"] for each in given if isinstance(each, dict) for window in _own(each))
+        return cls(manifests, *interval, own, streams)
 
 
 def flat_windows(windows: Any) -> Iterator[str | dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta
+from functools import partial
 from typing import Any
 
 from airflow_provider_sfstream.drain.limits import DrainLimits
@@ -56,7 +57,8 @@ class LiveLanding:
     def _drain_topic(self, api: Any, topic: str) -> Stream:
         options, now = self._options, datetime.now(UTC)
         hook = event_hook(api, options.salesforce_conn_id)
-        landed = LandedStream(Stream(hook.org_id, api, topic, options.subscription), self._catalog, self._store)
+        stream = Stream(hook.org_id, api, topic, options.subscription)
+        landed = LandedStream(stream, self._catalog, self._store, partial(hook.event_retention, topic))
         # The first window of a stream that was finished and not recorded: only the run that made it may adopt it.
         unknown = landed.newest_unknown(landed.position())
         run = RunIdentity(_QUERY, "live", f"live__{now.isoformat()}", now)

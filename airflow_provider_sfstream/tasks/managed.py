@@ -15,7 +15,9 @@ from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 
 if TYPE_CHECKING:
+    from airflow_provider_sfstream.clients.rest.tooling import ManagedEventSubscriptionRecord
     from airflow_provider_sfstream.protocol.streams import RunIdentity
+    from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
     from airflow_provider_sfstream.runs.incremental import WindowOutcome
     from airflow_provider_sfstream.tasks.preparation import Prepared
 
@@ -31,42 +33,65 @@ def drain_managed(drain: Prepared, subscription: ManagedSubscription, run: RunId
     from airflow_provider_sfstream.runs.incremental import WindowRequest
     from airflow_provider_sfstream.runs.managed import drain_managed_window, landed_but_uncommitted
 
-    error_recovery = _error_recovery(drain, subscription)
+    record = _record(drain, subscription)
     client: Any
     with drain.hook.get_conn() as client:
         is_landed = landed_but_uncommitted(drain.landed)
-        with _closed(ManagedSource(client, subscription, is_landed=is_landed)) as source:
+        with _closed(
+            ManagedSource(client, subscription, is_landed=is_landed, is_topic_proven=record is not None)
+        ) as source:
             return drain_managed_window(
                 drain.landed,
                 WindowRequest(
                     run=run,
                     limits=drain.arguments.limits,
                     start_from=StartFrom.COMMITTED,
-                    on_invalid_replay=error_recovery,
+                    on_invalid_replay=drain.arguments.on_invalid_replay or _error_recovery(record),
                 ),
                 source=source,
+                subscription_id=None if record is None else record.id,
             )
 
 
-def _error_recovery(drain: Prepared, subscription: ManagedSubscription) -> Any:
-    """Return where the subscription goes on when its position can no longer be read, as ``on_invalid_replay`` says it.
+def _record(drain: Prepared, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord | None:
+    """Return the record of the subscription, ``None`` if it cannot be read. Warn if it is another one than before.
 
     :raises ConfigurationError: if the subscription is one of another topic.
     """
     from airflow_provider_sfstream.hooks.managed_event_subscription import ManagedEventSubscriptionHook
+    from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
 
+    stream = drain.landed.stream
     try:
         record = ManagedEventSubscriptionHook(drain.hook.salesforce_conn_id).get(subscription.text)
     except (AccessDeniedError, TopicNotFoundError, ConfigurationError) as error:
         # Reading it takes a permission that draining does not.
-        log.info("%s: the settings of the managed subscription cannot be read: %s", drain.landed.stream, error)
-        return "latest"
-    if record.topic_name != drain.landed.stream.topic:
+        log.info("%s: the settings of the managed subscription cannot be read: %s", stream, error)
+        return None
+    if record.topic_name != stream.topic:
         raise ConfigurationError(
             f"Managed event subscription {subscription} is one of {record.topic_name}, and this task drains "
-            f"{drain.landed.stream.topic}. Correct the topic, or the subscription. Nothing was read or moved."
+            f"{stream.topic}. Correct the topic, or the subscription. Nothing was read or moved."
         )
-    return record.error_recovery_replay.lower()
+    before = CommittedWindows(stream, drain.landed.catalog).subscription_id()
+    if before not in (None, record.id):
+        log.warning(
+            "%s: managed event subscription %s was deleted and recreated: its record is %s, and was %s. Salesforce "
+            "discarded its position. Nothing is lost: the drain continues after the recorded position of the stream.",
+            stream,
+            subscription,
+            record.id,
+            before,
+        )
+    return record
+
+
+def _error_recovery(record: ManagedEventSubscriptionRecord | None) -> OnInvalidReplay:
+    """Return the policy for a lost position that the record's ``errorRecoveryReplay`` stands for.
+
+    Without a record, the drain continues where Salesforce does, which is the meaning of "latest" here.
+    """
+    return "earliest" if record is not None and record.error_recovery_replay == "EARLIEST" else "latest"
 
 
 @contextmanager

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DEFAULT_SUBSCRIPTION = "airflow"
+_LOST = "Events were lost before this window"
 _WRITTEN = {"landing": "windows", "results": "results"}
 
 
@@ -60,6 +61,7 @@ def open_folder(name: str, url: str, conn_id: str | None, rules: FieldRules = NO
     :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
     """
     from airflow_provider_sfstream.landing.location import Landing
+    from airflow_provider_sfstream.landing.storage import is_local
     from airflow_provider_sfstream.tasks.storage import path_of_this_process
 
     if not isinstance(url, str) or not url.strip():
@@ -79,8 +81,10 @@ def open_folder(name: str, url: str, conn_id: str | None, rules: FieldRules = NO
             f"{name}_url {url!r} cannot be used: {error}. Install the provider that serves such URLs, or "
             "correct the URL; nothing was written."
         ) from error
+    # Absolute, where a local path is relative or begins with ~, which Airflow leaves as it is.
+    base = filesystem._strip_protocol(path.path) if is_local(filesystem) else path.path
     # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
-    return Landing(filesystem, path.path, filesystem.unstrip_protocol(path.path), rules)
+    return Landing(filesystem, base, filesystem.unstrip_protocol(path.path), rules)
 
 
 def start_from_text(text: str) -> StartFrom | bytes:
@@ -175,7 +179,9 @@ def log_window(result: Mapping[str, Any]) -> None:
         result["manifest_url"],
     )
     if result["gap"]:
-        log.warning("Events were lost before this window: %s", result["gap"])
+        uncertain = result["gap"]["uncertain"]
+        lost = "Possible loss before this window, nothing is known to be lost" if uncertain else _LOST
+        log.warning("%s: %s", lost, result["gap"])
 
 
 def warn_of_other_writers(landed: LandedStream, operator: BaseOperator, run: RunIdentity) -> None:

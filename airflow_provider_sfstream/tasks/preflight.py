@@ -21,7 +21,7 @@ from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
 from airflow_provider_sfstream.protocol.allocations import API_REQUESTS, DELIVERED_EVENTS, Allocation
 from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import APIS, Topic
+from airflow_provider_sfstream.protocol.topics import APIS, Topic, is_on_pubsub
 from airflow_provider_sfstream.redaction import redacted
 from airflow_provider_sfstream.tasks.parts import open_landing
 
@@ -97,7 +97,7 @@ def salesforce_looks(conn_id: str, topics: Sequence[Topic]) -> list[Look]:
         works, seen = hooks[topic.api].test_connection(topic.name)
         if not works:
             raise ConfigurationError(seen)
-        return seen
+        return " ".join(filter(None, (seen, api_advice(topic))))
 
     def clock() -> str:
         with allocations.get_conn() as client:
@@ -109,6 +109,14 @@ def salesforce_looks(conn_id: str, topics: Sequence[Topic]) -> list[Look]:
 
     topic_looks: list[Look] = [(topic.name, partial(topic_of, topic)) for topic in topics]
     return [*topic_looks, ("clock", clock), ("allocations", remaining)]
+
+
+def api_advice(topic: Topic) -> str:
+    """Return a sentence on the evidence that the Streaming API lacks; nothing for the Pub/Sub API."""
+    if topic.api == "pubsub":
+        return ""
+    lacks = "The Streaming API confirms neither the end of a stream nor an interval (Salesforce Knowledge 005321562)"
+    return f"{lacks}; the Pub/Sub API carries this topic too: prefer it." if is_on_pubsub(topic.name) else f"{lacks}."
 
 
 def clock_difference(theirs: datetime, asked: datetime, answered: datetime) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.hooks.event_api import event_hook
@@ -46,4 +47,5 @@ def prepare(arguments: DrainArguments, *, may_be_landed: bool = False, writes: b
     hook = event_hook(topic.api, arguments.salesforce_conn_id)
     org_id = hook.known_org_id if may_be_landed else hook.org_id
     stream = Stream(org_id, topic.api, topic.name, arguments.subscription)
-    return Prepared(arguments, LandedStream(stream, catalog, store), start_from, hook)
+    landed = LandedStream(stream, catalog, store, partial(hook.event_retention, topic.name))
+    return Prepared(arguments, landed, start_from, hook)

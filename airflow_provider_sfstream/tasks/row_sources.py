@@ -91,7 +91,7 @@ class WindowRows:
             output="",
             event_time_from=time_from_text("event_time_from", landed.event_time_from),
             event_time_to=time_from_text("event_time_to", landed.event_time_to),
-            whole_windows=landed.whole_windows,
+            own_windows=landed.own_windows,
         )
         files = WorkerFiles(landing_conn_id)
         columns, self._batches = events_in_order(EmbeddedEngine(files, files, folder), options)

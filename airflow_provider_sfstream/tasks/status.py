@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
     from airflow_provider_sfstream.protocol.allocations import Allocation
+    from airflow_provider_sfstream.protocol.certainty import Certainty
     from airflow_provider_sfstream.protocol.manifest import Manifest
     from airflow_provider_sfstream.protocol.streams import Stream
     from airflow_provider_sfstream.stores.status import Step
@@ -124,15 +125,16 @@ def tables_section(section: str, output_url: str) -> str:
     return f"{section}.{subject_key(output_url)[:16]}"
 
 
-def tell_of_failure(operator: BaseOperator, report: Mapping[str, str]) -> None:
+def tell_of_failure(operator: BaseOperator, report: Mapping[str, str], certainty: Mapping[str, Certainty]) -> None:
     """Leave the section ``failed``, of the stream or the tables that the operator is about.
 
     :param report: what the task logs of it, by the word that stands before it.
+    :param certainty: that of parts of the report, by the same word.
     """
     from airflow.sdk import get_current_context
 
     def facts(_: Document | None) -> Document:
-        return _signed({"report": dict(report)}, get_current_context())
+        return _signed({"report": dict(report), "certainty": dict(certainty)}, get_current_context())
 
     if hasattr(operator, "topic") and hasattr(operator, "subscription"):
         _tell(lambda: landed_stream_uri(operator), {"failed": facts})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from airflow_provider_sfstream._airflow import AirflowTaskTimeout
 from airflow_provider_sfstream.protocol.events import StartFrom
-from airflow_provider_sfstream.protocol.topics import Api, retention
+from airflow_provider_sfstream.protocol.topics import Api
 from airflow_provider_sfstream.triggers.loading import described
 from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 
@@ -31,15 +31,15 @@ LONGEST_UNCONFIRMED = {timedelta(hours=72): timedelta(hours=30), timedelta(hours
 """By retention: after which a position must be recorded anew by a drain before anybody waits again.
 
 With the wait, and with the day for which drains may leave a position unconfirmed, 30 hours stay below the 72 for which
-a replay ID can be read. With the wait, 8 hours stay below the 24 within which a drain can tell that a replay ID has
-aged out in silence. So a stream is not lost only because it was quiet."""
+a replay ID can be read, and 8 hours below 24. So a stream of the Pub/Sub API is not lost only because it was quiet. On
+the Streaming API the position ages all the same, and a drain reports that soon."""
 
 
-def is_to_be_confirmed(position: Position, topic: str, now: datetime) -> bool:
+def is_to_be_confirmed(position: Position, retention: timedelta, now: datetime) -> bool:
     """Return whether waiting after ``position`` could end with a replay ID that is too old to be read."""
     if position.replay_id is None or position.updated_at is None:
         return False
-    return now - position.updated_at > LONGEST_UNCONFIRMED[retention(topic)]
+    return now - position.updated_at > LONGEST_UNCONFIRMED[retention]
 
 
 class EventOperator(Protocol):
@@ -125,10 +125,10 @@ def end_seen(event: dict[str, Any], after: str) -> SeenEnd | None:
     if "confirmed_at" not in event:
         return None
     return SeenEnd(
-        api=event["stream"]["api"],
         after=bytes.fromhex(after),
         through=bytes.fromhex(event["through"] or after),
         opened_at=datetime.fromisoformat(event["confirmed_at"]),
+        contact_at=datetime.fromisoformat(event["contact_at"]),
     )
 
 
@@ -144,7 +144,7 @@ def wait_for_events(
     if landed.already_drained(run, position):
         log.info("%s: not waiting for events, because %s already has its window.", stream, run)
         return
-    if is_to_be_confirmed(position, stream.topic, datetime.now(UTC)):
+    if is_to_be_confirmed(position, landed.retention, datetime.now(UTC)):
         log.info(
             "%s: not waiting for events, because the position was last recorded at %s and could age "
             "out; draining records how far the stream was seen.",

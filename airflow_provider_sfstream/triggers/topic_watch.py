@@ -27,8 +27,8 @@ from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.protocol.events import StartFrom
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
+from airflow_provider_sfstream.protocol.retention import LONG, retention_by_kind
 from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import retention
 from airflow_provider_sfstream.triggers.loading import described, imported
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpReason
 from airflow_provider_sfstream.watch.payload import payload
@@ -163,7 +163,8 @@ class TopicWatch(SharedStreamProducer):
 
     def _fires(self, wake_up: WakeUp) -> bool:
         if wake_up.reason is WakeUpReason.QUIET:
-            return self._now() - self._fired_at >= min(LONGEST_QUIET, retention(self._trigger.topic) / 2)
+            retention = retention_by_kind(self._trigger.topic) or LONG
+            return self._now() - self._fired_at >= min(LONGEST_QUIET, retention / 2)
         if wake_up.through is None:
             # That there may be something is told once, not with every attempt at a topic that cannot be watched.
             again, self._announced = self._announced, True

@@ -39,8 +39,8 @@ async def arrivals(
     sleep: Callable[[float], Awaitable[None]],
     random: Callable[[], float],
 ) -> AsyncResponses:
-    """Yield what comes after the cursor's position: events, and empty responses that confirm a position. Where the
-    source confirms none, all empty responses. The cursor has moved over what is yielded.
+    """Yield the responses after the cursor's position: events, and empty responses that name a position. Where the
+    source names none, all empty responses. The cursor has moved over what is yielded.
 
     Never gives up on a fault that may pass: it resumes from the last replay ID seen, after a jittered, doubling pause
     of at most 30 seconds, or at once after a refused session, which it has renewed.
@@ -80,14 +80,15 @@ async def arrivals(
 
 
 def _news(cursor: Cursor, response: EventBatch, confirms_positions: bool) -> EventBatch | None:
-    """Move on over ``response``; return what is new in it, ``None`` if nothing is.
+    """Move over ``response``; return the part of it that is new, ``None`` if there is none.
 
-    Where a source confirms no positions, each empty response says that all is quiet.
+    Where a source names no positions, each empty response is an answer, and new.
     """
     cursor.answered()
     if len(response) == 0:
-        is_end = cursor.confirms(response)
-        return response if not confirms_positions or (is_end and response.latest_replay_id) else None
+        cursor.advance(response)
+        names_position = response.pending > 0 and bool(response.latest_replay_id)
+        return response if not confirms_positions or names_position else None
     news = cursor.without_known(response)
     if len(news) == 0:
         return None

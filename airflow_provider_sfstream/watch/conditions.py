@@ -29,8 +29,9 @@ class WakeUp:
 
     ``event_count`` events came since the last wake-up, the first of them ``first_replay_id`` (``None`` if there is
     none). ``through`` is the replay ID up to which everything was told with this wake-up: watching again after it
-    misses nothing. ``None`` when no replay ID is known yet. ``confirmed_at`` is a moment, by this machine's clock, for
-    which the server said that nothing comes after all that was told; ``None`` if it did not.
+    misses nothing. ``None`` when no replay ID is known yet. ``confirmed_at`` is a moment of Salesforce's time (a lower
+    bound) before which nothing was published that comes after ``through``; ``None`` without evidence for one.
+    ``contact_at`` is then an upper bound of the time of the last answer.
     """
 
     reason: WakeUpReason
@@ -38,6 +39,7 @@ class WakeUp:
     event_count: int = 0
     through: bytes | None = None
     confirmed_at: datetime | None = None
+    contact_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class WakeUpConditions:
         arrival where it tells none). ``None``: never with fewer.
     :param min_interval: seconds from one wake-up to the next at least, so that a burst of events becomes few wake-ups.
         What comes in between is told when they have passed.
-    :param until_confirmed: of a single wait: wake also when the server says that nothing has come.
+    :param until_confirmed: of a single wait: wake also when there is evidence for the end of the stream.
     :raises ConfigurationError: naming the argument that cannot be used.
     """
 

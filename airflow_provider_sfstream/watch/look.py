@@ -54,7 +54,7 @@ def look(
     """
     seen = _Seen()
     try:
-        _read(source, topic, Cursor(start, clock, now), conditions.min_events, seen, idle_timeout, clock)
+        _read(source, topic, Cursor(start, clock), conditions.min_events, seen, idle_timeout, clock)
     except ReplayIdLostError as error:
         if not isinstance(start, bytes):
             raise
@@ -112,8 +112,8 @@ def _read(
                 if len(response):
                     cursor.events_came(response)
                     seen.add(response)
-                elif cursor.confirms(response):
-                    return
+                else:
+                    cursor.advance(response)
             if cursor.is_idle(idle_timeout):
                 return
             if cursor.wants_proof(idle_timeout):

@@ -17,7 +17,7 @@ _ERROR = "error"
 def payload(stream: Stream, wake_up: WakeUp) -> dict[str, Any]:
     """Return ``wake_up`` as ``reason``, ``stream`` (``org_id``, ``api``, ``topic``, ``subscription``),
     ``first_replay_id``, ``through`` (hex text or ``None``) and ``event_count``; a confirmed end of the stream also as
-    ``confirmed_at`` (ISO 8601)."""
+    ``confirmed_at`` and ``contact_at`` (ISO 8601)."""
     told = {
         "reason": wake_up.reason.value,
         "stream": asdict(stream),
@@ -25,7 +25,10 @@ def payload(stream: Stream, wake_up: WakeUp) -> dict[str, Any]:
         "through": _text(wake_up.through),
         "event_count": wake_up.event_count,
     }
-    return told if wake_up.confirmed_at is None else {**told, "confirmed_at": wake_up.confirmed_at.isoformat()}
+    if wake_up.confirmed_at is None or wake_up.contact_at is None:
+        return told
+    times = {"confirmed_at": wake_up.confirmed_at, "contact_at": wake_up.contact_at}
+    return told | {name: time.isoformat() for name, time in times.items()}
 
 
 def error_payload(error: SalesforceStreamError) -> dict[str, Any]:

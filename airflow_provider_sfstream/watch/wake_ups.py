@@ -14,6 +14,7 @@ from math import inf
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT, EventBatch, StartFrom
+from airflow_provider_sfstream.protocol.server_time import ServerTime
 from airflow_provider_sfstream.reading.async_event_times import EventTimes
 from airflow_provider_sfstream.reading.async_source import AsyncEventSource
 from airflow_provider_sfstream.reading.cursor import Cursor
@@ -21,9 +22,12 @@ from airflow_provider_sfstream.watch.arrivals import arrivals
 from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from airflow_provider_sfstream.watch.policy import Untold
 from airflow_provider_sfstream.watch.read_ahead import ReadAhead
+from airflow_provider_sfstream.watch.reference import Reference, reference
 
 SILENCE_TIMEOUT = CONFIRM_TIMEOUT
 """Seconds without any response after which a subscription is taken for dead."""
+_LOOK_EVERY = 1.0
+"""Seconds after which a wait for the end of a stream looks at the evidence of its second subscription."""
 
 
 def _utc_now() -> datetime:
@@ -43,7 +47,8 @@ async def first_wake_up(
     random: Callable[[], float] = random_module.random,
 ) -> WakeUp:
     """Return once ``min_events`` came after ``start``, or fewer of which the oldest is ``max_wait`` seconds old; with
-    ``until_confirmed`` also once the server says that nothing does.
+    ``until_confirmed`` also once there is evidence for the end of the stream, for which a second subscription is
+    opened.
 
     Asks Salesforce for no more than ``min_events``, since every event delivered counts against the org's allocation.
     Outlasts faults that pass, for however long; cancel it to give up. ``min_interval`` means nothing here.
@@ -57,13 +62,24 @@ async def first_wake_up(
     """
     watch = _Watch(source, topic, start, conditions, silence_timeout, clock, now, sleep, random)
     try:
-        async with watch.responses(conditions.min_events) as responses:
-            while True:
-                wake_up = await watch.next(responses)
-                if wake_up is not None and _ends_a_wait(wake_up, conditions):
-                    return wake_up
+        if not conditions.until_confirmed:
+            async with watch.responses(conditions.min_events) as responses:
+                return await _first_events(watch, responses)
+        server_time = await source.server_time(clock)
+        second = reference(source, topic, server_time, silence_timeout=silence_timeout, clock=clock)
+        async with second as found, watch.responses(conditions.min_events) as responses:
+            watch.measured(server_time)
+            return await _first_events(watch, responses, found)
     except ReplayIdLostError as error:
         return watch.lost(error)
+
+
+async def _first_events(watch: _Watch, responses: ReadAhead, found: Reference | None = None) -> WakeUp:
+    """Return the first wake-up with events, or that with the end of the stream."""
+    while True:
+        wake_up = await watch.next(responses, found)
+        if wake_up is not None and (wake_up.reason is WakeUpReason.EVENTS or wake_up.confirmed_at is not None):
+            return wake_up
 
 
 async def wake_ups(
@@ -127,10 +143,6 @@ async def wake_ups(
         yield lost
 
 
-def _ends_a_wait(wake_up: WakeUp, conditions: WakeUpConditions) -> bool:
-    return wake_up.reason is WakeUpReason.EVENTS or (conditions.until_confirmed and wake_up.confirmed_at is not None)
-
-
 class _Watch:
     """Where a watch stands: ``_unpinned`` is its start until the first response, then ``None``."""
 
@@ -148,7 +160,7 @@ class _Watch:
     ) -> None:
         self._source = source
         self._topic = topic
-        self._cursor = Cursor(start, clock, now)
+        self._cursor = Cursor(start, clock)
         self._silence_timeout = silence_timeout
         self._clock = clock
         self._now = now
@@ -176,13 +188,26 @@ class _Watch:
             )
         )
 
-    async def next(self, responses: ReadAhead) -> WakeUp | None:
-        """Wait for what comes first, a response or the time to tell of events, and return what it has to say."""
+    def measured(self, server_time: ServerTime | None) -> None:
+        """Use ``server_time`` for the times of contact."""
+        self._cursor.server_time = server_time
+
+    async def next(self, responses: ReadAhead, found: Reference | None = None) -> WakeUp | None:
+        """Wait for a response or for the time to wake up, whichever is first, and return the wake-up that results.
+
+        :param found: evidence for the end of the stream, which is looked at each second.
+        """
         due = self._untold.due
         seconds = due - self._clock()
         if seconds <= 0:
             return self._untold.tell(WakeUpReason.EVENTS, self._clock())
-        response = await responses.next(None if due == inf else seconds)
+        seconds = seconds if found is None else min(seconds, _LOOK_EVERY)
+        response = await responses.next(None if seconds == inf else seconds)
+        if response is not None and found is not None and len(response) == 0:
+            found.evidence.reader_answered(response)
+        is_end = found is not None and found.evidence.is_reached and self._cursor.is_answered and not self._untold
+        if found is not None and is_end and not response:
+            return self._confirmed(found)
         if response is None:
             return None
         unpinned, self._unpinned = self._unpinned, None
@@ -195,8 +220,11 @@ class _Watch:
             return self.started()
         if self._untold:
             return None
-        through, confirmed_at = response.latest_replay_id or None, self._cursor.confirmed_at
-        return WakeUp(WakeUpReason.QUIET, through=through, confirmed_at=confirmed_at)
+        return WakeUp(WakeUpReason.QUIET, through=response.latest_replay_id or None)
+
+    def _confirmed(self, found: Reference) -> WakeUp:
+        through, contact_at = self._cursor.through, self._cursor.contact_at
+        return WakeUp(WakeUpReason.QUIET, through=through, confirmed_at=found.opened_at, contact_at=contact_at)
 
     def started(self) -> WakeUp:
         """Return the wake-up for a start at ``LATEST``, pinned or not yet."""
@@ -210,7 +238,7 @@ class _Watch:
         if self._unpinned is not None:
             raise error
         self._unpinned = StartFrom.LATEST if self._source.confirms_positions else StartFrom.EARLIEST
-        self._cursor = Cursor(self._unpinned, self._clock, self._now)
+        self._cursor = Cursor(self._unpinned, self._clock)
         self._untold.forget_position()
         return self._untold.tell(WakeUpReason.REPLAY_LOST, self._clock())
 

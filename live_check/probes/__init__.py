@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from live_check.probe import Probe
-from live_check.probes import change_events, expired, managed, refusals, rest, streaming, streams, waits
+from live_check.probes import change_events, expired, filtered, managed, refusals, rest, streaming, streams, waits
 
 PROBES: tuple[Probe, ...] = tuple(
     probe
-    for room in (streams, refusals, managed, change_events, streaming, rest, waits, expired)
+    for room in (streams, refusals, managed, change_events, streaming, filtered, rest, waits, expired)
     for probe in room.PROBES
 )

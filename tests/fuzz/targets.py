@@ -62,7 +62,7 @@ from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegist
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 from airflow_provider_sfstream.stores.document.document import PositionDocument, gaps_from_json
 from airflow_provider_sfstream.stores.table.urls import sqlalchemy_url
-from tests.fuzz.strategies import NAMES, PAYLOADS, SCHEMAS, TEXTS, amplified, bodies
+from tests.fuzz.strategies import JSON, NAMES, PAYLOADS, SCHEMAS, TEXTS, amplified, bodies
 
 SECRET = "c0rrect/horse battery+staple"
 REMEMBERED = st.sampled_from(
@@ -351,6 +351,20 @@ URLS = st.builds(
     st.sampled_from(["host", "salesforce_default", "[::1]", "[", "h:99999", "h:x", "", "h\n", "٣", "h\\@x"]) | NAMES,
     st.sampled_from(["/event/Order__e", "?sig=" + SECRET, "/../..", "#f", "/a?min_events=0", "?a=1&a=2", ""]) | TEXTS,
 )
+IDENTITIES = st.builds(
+    lambda url, org_id, user_id: f"{url}/id/{org_id}/{user_id}",
+    URLS,
+    st.sampled_from(["00D000000000001AAA", "00D", "..", "%2e%2e"]) | TEXTS,
+    st.sampled_from(["005000000000001AAA", ""]) | TEXTS,
+)
+LOGINS = st.fixed_dictionaries(
+    {
+        "access_token": st.sampled_from(["s3cret-tok", "two words", ""]) | TEXTS,
+        "instance_url": st.sampled_from(["https://acme.example", "https://["]) | URLS,
+        "id": st.sampled_from(["https://[", "https://x/id/00D000000000001AAA/005000000000001AAA"]) | URLS | IDENTITIES,
+    },
+    optional={"organization_id": JSON, "user_id": JSON, "error": JSON, "error_description": LEAKY},
+).map(lambda document: json.dumps(document).encode())
 
 TARGETS = {
     "schemas": Target(schema, st.tuples(SCHEMAS, PAYLOADS)),
@@ -358,7 +372,7 @@ TARGETS = {
     "cometd": Target(cometd, bodies([EVENT, EVENT]), (UnreadableMessageError.__mro__[1],)),
     "grpc": Target(grpc_response, amplified(WIRE) | st.lists(WIRE, max_size=8).map(b"".join), (DecodeError,)),
     "errors": Target(errors, st.tuples(TEXTS, st.sampled_from([None, 200, 400, 401, 404, 500]), LEAKY)),
-    "login": Target(login, st.tuples(st.sampled_from([200, 400, 401, 503]), bodies(GRANTED))),
+    "login": Target(login, st.tuples(st.sampled_from([200, 400, 401, 503]), bodies(GRANTED) | LOGINS)),
     "rest": Target(
         rest_answer,
         st.tuples(

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from airflow_provider_sfstream.reading.source import StartFrom
 from tests.support.claims_bus import HOUR
 from tests.support.claims_dag import some_dag
+from tests.support.claims_managed import ManagedRecord
 from tests.support.claims_steps import Steps
 from tests.support.claims_world import World
 
@@ -31,9 +33,16 @@ class Report:
     twice: int
 
 
-HAZARDS = frozenset(("weather", "event_times", "clocks", "kills", "lost_stores", "backups", "resets"))
-"""What can go wrong: network and server; wrong event times and clocks; kills and rivals; stores lost, or brought back
-from a backup; streams that are reset."""
+HAZARDS = frozenset(
+    (
+        *("weather", "event_times", "clocks", "no_server_time", "kills", "lost_stores", "backups", "resets"),
+        *("stalls", "seeks", "standard_volume", "managed"),
+    )
+)
+"""What can go wrong: network and server; wrong event times, wrong clocks of workers, and a time of Salesforce that
+cannot be had; kills and rivals; stores lost, or brought back from a backup; streams that are reset; sessions that are
+answered and receive nothing, or empty responses while the server still seeks; topics that are retained for 24 hours;
+managed subscriptions whose committed position others drop or move."""
 
 
 def run_scenario(
@@ -54,15 +63,28 @@ def run_scenario(
 
 
 def _play(seed: int, random: Random, folder: Path, tell: Callable[[str], None], hazards: Collection[str]) -> Report:
-    streaming = random.random() < 0.3
+    managed = "managed" in hazards and random.random() < (1.0 if len(hazards) < 4 else 0.25)
+    streaming = not managed and random.random() < 0.3
     topic = random.choice(("/topic/Orders", "/event/Order__e")) if streaming else "/event/Order__e"
-    world = World(folder, random, store_kind=random.choice(("table", "variable")), streaming=streaming, topic=topic)
-    dag, say = some_dag(random, hazards), lambda text: tell(f"{_shown(world)} {text}")
-    steps = Steps(world, random, dag, say, bad_weather="weather" in hazards)
+    world = World(
+        folder,
+        random,
+        store_kind=random.choice(("table", "variable")),
+        streaming=streaming,
+        topic=topic,
+        standard_volume="standard_volume" in hazards and random.random() < 0.3,
+    )
+    dag, say = some_dag(random, hazards, managed=managed), lambda text: tell(f"{_shown(world)} {text}")
+    steps = Steps(world, random, dag, say, hazards)
+    if managed:
+        presets = (StartFrom.EARLIEST, StartFrom.LATEST)
+        world.managed = ManagedRecord(default_replay=random.choice(presets), error_recovery=random.choice(presets))
     if "clocks" in hazards:
         world.time.skew = random.choice((0.0, 0.0, round(random.uniform(-HOUR, HOUR))))
     world.bus.lag = random.choice((0.0, 0.0, 2 * HOUR))
-    description = f"{world.stream.api} {topic} {world.store_kind} skew {world.time.skew:+.0f} s {steps.dag}"
+    world.bus.unordered = "seeks" in hazards and random.random() < 0.15
+    api = "managed" if managed else world.stream.api
+    description = f"{api} {topic} {world.store_kind} skew {world.time.skew:+.0f} s {steps.dag}"
     tell(description)
     steps.publish_the_past()
     weights = {
@@ -78,6 +100,9 @@ def _play(seed: int, random: Random, folder: Path, tell: Callable[[str], None], 
         steps.lose_store: 2 * ("lost_stores" in hazards),
         steps.restored_backup: 2 * ("backups" in hazards),
         steps.reset_stream: 0.7 * ("resets" in hazards),
+        steps.wrong_clock: 2 * ("clocks" in hazards),
+        steps.change_managed: 8 * managed,
+        steps.stall_delivery: 4 * ("stalls" in hazards),
     }
     try:
         with world.its_time():

@@ -1,7 +1,7 @@
 """An event bus in memory, in time that moves only when somebody waits: what a drain claims is compared with its log.
 
-All times of this module are seconds of the bus's own clock. A worker's clock may show another time: its *skew* is how
-much later.
+All times of this module are seconds of the bus's own clock, which is the truth: claims are about Salesforce's time.
+A worker's clock may show another time: its *skew* is by how much it is late or, below 0, early.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class WorldTime:
         """Return what a clock with ``skew`` shows at a time of the bus."""
         return MIDNIGHT + timedelta(seconds=seconds + skew)
 
-    def on_all_clocks(self, seconds: float, start: datetime | None, end: datetime) -> bool:
-        """Return whether a time of the bus was in ``[start, end)`` by each clock that a worker had so far."""
-        shown = [self.shown(seconds, skew) for skew in self.skews]
-        return all((start is None or start <= each) and each < end for each in shown)
+    @staticmethod
+    def true(seconds: float) -> datetime:
+        """Return the date and time of the bus at a time of the bus."""
+        return MIDNIGHT + timedelta(seconds=seconds)
 
 
 @dataclass(frozen=True, order=True)
@@ -56,28 +56,55 @@ class BusEvent:
     number: int
     published: float = field(compare=False)
     event_time: int = field(compare=False)
+    unordered: bool = field(default=False, compare=False)
 
     @property
     def replay_id(self) -> bytes:
-        return replay_id_of(self.era, self.number)
+        return replay_id_of(self.era, self.number, self.unordered)
+
+    @property
+    def is_timed_right(self) -> bool:
+        """Whether the event time is that of the publication, but for a second."""
+        return abs(self.event_time - (MIDNIGHT.timestamp() + self.published) * 1_000) < 1_001
 
     @property
     def place(self) -> tuple[int, int]:
         return self.era, self.number
 
 
-def replay_id_of(era: int, number: int) -> bytes:
-    """Return a replay ID. Those of a later era are smaller: nobody may take their order for that of the stream."""
+def replay_id_of(era: int, number: int, unordered: bool = False) -> bytes:
+    """Return a replay ID. Those of a later era are smaller: nobody may take their order for that of the stream.
+
+    :param unordered: return it in a form that nobody knows, and that has not the order of the stream.
+    """
+    if unordered:
+        return bytes([era]) + number.to_bytes(7, "little") + b"\0\0\0\0"
     return bytes([200 - era]) + number.to_bytes(7, "big") + b"\0\0"
 
 
 def place_of(replay_id: bytes) -> tuple[int, int]:
     """Return where in the stream a replay ID stands."""
+    if len(replay_id) == 12:
+        return replay_id[0], int.from_bytes(replay_id[1:8], "little")
     return 200 - replay_id[0], int.from_bytes(replay_id[1:8], "big")
+
+
+def seconds_of(place: tuple[int, int]) -> float:
+    """Return the time of the bus at a place."""
+    return (place[1] / 16 - 10**12) / 1_000
 
 
 def _number_at(seconds: float) -> int:
     return (round(seconds * 1_000) + 10**12) * 16
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A time in which sessions are answered but receive nothing, though events are stored: a ``share`` of them."""
+
+    start: float
+    end: float
+    share: float
 
 
 @dataclass
@@ -89,7 +116,9 @@ class Bus:
     lag: float = 0.0
     retention: float = 72 * HOUR
     era: int = 0
+    unordered: bool = False
     events: list[BusEvent] = field(default_factory=list)
+    stalls: list[Stall] = field(default_factory=list)
 
     def publish(self, at: float, event_time: int) -> None:
         """Have an event published at that time, which is not past."""
@@ -98,7 +127,7 @@ class Bus:
         taken = {event.number for event in self.events}
         while number in taken:
             number += 1
-        insort(self.events, BusEvent(self.era, number, at, event_time))
+        insort(self.events, BusEvent(self.era, number, at, event_time, self.unordered))
 
     def reset(self) -> None:
         """Forget everything, as a refreshed sandbox does; replay IDs of before mean nothing any more."""

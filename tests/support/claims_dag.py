@@ -9,7 +9,7 @@ from random import Random
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Span
 from airflow_provider_sfstream.reading.source import StartFrom
 from tests.support.claims_bus import HOUR
-from tests.support.claims_source import Weather
+from tests.support.claims_server import Weather
 
 YEAR = 365 * 24 * HOUR
 
@@ -37,15 +37,17 @@ class Dag:
     on_invalid_replay: str
     on_expired: str
     wait_for_confirmation: bool
+    defers: bool
     manual: bool
     max_events: int | None
     event_time_errors: tuple[float, ...]
     clocks_jump: bool
 
 
-def some_dag(random: Random, hazards: Collection[str]) -> Dag:
-    """Return random arguments."""
-    by_interval = random.random() < 0.6
+def some_dag(random: Random, hazards: Collection[str], *, managed: bool) -> Dag:
+    """Return random arguments, such as a drain of a ``managed`` subscription allows."""
+    by_interval = not managed and random.random() < 0.6
+    waits = random.random() < 0.3
     errors = random.choice(
         ((-0.5, -0.1, 0.0), (-1.0, 0.0, 300.0), (-HOUR, 0.0, 0.0, HOUR), (-YEAR, -7200.0, 0.0, 0.0, 7200.0, YEAR))
     )
@@ -54,18 +56,24 @@ def some_dag(random: Random, hazards: Collection[str]) -> Dag:
         start_from=random.choice((StartFrom.EARLIEST, StartFrom.LATEST)),
         on_invalid_replay=random.choice(("fail", "fail", "earliest", "latest")),
         on_expired=random.choice(("fail", "partial")),
-        wait_for_confirmation=random.random() < 0.3,
-        manual=not by_interval and random.random() < 0.3,
+        wait_for_confirmation=waits,
+        defers=waits and by_interval and random.random() < 0.5,
+        manual=not by_interval and not managed and random.random() < 0.3,
         max_events=random.choice((None, None, 5)),
         event_time_errors=errors if "event_times" in hazards else (-0.5, -0.1, 0.0),
         clocks_jump="clocks" in hazards and random.random() < 0.3,
     )
 
 
-def some_weather(random: Random, now: float, *, bad: bool) -> Weather:
-    """Return the weather of a run that begins ``now``, which may be ``bad``."""
-    weather = Weather(latency=random.uniform(0.05, 0.5), keepalive=random.choice((4, 8, 40, 150, 260)))
-    if not bad or random.random() < 0.45:
+def some_weather(random: Random, now: float, hazards: Collection[str]) -> Weather:
+    """Return the weather of a run that begins ``now``, which is bad with the hazard ``weather``."""
+    weather = Weather(
+        latency=random.uniform(0.05, 0.5),
+        keepalive=random.choice((4, 8, 40, 150, 260)),
+        seeks="seeks" in hazards and random.random() < 0.4,
+        has_server_time=not ("no_server_time" in hazards and random.random() < 0.3),
+    )
+    if "weather" not in hazards or random.random() < 0.45:
         return weather
     if random.random() < 0.3:
         weather = replace(weather, latency=random.uniform(0.5, 5), slow_answers=random.choice((0, 0.3)))

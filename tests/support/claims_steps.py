@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -17,11 +17,12 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Span
+from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.restoring import restore_position
-from tests.support.claims_bus import HOUR, MIDNIGHT
+from tests.support.claims_bus import HOUR, MIDNIGHT, Stall, place_of
 from tests.support.claims_check import Claims
 from tests.support.claims_dag import Dag, Task, some_weather
-from tests.support.claims_source import Weather
+from tests.support.claims_server import Weather
 from tests.support.claims_world import World
 from tests.support.killed import Killed, killed_at
 
@@ -37,7 +38,7 @@ class Steps:
     random: Random
     dag: Dag
     tell: Callable[[str], None]
-    bad_weather: bool = True
+    hazards: Collection[str] = ()
     claims: Claims = field(init=False)
     green: int = 0
     red: int = 0
@@ -56,7 +57,7 @@ class Steps:
         count, reach = self.random.randint(1, 9), self.random.choice((30, HOUR, 2 * HOUR))
         begin = now = self.world.time.seconds
         if self.random.random() < 0.4:
-            begin, reach = max(now, self._next + HOUR - self.world.time.skew - 20), 200
+            begin, reach = max(now, self._next + HOUR - 20), 200
         self._publish(count, begin, reach)
         self.tell(f"publish {count} events in {reach:.0f} s, in {begin - now:.0f} s")
 
@@ -84,9 +85,62 @@ class Steps:
             self.world.time.skew = round(self.random.uniform(-HOUR, HOUR))
             self.tell(f"the worker's clock is {self.world.time.skew:+.0f} s off")
 
+    def wrong_clock(self) -> None:
+        """Have the clock of one run's worker, or of the triggerer, be some hours off, and right again after that."""
+        world, off = self.world, self.random.choice((-2.5, 2.5)) * HOUR
+        skews = world.time.skew, world.triggerer_skew
+        whose = "triggerer" if self.dag.defers and self.random.random() < 0.5 else "worker"
+        if whose == "worker":
+            world.time.skew += off
+        else:
+            world.triggerer_skew += off
+        self.tell(f"the {whose}'s clock is {off:+.0f} s off for one run")
+        self.random.choice((self.scheduled, self.scheduled, self.backfill))()
+        world.time.skew, world.triggerer_skew = skews
+
     def reset_stream(self) -> None:
+        """Reset the stream, perhaps with a backfill before a live run can find that.
+
+        Not before the first live window: nothing that was read then can show what a reset took away before.
+        """
+        if self.world.store.read(self.world.stream).replay_id is None:
+            return
         self.world.bus.reset()
         self.tell("the stream is reset")
+        for _ in range(self.random.choice((0, 1, 2))):
+            self.random.choice((self.publish, self.backfill, self.backfill))()
+
+    def change_managed(self) -> None:
+        """Have an administrator or another client take the committed position away."""
+        record, random, bus = self.world.managed, self.random, self.world.bus
+        if record is None:
+            return
+        what = random.choice(("created again", "started again", "committed by another client"))
+        if what == "created again":
+            record.records += 1
+            record.default_replay = random.choice((StartFrom.EARLIEST, StartFrom.LATEST))
+        if what == "committed by another client":
+            ahead = bus.after(
+                (bus.era, 0) if record.committed is None else place_of(record.committed), bus.time.seconds
+            )
+            if ahead:
+                record.committed = random.choice(ahead).replay_id
+        else:
+            record.committed, record.is_stopped = None, random.random() < 0.3
+            if record.is_stopped:
+                self.scheduled()
+                record.is_stopped = False
+        self.tell(f"the managed subscription is {what}, with {record.default_replay}")
+        self.random.choice((self.publish, self.scheduled, self.backfill))()
+
+    def stall_delivery(self) -> None:
+        """Have sessions receive nothing for minutes or hours, though they are answered."""
+        time, random = self.world.time, self.random
+        begin = time.seconds + random.choice((0, 0, random.uniform(0, HOUR)))
+        length, share = random.choice((200, 1200, 3 * HOUR, 12 * HOUR)), random.choice((0.5, 1.0))
+        self.world.bus.stalls.append(Stall(begin, begin + length, share))
+        self.tell(f"{share:.0%} of sessions receive nothing for {length} s, in {begin - time.seconds:.0f} s")
+        self.publish()
 
     def scheduled(self) -> None:
         """Run what is due next; where time has passed, some of what was not run, or only the last."""
@@ -126,8 +180,8 @@ class Steps:
     def backfill(self) -> None:
         """Run some hours of the past as a backfill."""
         time, random = self.world.time, self.random
-        hours, ago = random.choice((1, 1, 2, 6)), random.choice((0, 1, 3, 12, 40, 71, 80))
-        end = (time.now() - timedelta(hours=ago)).replace(minute=0, second=0, microsecond=0)
+        hours, ago = random.choice((1, 1, 2, 6)), random.choice((0, 1, 3, 12, 23, 26, 31, 40, 71, 80))
+        end = (time.true(time.seconds) - timedelta(hours=ago)).replace(minute=0, second=0, microsecond=0)
         interval = Span(end - timedelta(hours=hours), end)
         self._run(Task(self._identity("backfill", end), interval, backfill=True, reuse=random.random() < 0.8))
 
@@ -191,13 +245,13 @@ class Steps:
 
     def _due(self) -> Task:
         time = self.world.time
-        missed = (time.seconds + time.skew - self._next) // HOUR
+        missed = (time.seconds - self._next) // HOUR
         if missed > 4 or (missed > 1 and self.random.random() < 0.3):
             self._next += (missed - 1) * HOUR
         start = MIDNIGHT + timedelta(seconds=self._next)
         self._next += HOUR
         end = MIDNIGHT + timedelta(seconds=self._next)
-        time.sleep((end - time.now()).total_seconds() + self.random.uniform(0, 120))
+        time.sleep(self._next - time.seconds + self.random.uniform(0, 120))  # the scheduler's clock is right
         return Task(self._identity("scheduled", end), Span(start, end) if self.dag.by_interval else None)
 
     def _identity(self, kind: str, run_after: Any) -> RunIdentity:
@@ -206,7 +260,7 @@ class Steps:
 
     def _run(self, task: Task, *, weather: Weather | None = None) -> bool:
         """Try a run in some weather; say whether it was green."""
-        self.world.weather = weather or some_weather(self.random, self.world.time.seconds, bad=self.bad_weather)
+        self.world.weather = weather or some_weather(self.random, self.world.time.seconds, self.hazards)
         for more in ({}, *self._remedies()):
             remedy: dict[str, Any] = more
             with self._attempt(task, f"run {task.run.run_id} {task.interval or ''} {remedy or ''}") as lost:
@@ -224,10 +278,12 @@ class Steps:
 
     def _drain(self, task: Task, remedy: dict[str, Any]) -> None:
         world, dag = self.world, self.dag
+        defers = dag.defers and not task.backfill and task.reuse
+        waits = dag.wait_for_confirmation and not (defers and world.store.read(world.stream).replay_id is not None)
         limits = DrainLimits(
             max_events=None if task.interval else dag.max_events,
-            confirm_timeout=300.0 if dag.wait_for_confirmation else 0.0,
-            wait_for_confirmation=dag.wait_for_confirmation,
+            confirm_timeout=300.0 if waits else 0.0,
+            wait_for_confirmation=waits,
         )
         policies = {"on_invalid_replay": dag.on_invalid_replay, "on_expired": dag.on_expired} | remedy
         if task not in self._tasks:
@@ -240,6 +296,7 @@ class Steps:
                 limits=limits,
                 start_from=dag.start_from,
                 reuse=task.reuse,
+                defers=defers,
                 **policies,
             )
             self._is_green(task)
@@ -290,12 +347,16 @@ class Steps:
         if self.dag.manual:
             self.dag = replace(self.dag, manual=False)
         world.time.sleep(2 * HOUR)  # all that was to be published has been
+        world.bus.stalls.clear()
         self.tell("settle")
         for _ in range(6):
             task = self._due()
-            if not self._run(task, weather=fine) and task in self._failed:
+            began, is_green = world.time.seconds, self._run(task, weather=fine)
+            if not is_green and task in self._failed:
                 self.dag = replace(self.dag, on_invalid_replay="earliest", on_expired="partial")
-                self._run(task, weather=fine)
+                began, is_green = world.time.seconds, self._run(task, weather=fine)
+        if is_green and self.dag.max_events is None:
+            self.claims.of_end(began)
         for task in list(self._failed):
             if self.random.random() < 0.7 or self.dag.by_interval:
                 self._run(task, weather=fine)

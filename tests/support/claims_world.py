@@ -5,31 +5,40 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import MappingProxyType
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.drain.drain import drain
+from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Span, Stream
-from airflow_provider_sfstream.protocol.topics import retention
+from airflow_provider_sfstream.reading.managed.source import ManagedSource
+from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
+from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, commit_window, drain_window
 from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalRequest, drain_interval
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
+from airflow_provider_sfstream.runs.managed import drain_managed_window, landed_but_uncommitted
 from airflow_provider_sfstream.spark.storage.landed_windows import reading_order
 from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
-from tests.support.claims_bus import MIDNIGHT, Bus, BusEvent, WorldTime
-from tests.support.claims_source import SimulatedSource, Weather
+from tests.support.claims_bus import HOUR, MIDNIGHT, Bus, BusEvent, WorldTime
+from tests.support.claims_managed import ManagedRecord
+from tests.support.claims_server import Weather
+from tests.support.claims_source import SimulatedSource
+from tests.support.claims_triggerer import wait_for_end
 from tests.support.replay_stores import DictVariables
 
 BEFORE_ALL = MIDNIGHT - timedelta(days=5)
@@ -58,39 +67,55 @@ class SparkTable:
     """What the event log's job makes of windows: its ``reading_order``, the rules of ``find_duplicates``, and
     then those of the interval."""
 
-    partitions: dict[tuple[str, Span | None], list[BusEvent]] = field(default_factory=dict)
+    partitions: dict[tuple[str, Span | None, bool], list[BusEvent]] = field(default_factory=dict)
 
-    def load(self, windows: dict[str, list[Row]], interval: Span | None, whole: Collection[str] = ()) -> None:
-        """Run the job on the rows of windows, by id, in the order in which it reads them. It takes some ``whole``."""
-        bounds = {window_id: None if window_id in whole else interval for window_id in windows}
-        own = set(bounds.items())
-        others = {event for name, events in self.partitions.items() if name not in own for event in events}
+    def load(
+        self, windows: dict[str, list[Row]], interval: Span | None, late_before: Mapping[str, datetime | None]
+    ) -> None:
+        """Run the job on the rows of windows, by ID, in the order in which it reads them.
+
+        :param late_before: of the windows that the run of the interval landed itself.
+        """
+        names = {window_id: (window_id, interval, window_id in late_before) for window_id in windows}
+        mine = set(names.values())
+        others = {event for name, events in self.partitions.items() if name not in mine for event in events}
         owners: dict[BusEvent, str] = {}
         for window_id in windows:
-            had = set(self.partitions.get((window_id, bounds[window_id]), ()))
+            had = set(self.partitions.get(names[window_id], ()))
             for row in windows[window_id]:
                 if row.event not in owners or (row.event in had):
                     owners[row.event] = window_id
         for window_id, rows in windows.items():
             kept: dict[BusEvent, None] = {}
             for row in rows:
-                span = bounds[window_id]
-                inside = span is None or span.start <= row.counts_at < span.end
-                if inside and row.event not in others and owners[row.event] == window_id:
+                is_read = _is_read(row, interval, late_before.get(window_id))
+                if is_read and row.event not in others and owners[row.event] == window_id:
                     kept[row.event] = None
-            self.partitions[window_id, bounds[window_id]] = list(kept)
+            self.partitions[names[window_id]] = list(kept)
 
     def rows(self) -> Counter[BusEvent]:
         return Counter(event for events in self.partitions.values() for event in events)
 
 
+def _is_read(row: Row, interval: Span | None, late_before: datetime | None) -> bool:
+    """Return whether a row is read for an interval: the rule of ``spark/rows/event_batches.py``."""
+    if interval is None or interval.start <= row.counts_at < interval.end:
+        return True
+    return late_before is not None and row.counts_at < late_before
+
+
 class World:
     """One stream and all that there is of it. Times of the bus are seconds, those of workers have a time zone."""
 
-    def __init__(self, folder: Path, random: Random, *, store_kind: str, streaming: bool, topic: str) -> None:
+    def __init__(
+        self, folder: Path, random: Random, *, store_kind: str, streaming: bool, topic: str, standard_volume: bool
+    ) -> None:
         self.random, self.folder, self.streaming = random, folder, streaming
         self.time = WorldTime()
-        self.bus = Bus(self.time, retention=retention(topic).total_seconds())
+        hours_kept = 24 if standard_volume or topic.startswith("/topic/") else 72
+        self.triggerer_skew = 0.0
+        self.managed: ManagedRecord | None = None
+        self.bus = Bus(self.time, retention=hours_kept * HOUR)
         self.catalog = LandingCatalog(Landing.from_url(str(folder / "landing")))
         self.stream = Stream("00Dxx0000001gPLEAY", "streaming" if streaming else "pubsub", topic)
         self.weather = Weather()
@@ -114,7 +139,11 @@ class World:
 
     @property
     def landed(self) -> LandedStream:
-        return LandedStream(self.stream, self.catalog, self.store)
+        return LandedStream(self.stream, self.catalog, self.store, self._retention)
+
+    def _retention(self) -> timedelta | None:
+        """Return the retention of the topic's events, ``None`` as for a user who may not read their definition."""
+        return timedelta(seconds=self.bus.retention) if self.random.random() < 0.9 else None
 
     @property
     def _database(self) -> Path:
@@ -158,45 +187,90 @@ class World:
     @contextmanager
     def open_source(self) -> Iterator[SimulatedSource]:
         self.time.sleep(self.random.uniform(0.05, 2.0))  # the login
-        source = self.source = SimulatedSource(self.bus, self.random, self.weather, not self.streaming, self.answers)
+        source = self.source = SimulatedSource(
+            self.bus, self.random, self.weather, not self.streaming, self.answers, self.managed
+        )
         yield source
         self.source = source  # a rival run beside had one of its own
 
     def window(self, run: RunIdentity, **more: Any) -> WindowOutcome:
         """Drain incrementally, and load what is recorded."""
         with self.open_source() as source:
-            outcome = drain_window(
-                self.landed,
-                WindowRequest(run=run, **more),
-                source=source,
-                now=self.time.now,
-            )
+            if self.managed is None:
+                request = WindowRequest(run=run, **more)
+                outcome = drain_window(self.landed, request, source=source, now=self.time.now)
+            else:
+                outcome = self._managed_window(run, self.managed, source, more["limits"])
         if outcome.committed:
             self.load([outcome.manifest], None)
         return outcome
+
+    def _managed_window(
+        self, run: RunIdentity, record: ManagedRecord, client: Any, limits: DrainLimits
+    ) -> WindowOutcome:
+        """Drain the managed subscription as the operator does."""
+        source = ManagedSource(
+            client,
+            ManagedSubscription("Orders"),
+            is_landed=landed_but_uncommitted(self.landed),
+            clock=self.time.clock,
+            sleep=self.time.sleep,
+            random=self.random.random,
+        )
+        request = WindowRequest(
+            run=run,
+            limits=limits,
+            start_from=StartFrom.COMMITTED,
+            on_invalid_replay=cast("OnInvalidReplay", record.error_recovery.value),
+        )
+        with closing(source):
+            return drain_managed_window(self.landed, request, source=source, now=self.time.now)
 
     def commit(self, manifest: Manifest) -> None:
         """Commit a window that was drained before, and load it."""
         commit_window(manifest, store=self.store, catalog=self.catalog)
         self.load([manifest], None)
 
-    def interval(self, run: RunIdentity, interval: Span, **more: Any) -> IntervalOutcome:
-        """Run an interval, and load what it gives."""
-        outcome = drain_interval(
-            self.landed,
-            IntervalRequest(run=run, interval=interval, **more),
-            open_source=self.open_source,
-            now=self.time.now,
-            sleep=self.time.sleep,
-        )
-        own = [each.manifest.window for each in outcome.windows if each.origin == "bus"]
-        whole = {window.window_id for window in own if window.kind == "live"}
-        self.load([window.manifest for window in outcome.windows], interval, whole)
+    def interval(self, run: RunIdentity, interval: Span, *, defers: bool, **more: Any) -> IntervalOutcome:
+        """Run an interval, and load what it gives.
+
+        :param defers: wait for the confirmation of its end on the triggerer, and run it again with that.
+        """
+        request = IntervalRequest(run=run, interval=interval, **more)
+        outcome = self._interval(request)
+        position = self.store.read(self.stream).replay_id
+        if defers and outcome.confirmed_at is None and position is not None:
+            worker, self.time.skew = self.time.skew, self.triggerer_skew
+            with self.open_source() as source:
+                seen = wait_for_end(source, self.stream.topic, position)
+            self.time.skew = worker
+            outcome = self._interval(replace(request, end_seen=seen))
+        own = [each.manifest for each in outcome.windows if each.origin == "bus"]
+        late_before = {each.window.window_id: each.late_before for each in own if each.window.kind == "live"}
+        self.load([window.manifest for window in outcome.windows], interval, late_before)
         return outcome
 
-    def load(self, manifests: list[Manifest], interval: Span | None, whole: Collection[str] = ()) -> None:
+    def result(self, outcome: IntervalOutcome) -> set[BusEvent]:
+        """Return the events that count in an interval, of those that a reader of its result reads."""
+        table = SparkTable()
+        windows = sorted((each.manifest.window for each in outcome.windows), key=reading_order)
+        table.load({window.window_id: self.rows(window) for window in windows}, outcome.interval, {})
+        return set(table.rows())
+
+    def _interval(self, request: IntervalRequest) -> IntervalOutcome:
+        return drain_interval(
+            self.landed, request, open_source=self.open_source, now=self.time.now, sleep=self.time.sleep
+        )
+
+    def load(
+        self,
+        manifests: list[Manifest],
+        interval: Span | None,
+        late_before: Mapping[str, datetime | None] = MappingProxyType({}),
+    ) -> None:
+        """Load windows into the table."""
         windows = sorted((each.window for each in manifests), key=reading_order)
-        self.table.load({window.window_id: self.rows(window) for window in windows}, interval, whole)
+        self.table.load({window.window_id: self.rows(window) for window in windows}, interval, late_before)
 
     def rows(self, window: ReplayWindow) -> list[Row]:
         """Return the rows of a landed window, in order."""
@@ -216,11 +290,13 @@ class World:
 
     def recorded(self) -> list[ReplayWindow]:
         """Return the windows that the store counts as recorded: live ones in order, then backfills."""
-        return list(self.store.windows_overlapping(self.stream, BEFORE_ALL, self.time.now() + timedelta(days=1)))
+        # A window without a time of contact is found by its event times, which can be wrong by a year.
+        end = self.time.now() + timedelta(days=800)
+        return list(self.store.windows_overlapping(self.stream, BEFORE_ALL - timedelta(days=800), end))
 
 
 def _counts_at(event: BusEvent, received_at: datetime, window: ReplayWindow) -> datetime:
-    """Return when an event counts: the rule of ``spark/event_batches.py``."""
+    """Return when an event counts: the rule of ``spark/rows/event_batches.py``."""
     happened = MIDNIGHT + timedelta(milliseconds=event.event_time - MIDNIGHT.timestamp() * 1_000)
-    time = min(happened, received_at)
-    return time if window.covered_from is None else max(time, window.covered_from)
+    time = happened if window.contact_at is None else min(happened, received_at)
+    return time if window.counts_from is None else max(time, window.counts_from)

@@ -53,7 +53,7 @@ class Lake:
         is_new = not self.output.exists()
         options = {"table_format": self.table_format, **given}
         metrics = run(self.engine(), EventLogOptions(manifests, self.output.as_uri(), **options))
-        if is_new and "whole_windows" not in given:
+        if is_new and "own_windows" not in given:
             self._compare_with_memory(manifests, given)
         return metrics
 

@@ -30,10 +30,12 @@ def recorded_window(
     event_count: int | None = None,
     gap: Gap | None = None,
     contact: int | None = None,
+    counts: int | None = None,
 ) -> ReplayWindow:
     """Return a window with a span and with the minutes of its first and last event, where they are given.
 
-    Its events count from the beginning of the span on, and came until its end, or until ``contact``.
+    Its events count from the beginning of the span on, or from ``counts``, and came until its end, or until
+    ``contact``.
     """
     covered_from, covered_until = (None if minute is None else at(minute) for minute in covered)
     return ReplayWindow(
@@ -51,6 +53,7 @@ def recorded_window(
         covered_from=covered_from,
         covered_until=covered_until,
         contact_at=covered_until if contact is None else at(contact),
+        counts_from=covered_from if counts is None else at(counts),
     )
 
 

@@ -92,9 +92,11 @@ class StoreUnderTest:
         events: tuple[float, float] | None = None,
         covered: tuple[float, float] | None = None,
         gap: Gap | None = None,
+        counted: bool = True,
     ) -> ReplayWindow:
         """Land a window from ``position`` as a drain does, with event times from and to the two minutes given, and a
-        covered span from and to those of ``covered``."""
+        covered span from and to those of ``covered``. Its events count from there, or from an unknown time if they are
+        not ``counted``."""
         after = position.replay_id
         window_id = window_id_for(run, kind, after, position.fence)
         first, last = (None, None) if events is None else (minute(events[0]), minute(events[1]))
@@ -114,6 +116,7 @@ class StoreUnderTest:
             covered_from=covered_from,
             covered_until=covered_until,
             contact_at=covered_until,
+            counts_from=covered_from if counted else None,
         )
         finished_at = max(time for time in (run.run_after, last, covered_until) if time) + timedelta(seconds=30)
         written = self.catalog.write_manifest(

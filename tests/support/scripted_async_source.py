@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError, ServiceUnavailableError
 from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.server_time import ServerTime
 from tests.support.scripted_source import SCHEMA, SCHEMA_ID, Deliver, End, Event, Keepalive, Silence, replay_id
 from tests.support.virtual_time import virtual_clock, virtual_now
 
@@ -38,7 +39,9 @@ class ScriptedAsyncSource:
     A keepalive names a fresh position, behind the last event delivered. ``retained_from`` is the index of the oldest
     readable event: an earlier replay ID is lost. ``latest_from`` is where ``LATEST`` begins, by default behind the
     stream's end. ``schema_fault`` is raised by ``schema``. ``latest_places`` is where each ``LATEST`` began,
-    ``delivered_at`` when each event came last, ``place`` how many of the stream were delivered. Runs in virtual time.
+    ``delivered_at`` when each event came last, ``place`` how many of the stream were delivered. ``reference`` plays the
+    second subscription of a wait for the end of the stream, at ``LATEST`` and for one event. ``measures_time`` is
+    whether Salesforce's time can be measured. Runs in virtual time.
     """
 
     payload_encoding: ClassVar[PayloadEncoding] = "avro"
@@ -57,10 +60,22 @@ class ScriptedAsyncSource:
     place: int = 0
     renewals: int = 0
     open_subscriptions: int = 0
+    reference: ScriptedAsyncSource | None = None
+    measures_time: bool = True
 
-    async def subscribe(
+    async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        return ServerTime(virtual_now(), clock(), clock()) if self.measures_time else None
+
+    def subscribe(
         self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
-    ) -> AsyncIterator[EventBatch]:
+    ) -> AsyncGenerator[EventBatch, None]:
+        is_second = self.reference is not None and (start, limit) == (StartFrom.LATEST, 1)
+        source = self.reference if self.reference is not None and is_second else self
+        return source._responses(topic, start, limit, silence_timeout)
+
+    async def _responses(
+        self, topic: str, start: bytes | StartFrom, limit: int | None, silence_timeout: float
+    ) -> AsyncGenerator[EventBatch, None]:
         assert limit is None or limit >= 1
         self.starts.append(start)
         self.limits.append(limit)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from math import ceil
 from typing import ClassVar
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError
+from airflow_provider_sfstream.protocol.server_time import ServerTime
 from airflow_provider_sfstream.reading.source import EventBatch, PayloadEncoding, StartFrom
+
+BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
+"""Salesforce's time when a drain measures it."""
 
 SCHEMA_ID = "K98aAtiNFBjA-PJlcvaQ2g"
 SCHEMA = json.dumps(
@@ -108,9 +114,13 @@ class FakeTime:
 
 @dataclass
 class ScriptedSource:
-    """Plays ``script`` over ``stream``; when the script is over, delivers the rest and then keepalives.
+    """Plays ``script`` over ``stream``; when the script is over, delivers the rest, then a keepalive and silence.
 
-    ``retained_from`` is the index of the oldest readable event: an earlier replay ID is lost.
+    ``retained_from`` is the index of the oldest readable event: an earlier replay ID is lost. ``reference`` are the
+    responses of the second subscription at ``LATEST``: event indexes, replay IDs of empty responses, or ``None``; by
+    default one empty response at the stream's last event. A second subscription that is opened later continues there.
+    ``references`` is how many were opened. ``began`` is Salesforce's time when a
+    drain measures it; ``measures_time`` is whether it can.
     """
 
     payload_encoding: ClassVar[PayloadEncoding] = "avro"
@@ -123,6 +133,11 @@ class ScriptedSource:
     starts: list[bytes | StartFrom] = field(default_factory=list)
     limits: list[int | None] = field(default_factory=list)
     out_of_contact: list[SalesforceStreamError] = field(default_factory=list)
+    reference: Sequence[int | bytes | SalesforceStreamError | None] | None = None
+    began: datetime = BEGAN
+    measures_time: bool = True
+    references: int = 0
+    open_references: int = 0
     proofs: int = 0
     renewals: int = 0
     open_subscriptions: int = 0
@@ -133,6 +148,34 @@ class ScriptedSource:
         if self.out_of_contact:
             raise self.out_of_contact.pop(0)
 
+    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        return ServerTime(self.began, clock(), clock()) if self.measures_time else None
+
+    def latest(self, topic: str, *, idle_timeout: float) -> Iterator[EventBatch | None]:
+        """Play ``reference``, and then silence."""
+        if self.reference is None:
+            self.reference = [self._newest()]
+        if not isinstance(self.reference, list):
+            self.reference = list(self.reference)
+        self.references += 1
+        self.open_references += 1
+        try:
+            while True:
+                match self.reference.pop(0) if self.reference else None:
+                    case int(index):
+                        yield self._batch([self.stream[index]], self.stream[index].replay_id, 0)
+                    case bytes(at):
+                        yield self._batch([], at, 1)
+                    case None:
+                        yield None
+                    case error:
+                        raise error
+        finally:
+            self.open_references -= 1
+
+    def _newest(self) -> bytes:
+        return self.stream[-1].replay_id if self.stream else replay_id(0)
+
     def subscribe(
         self,
         topic: str,
@@ -142,9 +185,6 @@ class ScriptedSource:
         idle_timeout: float,
         answer_within: float | None = None,
     ) -> Iterator[EventBatch | None]:
-        if start is StartFrom.LATEST and limit == 1:  # what looks for the end of a busy stream: this one falls silent
-            while True:
-                yield None
         self.starts.append(start)
         self.limits.append(limit)
         self.open_subscriptions += 1
@@ -155,10 +195,9 @@ class ScriptedSource:
 
     def _play(self, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Iterator[EventBatch | None]:
         place = self._place_after(start)
-        left = len(self.stream) if limit is None else limit
+        left = sys.maxsize if limit is None else limit
         while True:
-            rest = min(100, left, len(self.stream) - place)
-            step = self.script.pop(0) if self.script else Deliver(rest) if rest > 0 else Keepalive()
+            step = self._step(min(100, left, len(self.stream) - place))
             match step:
                 case Deliver(count, repeat):
                     place = max(0, place - 1) if repeat else place
@@ -166,21 +205,27 @@ class ScriptedSource:
                     place += len(part)
                     left -= len(part)
                     if part:
-                        yield self._batch(part, part[-1].replay_id, left)
+                        yield self._batch(part, part[-1].replay_id, min(100, left))
                     if limit is not None and left == 0:
                         return
                 case Keepalive(pending, at):
-                    if at is None:
-                        at = self.stream[-1].replay_id if self.stream else replay_id(0)
-                    yield self._batch([], at, pending)
+                    yield self._batch([], self._newest() if at is None else at, pending)
                 case Silence(seconds):
-                    for _ in range(ceil(seconds / idle_timeout)):
-                        self.time.seconds += idle_timeout
-                        yield None
+                    yield from self._silence(seconds, idle_timeout)
                 case End():
                     return
                 case error:
                     raise error
+
+    def _step(self, rest: int) -> Step:
+        if not self.script:
+            self.script += [Deliver(rest)] if rest > 0 else [Keepalive(), Silence()]
+        return self.script.pop(0)
+
+    def _silence(self, seconds: float, idle_timeout: float) -> Iterator[None]:
+        for _ in range(ceil(seconds / idle_timeout)):
+            self.time.seconds += idle_timeout
+            yield None
 
     def _place_after(self, start: bytes | StartFrom) -> int:
         if start is StartFrom.EARLIEST:

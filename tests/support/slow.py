@@ -9,6 +9,18 @@ SLOW: dict[str, str] = {
     "tests/unit/runs/test_known_places.py::test_killed_at_any_change_and_tried_again": (
         "three windows and a database for each of ten changes"
     ),
+    "tests/unit/runs/test_bounded_reads.py::test_a_backfill_of_an_old_hour_reads_few_documents": (
+        "lands two thousand windows"
+    ),
+    "tests/unit/stores/test_window_index.py::test_a_search_finds_the_windows_of_the_chain": (
+        "forty histories, each asked for all of its times"
+    ),
+    "tests/unit/stores/test_window_index.py::test_killed_at_any_write_no_window_is_lost": (
+        "a landing of a week for each of a dozen writes"
+    ),
+    "tests/unit/runs/test_zombies.py::test_a_task_that_goes_on_at_any_point_returns_no_event_of_another": (
+        "a landing and a store for each of a thousand orders"
+    ),
     "tests/integration/cli/test_command_line.py::test_airflow_has_it_with_its_own_variables_and_connections": (
         "makes an Airflow database, and starts airflow or sfstream five times"
     ),
@@ -226,13 +238,12 @@ SLOW: dict[str, str] = {
     "tests/unit/runs/test_restoring.py::test_it_holds_what_the_lost_one_held": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/runs/test_silence.py::test_a_quiet_stream_goes_on_for_days_and_lands_what_comes_then_once": (
-        "a run for each of 60 hours"
-    ),
     "tests/unit/runs/test_covered_spans.py::test_a_chain_of_windows_leaves_no_time_out": (
         "hundreds of examples in `make test-all`, few in `make test`"
     ),
-    "tests/unit/runs/test_silence.py::test_the_spans_of_its_windows_do_not_overlap": ("a run for each of 40 hours"),
+    "tests/unit/runs/test_aged_positions.py::test_one_gap_is_recorded_while_what_followed_it_is_retained": (
+        "13 runs of three days"
+    ),
     "tests/integration/provider/test_install.py::"
     "test_the_two_packages_of_spark_are_installed_without_one_writing_over_the_other": (
         "pip installs all that the package needs"

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.protocol.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.protocol.retention import retention_by_kind
 from airflow_provider_sfstream.protocol.status import (
     Document,
     Status,
@@ -72,7 +73,9 @@ def drained(
             contact_at=end,
         )
         part = WindowFile("part-00000.parquet", window.event_count, 100, "0" * 64)
-        manifests.append(Manifest(stream, window, 0, (part,), {}, 12_345, "caught_up", end - every / 10, end, "test"))
+        facts: dict[str, Any] = {"retention": retention_by_kind(topic) or 72 * HOUR}  # of high volume
+        began = end - every / 10
+        manifests.append(Manifest(stream, window, 0, (part,), {}, 12_345, "caught_up", began, end, "test", **facts))
         drain = drain_document(drain, stream, manifests[-1:], run=window.run, at=end)
     assert drain is not None
     return [Status(uri, "drain", drain), Status(uri, "windows", windows_document(None, manifests))]

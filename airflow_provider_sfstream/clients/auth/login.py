@@ -5,6 +5,7 @@ Blocking and asyncio code drive the same steps. Source: "OAuth Authorization Flo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,6 +35,8 @@ ASSERTION_SECONDS = 180
 """How long a JWT is valid. Salesforce accepts up to five minutes, so clocks may differ a little."""
 
 _LONGEST_REASON = 500
+_ID = re.compile(r"[A-Za-z0-9]{15}(?:[A-Za-z0-9]{3})?")
+_ORG_ID = re.compile(r"00D[A-Za-z0-9]{12}(?:[A-Za-z0-9]{3})?")
 _REMEDIES: tuple[tuple[str, str], ...] = (
     (
         "not supported on this domain",
@@ -118,7 +121,7 @@ def _steps(
                 "login_url is a Salesforce login host."
             )
         instance_url = _checked_instance(instance_url, token_url(credentials), allow_insecure)
-    org_id, user_id = _identity(identity)
+    org_id, user_id = _identity(identity, token_url(credentials))
     if not org_id:
         # The identity URL says it; a token given directly has none.
         AccessToken(value, instance_url, "")  # refuses a token that no header can carry
@@ -166,10 +169,33 @@ def _form(credentials: ClientCredentials | JwtBearer | RefreshToken | UsernamePa
     return {"grant_type": "password", **form, "username": credentials.username, "password": credentials.password}
 
 
-def _identity(url: str) -> tuple[str, str | None]:
-    """Return org id and user id from an identity URL, ``https://host/id/{org id}/{user id}``."""
-    parts = urlsplit(url).path.strip("/").split("/")
-    return (parts[-2], parts[-1]) if len(parts) >= 3 and parts[-3] == "id" else ("", None)
+def _identity(url: str, answered: str) -> tuple[str, str | None]:
+    """Return org id and user id from an identity URL, ``https://host/id/{org id}/{user id}``; an empty org id where it
+    is another URL.
+
+    :param answered: the address that returned it, for the error.
+    :raises IdentityError: if it is no URL, or its ids are none of Salesforce's.
+    """
+    try:
+        parts = urlsplit(url).path.strip("/").split("/")
+    except ValueError:  # its text is left out: whoever answers with such a URL is no Salesforce host
+        raise IdentityError(
+            f"{answered} answered with an identity URL that cannot be read. Check that domain or login_url is a "
+            "Salesforce login host, and any proxy on the way."
+        ) from None
+    if len(parts) < 3 or parts[-3] != "id":
+        return "", None
+    return _checked_ids(parts[-2], parts[-1], answered)
+
+
+def _checked_ids(org_id: str, user_id: object, answered: str) -> tuple[str, str | None]:
+    """Return the ids, which become headers and names of folders; the user's is ``None`` where it is no id."""
+    if not _ORG_ID.fullmatch(org_id):
+        raise IdentityError(
+            f"{answered} answered with an organization id that is none: it has 15 or 18 characters from 00D on. Check "
+            "that domain or login_url is a Salesforce login host, and any proxy on the way."
+        )
+    return org_id, user_id if isinstance(user_id, str) and _ID.fullmatch(user_id) else None
 
 
 def _json_object(response: httpx.Response) -> dict[str, Any]:
@@ -211,7 +237,7 @@ def _user(response: httpx.Response, *, given: bool) -> tuple[str, str | None]:
     document = _json_object(response)
     org_id = str(document.get("organization_id") or "")
     if response.status_code == 200 and org_id:
-        return org_id, document.get("user_id")
+        return _checked_ids(org_id, document.get("user_id"), _address(response))
     refused = "the access token of the connection is expired, revoked, of another org, or" if given else "the token"
     raise IdentityError(
         f"{_address(response)} does not tell the organization id (HTTP {response.status_code}): {refused} lacks the "

@@ -153,8 +153,9 @@ class OAuthTokenProvider:
         try:
             async with asyncio.timeout(_LONGEST_LOGIN):
                 # In a thread: reading the usual certificate authorities blocks for tens of milliseconds.
-                async with await asyncio.to_thread(self._client) as client:
-                    while login.request is not None:
+                context = await asyncio.to_thread(ssl_context, self._ca_pem)
+                while login.request is not None:
+                    async with self._client(str(login.request.url), context) as client:
                         login.request.headers.update(UNPACKED)
                         answer = await client.send(login.request, stream=True)
                         login.answer(await aread(answer, most_bytes=_LARGEST_ANSWER, most_seconds=_LONGEST_LOGIN))
@@ -191,13 +192,11 @@ class OAuthTokenProvider:
             f"{token_url(self._credentials)} did not answer within {_LONGEST_LOGIN:.0f} seconds. Try again later."
         )
 
-    def _client(self) -> httpx.AsyncClient:
-        proxy_for(token_url(self._credentials), self._proxies)  # one that cannot be used is an error of ours
-        context = ssl_context(self._ca_pem)
-        mounts: dict[str, httpx.AsyncBaseTransport | None] = {
-            f"{scheme}://": httpx.AsyncHTTPTransport(proxy=url, verify=context) for scheme, url in self._proxies.items()
-        }
-        return httpx.AsyncClient(verify=context, timeout=LOGIN_TIMEOUT, mounts=mounts)
+    def _client(self, url: str, context: ssl.SSLContext) -> httpx.AsyncClient:
+        # Without trust_env, which reads all proxies of the environment, those for other hosts too, and raises errors of
+        # its own for a proxy that it does not support.
+        proxy = proxy_for(url, self._proxies)
+        return httpx.AsyncClient(verify=context, timeout=LOGIN_TIMEOUT, trust_env=False, proxy=proxy)
 
     def _succeed(self, waiting: Future[AccessToken], token: AccessToken | None) -> AccessToken:
         if token is None:

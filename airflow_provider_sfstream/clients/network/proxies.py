@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import remember_user_info
+
+_GRPC_VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
+_GRPC_EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
 
 
 def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
@@ -21,26 +25,60 @@ def proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:
     return None if proxy is None else checked_proxy(proxy)
 
 
-def checked_proxy(url: str) -> str:
+def checked_proxy(url: object) -> str:
     """Return the URL of a proxy, which no library will take for something else.
 
-    :raises ConfigurationError: if it is none. Its text is not shown.
+    :raises ConfigurationError: if it is none, or not one of an HTTP proxy. Its text is not shown.
     """
-    remember_user_info(url)
+    text = url if isinstance(url, str) else ""
+    remember_user_info(text)
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(text)
         usable = (
             bool(parts.hostname) and (parts.port or 1) > 0 and "@" not in f"{parts.path}{parts.query}{parts.fragment}"
         )
     except ValueError:  # which quotes what it takes for the port
-        usable = False
-    if not usable or "\\" in url or not url.isprintable():
+        parts, usable = urlsplit(""), False
+    if parts.scheme.startswith("socks"):
+        raise _unsupported(
+            "The proxy of the connection's proxies or of the environment (HTTPS_PROXY, ALL_PROXY)",
+            "in the connection's proxies or in HTTPS_PROXY, or except the hosts of Salesforce with NO_PROXY",
+        )
+    if not usable or parts.scheme not in ("http", "https") or "\\" in text or not text.isprintable():
         raise ConfigurationError(
             "The proxy of the connection's proxies or of the environment (HTTPS_PROXY) cannot be used: its URL is like "
             "http://proxy.example.com:3128, and in a user name or password before the host, characters such as / # ? @ "
             "are written as %2F %23 %3F %40. Nothing was sent."
         )
-    return url
+    return text
+
+
+def check_grpc_proxy(host: str) -> None:
+    """Refuse a SOCKS proxy that the environment names for gRPC, which would pass it over and connect without a proxy.
+
+    :param host: the host to connect to, which ``no_grpc_proxy`` or ``no_proxy`` may except.
+    :raises ConfigurationError: if there is one. Nothing was contacted.
+    """
+    name, proxy = _first_set(_GRPC_VARIABLES)
+    if proxy.lower().startswith("socks") and "://" in proxy:
+        remember_user_info(proxy)
+        # gRPC compares the ends of host names.
+        exceptions = [each.strip().lower() for each in _first_set(_GRPC_EXCEPTIONS)[1].split(",")]
+        if not any(each and host.lower().endswith(each) for each in exceptions):
+            raise _unsupported(
+                f"The proxy of the environment for gRPC ({name})", f"in grpc_proxy, or except {host} with no_grpc_proxy"
+            )
+
+
+def _first_set(names: tuple[str, ...]) -> tuple[str, str]:
+    return next(((name, os.environ[name]) for name in names if os.environ.get(name)), (names[0], ""))
+
+
+def _unsupported(proxy: str, where: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{proxy} is a SOCKS proxy, which is not supported. Name an HTTP proxy, such as http://proxy.example.com:3128, "
+        f"{where}. Nothing was sent."
+    )
 
 
 def _proxy_for(url: str, proxies: Mapping[str, str]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
@@ -33,6 +33,7 @@ from airflow_provider_sfstream.clients.pubsub.subscription import (
     first_request,
     response_batch,
 )
+from airflow_provider_sfstream.clients.rest.server_clock import measured_server_time
 from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.protocol.credit import Credit
@@ -40,6 +41,7 @@ from airflow_provider_sfstream.protocol.events import AsyncResponses, PayloadEnc
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.protocol.schemas import parse
+from airflow_provider_sfstream.protocol.server_time import ServerTime
 
 
 class AsyncPubSubClient:
@@ -57,6 +59,8 @@ class AsyncPubSubClient:
     :param endpoint: see :meth:`Endpoint.parse`.
     :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
     :param allow_insecure: accept plaintext to an address that is not loopback.
+    :param proxies: proxy URL by scheme (``http``, ``https``) for HTTP requests, before the environment's
+        ``HTTPS_PROXY``. gRPC takes its proxy from the environment.
     :param timers: of the connection and its calls.
     :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
     """
@@ -71,6 +75,7 @@ class AsyncPubSubClient:
         endpoint: str = DEFAULT_ENDPOINT,
         tls_ca: str | None = None,
         allow_insecure: bool = False,
+        proxies: Mapping[str, str] | None = None,
         timers: Timers | None = None,
     ) -> None:
         self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
@@ -78,6 +83,9 @@ class AsyncPubSubClient:
         self._timers = timers or Timers()
         self._call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
         self._session = Session(token_provider)
+        self._measure_time = partial(
+            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
+        )
         self._channel: grpc.aio.Channel | None = None
         self._schemas: dict[str, asyncio.Task[str]] = {}
         self._closed = False
@@ -102,6 +110,14 @@ class AsyncPubSubClient:
         :raises AuthenticationError: if the login failed.
         """
         return (await self._session.atoken()).org_id
+
+    async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
+
+        :param clock: monotonic seconds.
+        :raises SalesforceStreamError: if the login failed.
+        """
+        return await asyncio.to_thread(self._measure_time, clock)
 
     def renew_session(self) -> None:
         """Forget the access token that was refused last, so that the next call logs in again.

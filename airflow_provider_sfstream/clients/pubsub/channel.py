@@ -12,6 +12,7 @@ import grpc.aio
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.clients.auth.tokens import AccessToken
+from airflow_provider_sfstream.clients.network.proxies import check_grpc_proxy
 from airflow_provider_sfstream.clients.network.timers import Timers
 from airflow_provider_sfstream.clients.network.tls import is_loopback
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
@@ -35,7 +36,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.use_local_subchannel_pool", 1),
 )
-"""Proxies are left to gRPC's own environment variables (``https_proxy``, ``no_grpc_proxy``)."""
+"""Proxies are left to gRPC's own environment variables (``https_proxy``, ``no_grpc_proxy``), but for SOCKS proxies."""
 
 
 def channel_options(timers: Timers) -> tuple[tuple[str, int | str], ...]:
@@ -106,16 +107,23 @@ def channel_credentials(ca_pem: str | None) -> grpc.ChannelCredentials:
 
 
 def open_channel(endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> grpc.Channel:
-    """Return a blocking channel. It connects with the first call."""
+    """Return a blocking channel. It connects with the first call.
+
+    :raises ConfigurationError: if the environment names a SOCKS proxy for it.
+    """
     return _open_channel(grpc, endpoint, ca_pem, timers)
 
 
 def open_async_channel(endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> grpc.aio.Channel:
-    """Return a channel that belongs to the running event loop. It connects with the first call."""
+    """Return a channel that belongs to the running event loop. It connects with the first call.
+
+    :raises ConfigurationError: if the environment names a SOCKS proxy for it.
+    """
     return _open_channel(grpc.aio, endpoint, ca_pem, timers)
 
 
 def _open_channel(flavour: Any, endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> Any:
+    check_grpc_proxy(urlsplit(endpoint.url).hostname or "")
     options = channel_options(timers)
     if endpoint.plaintext:
         return flavour.insecure_channel(endpoint.target, options=options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import grpc
@@ -38,6 +39,7 @@ from airflow_provider_sfstream.clients.pubsub.subscription import (
     first_request,
     sized_response,
 )
+from airflow_provider_sfstream.clients.rest.server_clock import measured_server_time
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     ContactError,
@@ -51,6 +53,7 @@ from airflow_provider_sfstream.protocol.events import PayloadEncoding, Responses
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
 from airflow_provider_sfstream.protocol.schemas import SchemaCache
+from airflow_provider_sfstream.protocol.server_time import ServerTime
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,8 @@ class PubSubClient:
     :param endpoint: see :meth:`Endpoint.parse`.
     :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
     :param allow_insecure: accept plaintext to an address that is not loopback.
+    :param proxies: proxy URL by scheme (``http``, ``https``) for HTTP requests, before the environment's
+        ``HTTPS_PROXY``. gRPC takes its proxy from the environment.
     :param timers: of the connection and its calls.
     :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
     """
@@ -92,10 +97,14 @@ class PubSubClient:
         endpoint: str = DEFAULT_ENDPOINT,
         tls_ca: str | None = None,
         allow_insecure: bool = False,
+        proxies: Mapping[str, str] | None = None,
         timers: Timers | None = None,
     ) -> None:
         self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
         self._session = Session(token_provider)
+        self._measure_time = partial(
+            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
+        )
         self._timers = timers or Timers()
         self.call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
         self._ca_pem = load_ca(tls_ca)
@@ -237,6 +246,18 @@ class PubSubClient:
         """
         check_arguments(topic, start, limit, idle_timeout=idle_timeout)
         return self._batches(topic, start, limit, idle_timeout)
+
+    def latest(self, topic: str, *, idle_timeout: float) -> Responses:
+        """Open a subscription to ``topic`` at ``LATEST``, for one event; see :meth:`subscribe`."""
+        return self.subscribe(topic, StartFrom.LATEST, limit=1, idle_timeout=idle_timeout)
+
+    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
+
+        :param clock: monotonic seconds.
+        :raises SalesforceStreamError: if the login failed.
+        """
+        return self._measure_time(clock)
 
     def _batches(self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
         token = self._session.token()

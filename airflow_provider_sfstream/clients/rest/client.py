@@ -26,6 +26,11 @@ from airflow_provider_sfstream.protocol.errors.tooling import error_from_respons
 
 CALL_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 """Seconds. Salesforce may take long over metadata."""
+TIME_TIMEOUT = 10.0
+"""Seconds in which the org has to answer what time it is: a drain waits for that, and a late answer measures little."""
+_UNCACHED = {**UNPACKED, "Cache-Control": "no-cache"}
+_LAST_YEAR = 9999
+"""Times of this year have no later ones that Python can represent."""
 LONGEST_CALL = 300.0
 """Seconds that the body of an answer may take altogether."""
 LARGEST_ANSWER = 16 * 1024 * 1024
@@ -122,8 +127,16 @@ class RestClient:
         """See :meth:`RestApiClient.server_time`. The list of API versions, which anybody may read, is asked for."""
         what = "the org's time"
         try:
-            response = self._response("GET", f"{self._origin(self._session.token())}/services/data", headers=UNPACKED)
-            return parsedate_to_datetime(response.headers["Date"])
+            url = f"{self._origin(self._session.token())}/services/data"
+            client = self._client(url)
+            response = client.send(
+                client.build_request("GET", url, headers=_UNCACHED, timeout=TIME_TIMEOUT), stream=True
+            )
+            response.close()  # the header is enough
+            if not response.is_success:  # a proxy or a portal on the way has a clock of its own
+                status, reason = response.status_code, response.reason_phrase
+                raise error_from_response(status, None, reason, what=what, names_record=False)
+            return _date(response)
         except (httpx.HTTPError, httpx.InvalidURL) as fault:
             text = f"{type(fault).__name__}: {fault}"
             raise error_from_response(None, None, text, what=what, names_record=False) from None
@@ -154,6 +167,18 @@ class RestClient:
                 ) from None
             self._clients[proxy] = client
         return self._clients[proxy]
+
+
+def _date(response: httpx.Response) -> datetime:
+    """Return the time of a response that its origin sent now.
+
+    :raises KeyError: if it has none.
+    :raises ValueError: if that is no time with a time zone, or a cache sent the response.
+    """
+    date = parsedate_to_datetime(response.headers["Date"])
+    if date.tzinfo is None or date.year >= _LAST_YEAR or response.headers.get("Age", "").strip() not in ("", "0"):
+        raise ValueError
+    return date
 
 
 def _error(response: httpx.Response, document: Any, what: str, names_record: bool) -> SalesforceStreamError:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from aiosfstream import ReplayOption
@@ -16,6 +16,7 @@ from airflow_provider_sfstream.clients.auth.tokens import TokenProvider
 from airflow_provider_sfstream.clients.network.proxies import proxy_for
 from airflow_provider_sfstream.clients.network.reachability import how_far
 from airflow_provider_sfstream.clients.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.clients.rest.server_clock import measured_server_time
 from airflow_provider_sfstream.clients.streaming.cometd.auth import SessionAuthenticator
 from airflow_provider_sfstream.clients.streaming.cometd.client import CometdClient
 from airflow_provider_sfstream.clients.streaming.cometd.messages import JsonDumps, JsonLoads
@@ -29,6 +30,7 @@ from airflow_provider_sfstream.clients.streaming.subscription import (
 )
 from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
 from airflow_provider_sfstream.protocol.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.protocol.server_time import ServerTime
 
 _NEW_EVENTS = int(ReplayOption.NEW_EVENTS)
 
@@ -84,6 +86,9 @@ class AsyncStreamingClient:
         given = {"json_dumps": json_dumps, "json_loads": json_loads}
         self._cometd_arguments |= {name: value for name, value in given.items() if value is not None}
         self._session = Session(token_provider)
+        self._measure_time = partial(
+            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
+        )
         self._schemas = EventSchemas(self._session, self._ssl, api_version=self.api_version, proxies=self._proxies)
         self._subscriptions: set[StreamingSubscription] = set()
         self._closed = False
@@ -113,6 +118,18 @@ class AsyncStreamingClient:
         Any number of subscriptions may have been refused with one token: together they log in again once.
         """
         self._session.renew()
+
+    def measure_server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Do what :meth:`server_time` does. Blocks."""
+        return self._measure_time(clock)
+
+    async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
+
+        :param clock: monotonic seconds.
+        :raises SalesforceStreamError: if the login failed.
+        """
+        return await asyncio.to_thread(self._measure_time, clock)
 
     def how_far(self) -> str:
         """Return a sentence on what can be reached of the org at this moment. Blocks, for 10 seconds at most."""
@@ -178,8 +195,8 @@ class AsyncStreamingClient:
         """Do what :meth:`subscribe` does, and yield ``None`` first when the subscription stands.
 
         :param answer_within: seconds that Salesforce is asked to hold a poll at most. It is free to do so. An empty
-            batch is ``pending`` only where it is the answer to a poll that could be held for as long as Salesforce
-            likes: so long, everything that there was would have come.
+            batch proves contact, and no more: Salesforce may answer polls for hours without the events that it has
+            stored (Salesforce Knowledge 005321562).
         """
         replay_id = check_arguments(topic, start, limit, silence_timeout=silence_timeout)
         async with self._opened(topic, replay_id, held=answer_within) as subscription:
@@ -189,7 +206,7 @@ class AsyncStreamingClient:
                 most = MOST_EVENTS_OF_A_BATCH if left is None else min(left, MOST_EVENTS_OF_A_BATCH)
                 batch = await subscription.next_batch(most, silence_timeout)
                 left = None if left is None else left - len(batch)
-                yield batch if len(batch) or answer_within is not None else replace(batch, pending=1)
+                yield batch
 
     def cometd_client(self, **arguments: Any) -> CometdClient:
         """Return an aiosfstream client that shares this client's login and settings. Needs a running event loop.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar
 
@@ -16,6 +16,7 @@ from airflow_provider_sfstream.clients.streaming.subscription import check_argum
 from airflow_provider_sfstream.exceptions import ContactError
 from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION
 from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, Responses, StartFrom
+from airflow_provider_sfstream.protocol.server_time import ServerTime
 
 SILENCE_TIMEOUT = 180.0
 """Seconds without any answer after which a connection counts as lost. Salesforce answers a poll within 110."""
@@ -123,6 +124,18 @@ class StreamingClient:
             self._in_contact(self._client.check())
         for steps in open_ones:
             self._in_contact(steps.answered())
+
+    def latest(self, topic: str, *, idle_timeout: float) -> Responses:
+        """Open a subscription to ``topic`` for new events; see :meth:`subscribe`."""
+        return self.subscribe(topic, StartFrom.LATEST, limit=1, idle_timeout=idle_timeout)
+
+    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
+
+        :param clock: monotonic seconds.
+        :raises SalesforceStreamError: if the login failed.
+        """
+        return self._client.measure_server_time(clock)
 
     def subscribe(
         self,

@@ -67,7 +67,8 @@ def _lost(row: Mapping[str, Any], now: datetime) -> Iterator[Concern]:
     recent = now - timedelta(seconds=row["retention"])
     for gap in row["latest_gaps"]:
         if datetime.fromisoformat(gap["detected_at"]) > recent:
-            yield Concern(BAD, "Events were lost")
+            uncertain = gap.get("uncertain")
+            yield Concern(WARNING, "Events may have been lost") if uncertain else Concern(BAD, "Events were lost")
     if row["missing"]:
         yield Concern(WARNING, "The last interval is not whole")
 

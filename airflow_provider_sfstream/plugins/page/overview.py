@@ -12,8 +12,8 @@ from airflow_provider_sfstream.plugins.page.concerns import GOOD, LEVELS, WARNIN
 from airflow_provider_sfstream.plugins.page.reader import parsed
 from airflow_provider_sfstream.protocol.headroom import Headroom
 from airflow_provider_sfstream.protocol.known_status import Known
+from airflow_provider_sfstream.protocol.retention import SHORT, retention_by_kind
 from airflow_provider_sfstream.protocol.status import HOURS, Document, Status
-from airflow_provider_sfstream.protocol.topics import retention
 
 _OF_DRAIN = ("confirmed_at", "contact_at", "last_event_time")
 
@@ -61,9 +61,10 @@ def _row(known: Known, uri: str, now: datetime) -> Document:
         "topic": parts.topic,
         "subscription": parts.subscription,
         "api": parts.api or drain.get("stream", {}).get("api"),
-        "retention": drain.get("retention", retention(parts.topic).total_seconds()),
+        "retention": drain.get("retention", (retention_by_kind(parts.topic) or SHORT).total_seconds()),
         "drained_at": drain.get("at"),
         **{name: drain.get(name) for name in _OF_DRAIN},
+        "certainty": known.certainty(uri),
         "hours": hourly(drain.get("hours", {}), now),
         "gaps": len(gaps),
         "latest_gaps": gaps[-1:],

@@ -23,9 +23,13 @@ def timeline(windows: Sequence[Document], gaps: Sequence[Document], now: datetim
     oldest = min((datetime.fromisoformat(line["from"]) for line in lines), default=now)
     start = max(oldest, now - timedelta(days=DAYS))
     covered = [span for line in windows if (span := _covered(line))]
-    lost = [(since, datetime.fromisoformat(gap["detected_at"])) for gap in gaps if (since := _since(gap))]
+    lost = [(since, _at(gap["detected_at"]), gap) for gap in gaps if (since := _since(gap))]
     uncovered = [{"from": a.isoformat(), "until": b.isoformat()} for a, b in between(covered, start, now)]
-    spans = [{"from": a.isoformat(), "until": b.isoformat()} for a, b in lost if b > start]
+    spans: list[Document] = [
+        {"from": a.isoformat(), "until": b.isoformat(), "uncertain": bool(gap.get("uncertain"))}
+        for a, b, gap in lost
+        if b > start
+    ]
     return {"start": start.isoformat(), "windows": lines[::-1], "not_covered": uncovered, "lost": spans}
 
 

@@ -94,8 +94,8 @@ _UNKNOWN_MANAGED = Rule(
 _DELETED_MANAGED = Rule(
     TopicNotFoundError,
     "the managed subscription was deleted in Salesforce, and its stored position with it",
-    "Events that were not read are still on the bus while it retains them: create the subscription again with "
-    "defaultReplay EARLIEST, or read the topic from a recorded replay ID.",
+    "Create the subscription again on the same topic and clear the task: the drain continues after its own recorded "
+    "position, wherever the subscription begins, and nothing is lost while Salesforce retains the events.",
 )
 _BUSY_MANAGED = Rule(
     SubscriptionBusyError,
@@ -107,8 +107,8 @@ _BUSY_MANAGED = Rule(
 _STOPPED_MANAGED = Rule(
     SubscriptionStoppedError,
     "the managed subscription is stopped, and its stored position is gone",
-    "Set its state to RUN in Salesforce: it then begins at its defaultReplay. Events that were not read are still on "
-    "the bus while it retains them.",
+    "Set its state to RUN in Salesforce and clear the task: the drain continues after its own recorded position, "
+    "wherever the subscription begins, and nothing is lost while Salesforce retains the events.",
 )
 _UNCOMMITTED_MANAGED = Rule(
     ServiceUnavailableError,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import random as random_module
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import closing
 from typing import Self
 
 from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
@@ -15,13 +15,14 @@ from airflow_provider_sfstream.clients.pubsub.subscription import check_amounts,
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
     SalesforceStreamError,
-    ServiceUnavailableError,
     SubscriptionBusyError,
-    SubscriptionMovedError,
 )
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT, EventBatch, PayloadEncoding, Responses, StartFrom
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-from airflow_provider_sfstream.reading.managed.position import PositionCheck
+from airflow_provider_sfstream.protocol.server_time import ServerTime
+from airflow_provider_sfstream.reading.managed.committing import Committing
+from airflow_provider_sfstream.reading.managed.comparison import LOOK_SECONDS, Comparison
+from airflow_provider_sfstream.reading.managed.one_stream import OneStream
 from airflow_provider_sfstream.reading.managed.redelivery import (
     Delivered,
     IsLanded,
@@ -30,14 +31,14 @@ from airflow_provider_sfstream.reading.managed.redelivery import (
     without_known,
 )
 from airflow_provider_sfstream.reading.managed.slot import SlotWait
+from airflow_provider_sfstream.reading.managed.topic import TopicCheck
 
 log = logging.getLogger(__name__)
 
 BUSY_TIMEOUT = 60.0
 """Seconds to wait for the place of a managed subscription: ample after a clean end, too short after a lost network."""
 
-_POLL = 1.0
-_COMMIT_READ = 100
+_PATIENT_SLICES = 2
 
 
 def check_start(subscription: ManagedSubscription, topic: str, start: bytes | StartFrom) -> None:
@@ -57,16 +58,19 @@ def check_start(subscription: ManagedSubscription, topic: str, start: bytes | St
 class ManagedSource:
     """One managed subscription as an :class:`~airflow_provider_sfstream.reading.source.EventSource`. Not thread-safe.
 
-    Salesforce delivers again what it delivered and was not told to be committed. This leaves out what the reader has
-    already: ``subscribe`` with a replay ID yields the events after it, when it is one that this object has yielded.
-    Before anything was yielded, the events that ``is_landed`` are left out at the beginning. The last of them is
-    committed, for they are durable. A replay ID that the first ``subscribe`` begins with is a position of an earlier
-    run: nothing is yielded or committed before Salesforce has said that it can still be read.
+    From a replay ID on, the position that Salesforce keeps is not trusted: it can be dropped or moved by others. Events
+    are read from an ordinary subscription to the topic until the managed stream is shown to continue with the same
+    event; see :class:`~airflow_provider_sfstream.reading.managed.comparison.Comparison`. ``COMMITTED`` begins where
+    Salesforce continues.
 
-    While nothing was yielded since the last commit, it also commits the position that an empty response confirms,
-    before it yields that response: no event lies before it, and only then does a subscription that never committed
-    anything (``defaultReplay`` LATEST) miss none when it is interrupted. It never commits an event that it has yielded:
-    :meth:`commit` does, when that is durable.
+    Salesforce delivers events again that were not committed. Those that the reader has are skipped: ``subscribe`` with
+    a replay ID that this object has yielded yields the events after it. Before anything was yielded, the events that
+    ``is_landed`` are skipped at the beginning. The last of them is committed, for they are durable.
+
+    From ``COMMITTED``, while nothing was yielded since the last commit, it also commits the position that an empty
+    response confirms, before it yields that response: no event lies before it, and only then does a subscription that
+    never committed anything (``defaultReplay`` LATEST) miss none when it is interrupted. It never commits an event that
+    it has yielded: :meth:`commit` does, when that is durable.
 
     A closed ``subscribe`` leaves the stream open, asking for no more, so that :meth:`commit` can use it. The next
     ``subscribe`` and :meth:`close` end it.
@@ -75,6 +79,7 @@ class ManagedSource:
         run of the stream. Asked for a few events of each response, until one is not. ``None``: nothing is known to be.
     :param busy_timeout: seconds to wait while another stream holds the subscription. 960 outlast a lost connection.
     :param commits: ``False`` to commit nothing, as a sensor needs.
+    :param is_topic_proven: the record of the subscription names the topic that is read.
     :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
     """
 
@@ -89,6 +94,7 @@ class ManagedSource:
         is_landed: IsLanded | None = None,
         busy_timeout: float = BUSY_TIMEOUT,
         commits: bool = True,
+        is_topic_proven: bool = False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         random: Callable[[], float] = random_module.random,
@@ -98,12 +104,18 @@ class ManagedSource:
         self._is_landed = is_landed
         self._commits = commits
         self._clock, self._sleep, self._random = clock, sleep, random
-        self._slot = SlotWait(named(subscription), busy_timeout, clock, random)
-        self._stream: ManagedStream | None = None
-        self._recent: deque[Sequence[bytes]] = deque(maxlen=4)
-        self._position = PositionCheck(client, clock)
+        self._stream = OneStream(
+            client,
+            subscription,
+            slot=SlotWait(named(subscription), busy_timeout, clock, random),
+            topic_check=TopicCheck(named(subscription), client.schema, is_proven=is_topic_proven),
+            clock=clock,
+            sleep=sleep,
+        )
         self._delivered = Delivered()
-        self._committed: bytes | None = None
+        self._committing = Committing(self._stream, self._delivered, is_landed, self._ordinary, clock)
+        self._comparison: Comparison | None = None
+        self._is_lost = False
 
     def __enter__(self) -> Self:
         return self
@@ -113,15 +125,12 @@ class ManagedSource:
 
     def close(self) -> None:
         """End the open stream, so that the next consumer can have the subscription. The client stays open."""
-        stream, self._stream = self._stream, None
-        self._recent.clear()
-        if stream is not None:
-            stream.close()
+        self._stream.close()
 
     @property
     def stream(self) -> ManagedStream | None:
         """The stream that is open, if one is."""
-        return self._stream if self._stream is not None and self._stream.is_open else None
+        return self._stream.open_stream
 
     def schema(self, schema_id: str) -> str:
         """Return the Avro schema JSON of ``schema_id``."""
@@ -130,6 +139,14 @@ class ManagedSource:
     def renew_session(self) -> None:
         """Forget the access token that was refused last, so that the next call logs in again."""
         self._client.renew_session()
+
+    def latest(self, topic: str, *, idle_timeout: float) -> Responses:
+        """Open an ordinary subscription to ``topic`` at ``LATEST``, for one event."""
+        return self._client.latest(topic, idle_timeout=idle_timeout)
+
+    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now; see the client's."""
+        return self._client.server_time(clock)
 
     def prove_contact(self, topic: str) -> None:
         """Return once Salesforce has answered something on the same connection; see the client's."""
@@ -147,46 +164,50 @@ class ManagedSource:
         """Yield batches in stream order; see the class.
 
         :param topic: that of the subscription.
-        :param start: ``COMMITTED``, or anything but a replay ID once a position was lost: where Salesforce goes on; or
-            a replay ID up to which, itself included, everything is stored already.
-        :param limit: events to yield. Those that are left out do not count.
-        :raises ConfigurationError: at once, if an argument is unusable.
+        :param start: ``COMMITTED``: where Salesforce continues; or a replay ID up to which, itself included, everything
+            is stored already. After a lost position also ``EARLIEST``, or ``LATEST``, which is ``COMMITTED`` then.
+        :param limit: events to yield. Those that are skipped do not count.
+        :raises ConfigurationError: at once, if an argument is unusable; or if the subscription is one of another topic.
         :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
-        :raises SubscriptionMovedError: if ``start`` was yielded and does not come again: the position has moved.
-        :raises ReplayIdLostError: before anything is yielded, if ``start`` is a position that cannot be read any more.
+        :raises ReplayIdLostError: if ``start`` is a position that cannot be read any more.
         :raises CommitError: if Salesforce refuses to commit what is durable.
         :raises SalesforceStreamError: whenever the stream ends otherwise.
         """
-        if self._position.is_over and not isinstance(start, bytes):
+        if self._is_lost and start is StartFrom.LATEST:
             start = StartFrom.COMMITTED
-        check_start(self.subscription, topic, start)
+        if not (self._is_lost and start is StartFrom.EARLIEST):
+            check_start(self.subscription, topic, start)
         check_amounts(named(self.subscription), limit, idle_timeout=idle_timeout)
+        self._stream.topic = topic
         return self._read(topic, start, limit, idle_timeout)
 
-    def commit(self, replay_id: bytes, timeout: float = CONFIRM_TIMEOUT) -> None:
-        """Tell Salesforce that everything up to and including ``replay_id`` is durable, and wait until it knows.
+    @property
+    def differs(self) -> bool:
+        """Whether Salesforce continues elsewhere than after the events that were read."""
+        return self._comparison is not None and self._comparison.differs
 
-        Uses the open stream if that has delivered ``replay_id``. Else it reads a new one, without keeping anything,
-        until ``replay_id`` comes again, and commits there; or until it is plain that Salesforce is past it, so that an
-        earlier commit was carried out and only its acknowledgement was lost. Faults that may pass are outlasted.
+    def commit(self, replay_id: bytes, timeout: float = CONFIRM_TIMEOUT) -> bool:
+        """Have Salesforce continue after ``replay_id``, up to which everything is durable, and wait until it does.
 
-        A source that has yielded nothing tells by ``is_landed``. Without that it reads until it is caught up.
+        Uses the open stream if that has delivered ``replay_id``. Else it reads a new one, without storing anything,
+        until ``replay_id`` is delivered again, and commits there; or until it is plain that Salesforce is past it, so
+        that an earlier commit was carried out and only its acknowledgement was lost. Retriable faults are outlasted.
 
-        :param timeout: seconds that this may take.
+        A source that has yielded nothing decides by ``is_landed``. Without that it reads until it is caught up.
+
+        :param timeout: seconds that this may take; where the position had moved, seconds without an event.
+        :returns: ``False`` where Salesforce continues elsewhere, and that could not be changed. Nothing is lost: the
+            next drain compares again.
         :raises CommitError: if Salesforce refuses to.
         :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
         :raises SubscriptionMovedError: if ``replay_id`` was yielded, what lies before it comes again, and it does not.
         :raises ServiceUnavailableError: if it did not succeed in time. The events will be delivered again.
         """
         deadline = self._clock() + timeout
-        renewed, is_committed = False, self._committed == replay_id
+        renewed, is_committed, is_done = False, self._stream.committed == replay_id, True
         while not is_committed:
             try:
-                if self._has_delivered(replay_id) and self.stream is not None:
-                    # An answer that does not come leaves time for a stream that can tell.
-                    self._commit_on_stream(replay_id, (deadline + self._clock()) / 2)
-                else:
-                    self._read_through(replay_id, deadline)
+                is_done = self._committing.commit(replay_id, self._comparison, deadline=deadline, timeout=timeout)
             except SalesforceStreamError as error:
                 self.close()
                 pause = 0.5 + self._random() / 2
@@ -201,61 +222,108 @@ class ManagedSource:
             else:
                 is_committed = True
         self._delivered.forget()
+        return is_done
+
+    def _ordinary(self, start: bytes | StartFrom, limit: int | None) -> Responses:
+        return self._client.subscribe(self._stream.topic, start, limit=limit, idle_timeout=LOOK_SECONDS)
 
     def _read(self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
         redelivery = self._delivered.begin(start, self._is_landed)
-        responses = self._responses(limit, idle_timeout)
-        if not isinstance(start, bytes):
-            self._position.is_over = True
-        elif not self._position.is_over:
-            responses = self._position.passed_on(responses, topic, start)
         try:
-            for response in responses:
-                if response is None:
-                    yield None
-                elif len(response):
-                    yield self._new_events(response, redelivery)
-                else:
-                    self._confirm(response, redelivery)
-                    yield response
-        except SalesforceStreamError:
+            if start is StartFrom.COMMITTED:
+                self._comparison = None
+                yield from self._read_committed(redelivery, limit, idle_timeout)
+            else:
+                yield from self._read_compared(start, redelivery, limit, idle_timeout)
+        except SalesforceStreamError as error:
+            self._is_lost = self._is_lost or error.replay_lost
             self.close()
             raise
         finally:
-            if self._stream is not None:
-                self._stream.stop_fetching()
+            self._stream.stop_fetching()
+
+    def _read_committed(self, redelivery: Redelivery, limit: int | None, idle_timeout: float) -> Responses:
+        for response in self._responses(limit, idle_timeout):
+            if response is None:
+                yield None
+            elif len(response):
+                yield self._new_events(response, redelivery)
+            else:
+                self._confirm(response, redelivery)
+                yield response
+
+    def _read_compared(
+        self, start: bytes | StartFrom, redelivery: Redelivery, limit: int | None, idle_timeout: float
+    ) -> Responses:
+        comparison = self._comparison = Comparison(
+            named(self.subscription),
+            self._ordinary,
+            self._unknown(redelivery, limit, min(LOOK_SECONDS, idle_timeout)),
+            start=start,
+            limit=limit,
+            patience=_PATIENT_SLICES * idle_timeout,
+            allow=self._stream.allow,
+            clock=self._clock,
+        )
+        yield from self._in_slices(comparison.responses(), idle_timeout)
+        if not comparison.agrees:
+            return
+        for response in self._in_slices(comparison.rest(), idle_timeout):
+            if response is not None and len(response):
+                self._delivered.given(response)
+            elif response is not None and confirms(response):
+                self._delivered.caught_up(response.latest_replay_id)
+            yield response
+
+    def _in_slices(self, responses: Responses, idle_timeout: float) -> Responses:
+        """Yield ``responses``, but ``None`` only after ``idle_timeout`` without one: looks are shorter."""
+        with closing(responses):
+            last = self._clock()
+            for response in responses:
+                if response is None and self._clock() - last < idle_timeout:
+                    continue
+                last = self._clock()
+                yield response
+
+    def _unknown(self, redelivery: Redelivery, limit: int | None, idle_timeout: float) -> Responses:
+        """Yield the responses of a new stream without the events that were delivered before."""
+        has_begun = False
+        for response in self._responses(limit, idle_timeout):
+            if response is not None and len(response):
+                if not has_begun and self._delivered.first not in (None, response.replay_ids[0]):
+                    self._delivered.forget()  # its position moved: those that were yielded are not delivered again
+                    redelivery = Redelivery()
+                has_begun = True
+                was_over, known = redelivery.is_over, redelivery.known(response.replay_ids)
+                self._stream.allow(known)
+                response = without_known(response, known)
+                if redelivery.is_over and not was_over:
+                    self._commit_redelivered(redelivery)
+            elif response is not None and confirms(response):
+                self._commit_redelivered(redelivery)
+            yield response
+
+    def _commit_redelivered(self, redelivery: Redelivery) -> None:
+        """Commit the last landed event that was delivered again: nobody needs it once more."""
+        last = redelivery.last
+        if last is not None and self._delivered.first is None and last != self._stream.committed:
+            self._commit_durable(last)
 
     def _responses(self, limit: int | None, idle_timeout: float) -> Responses:
-        """Yield the responses of a new stream; wait while another one holds the subscription."""
-        while True:
-            self.close()
-            self._stream = self._client.managed_subscribe(
-                self.subscription, limit=limit, idle_timeout=idle_timeout, recommit=self._known_to_be_committed()
-            )
-            try:
-                with self._client.in_contact(named(self.subscription)):
-                    for response in self._stream:
-                        if response is not None:
-                            self._slot.taken()
-                            self._recent.append(response.replay_ids or [response.latest_replay_id])
-                        yield response
-                return
-            except SubscriptionBusyError as error:
-                self._sleep(self._slot.pause_after(error))
+        return self._stream.responses(limit, idle_timeout, self._known_to_be_committed())
 
     def _known_to_be_committed(self) -> bytes | None:
         """Return what the keepalive may commit again: it moves nothing, or only over what is stored."""
         base = self._delivered.base
-        known = self._committed or (base if isinstance(base, bytes) else None)
+        known = self._stream.committed or (base if isinstance(base, bytes) else None)
         return known if self._commits else None
 
     def _new_events(self, response: EventBatch, redelivery: Redelivery) -> EventBatch:
         was_over = redelivery.is_over
         known = redelivery.known(response.replay_ids)
-        if known and self._stream is not None:
-            self._stream.allow(known)
-        if redelivery.is_over and not was_over and redelivery.last is not None and self._delivered.first is None:
-            self._commit_durable(redelivery.last)
+        self._stream.allow(known)
+        if redelivery.is_over and not was_over:
+            self._commit_redelivered(redelivery)
         batch = without_known(response, known)
         self._delivered.given(batch)
         return batch
@@ -264,8 +332,6 @@ class ManagedSource:
         """Take note that the stream is caught up, if the empty response says so."""
         if not confirms(response):
             return
-        if not redelivery.is_over and redelivery.is_landed is None:
-            raise self._moved(redelivery)
         redelivery.is_over = True
         if self._delivered.first is None:
             self._commit_durable(response.latest_replay_id)
@@ -274,62 +340,4 @@ class ManagedSource:
     def _commit_durable(self, replay_id: bytes) -> None:
         """Commit what nobody needs to be delivered again: nothing was yielded since the last commit."""
         if self._commits:
-            self._commit_on_stream(replay_id, self._clock() + CONFIRM_TIMEOUT)
-
-    def _commit_on_stream(self, replay_id: bytes, deadline: float) -> None:
-        if self._stream is None:
-            raise ServiceUnavailableError(f"{named(self.subscription)}: no stream is open. Nothing moved.")
-        self._stream.commit(replay_id)
-        self._stream.wait_for_commit(replay_id, max(0.0, deadline - self._clock()))
-        self._committed = replay_id
-
-    def _read_through(self, replay_id: bytes, deadline: float) -> None:
-        """Read a new stream until ``replay_id`` came again, and commit it; or until it is plain that it will not."""
-        redelivery = self._delivered.begin(replay_id, self._is_landed)
-        if redelivery.is_over:  # nothing says what comes again; it is what there is until ``replay_id``
-            redelivery = Redelivery(replay_id)
-        for response in self._responses(_COMMIT_READ, _POLL):
-            if self._clock() >= deadline:
-                raise ServiceUnavailableError(
-                    f"{named(self.subscription)}: replay ID {replay_id.hex()} did not come again in time to be "
-                    "committed. Nothing is lost: the events after the committed position are delivered again."
-                )
-            if response is None:
-                continue
-            if confirms(response) or (len(response) and self._came_again(response, redelivery)):
-                break
-            if self._stream is not None:
-                self._stream.allow(len(response))
-        if self._stream is not None:
-            self._stream.stop_fetching()
-        self._commit_what_came_again(replay_id, redelivery, deadline)
-
-    def _came_again(self, response: EventBatch, redelivery: Redelivery) -> bool:
-        """Return whether all that comes again has come, or nothing does."""
-        if redelivery.last is None and self._delivered.first not in (None, response.replay_ids[0]):
-            return True
-        redelivery.known(response.replay_ids)
-        return redelivery.is_over
-
-    def _commit_what_came_again(self, replay_id: bytes, redelivery: Redelivery, deadline: float) -> None:
-        is_certain = redelivery.is_over or redelivery.is_landed is not None
-        if redelivery.last is not None and is_certain:
-            self._commit_on_stream(redelivery.last, deadline)
-        elif redelivery.last is not None and self._delivered.first is not None:
-            raise self._moved(redelivery)
-        else:
-            log.info("%s: Salesforce is past replay ID %s already.", named(self.subscription), replay_id.hex())
-
-    def _has_delivered(self, replay_id: bytes) -> bool:
-        """Return whether the open stream has, lately. Where it has and this says no, it is only read again."""
-        return any(replay_id in replay_ids for replay_ids in self._recent)
-
-    def _moved(self, redelivery: Redelivery) -> SubscriptionMovedError:
-        through = b"" if redelivery.through is None else redelivery.through
-        return SubscriptionMovedError(
-            f"{named(self.subscription)}: the stream broke, and replay ID {through.hex()}, which was delivered before "
-            "and not committed, does not come again. So its position moved meanwhile: another consumer commits to it, "
-            "or its committed replay ID was lost and errorRecoveryReplay applies, or it never was committed and its "
-            "defaultReplay is LATEST. Nothing of this drain was recorded. Find out which, give each consumer a managed "
-            "subscription of its own and set defaultReplay to EARLIEST, then run again."
-        )
+            self._stream.commit(replay_id, self._clock() + CONFIRM_TIMEOUT)

@@ -37,8 +37,8 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
     parser.add_argument("--decoder", choices=("auto", "fastavro"), default="auto")
     parser.add_argument("--event-time-from", type=_moment, metavar="ISO", help="leave out earlier events")
     parser.add_argument("--event-time-to", type=_moment, metavar="ISO", help="leave out events at or after this")
-    whole = "a window of which all events are written, whatever the bounds"
-    parser.add_argument("--whole-window", action="append", default=[], metavar="ID", help=whole)
+    own = "a window that the run of the interval landed itself: its late events are written too"
+    parser.add_argument("--own-window", action="append", default=[], metavar="ID", help=own)
     parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
     one = "of all tables below the output"
     parser.add_argument("--table-format", choices=("delta", "parquet"), default="delta", help=one)
@@ -58,7 +58,7 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
         table_format=given.table_format,
         event_time_from=first,
         event_time_to=end,
-        whole_windows=tuple(given.whole_window),
+        own_windows=tuple(given.own_window),
         metrics_file=given.metrics_file,
         verify_files=not given.trust_files,
         job=given.job,

@@ -53,8 +53,9 @@ class EventLogOptions:
     """What the job is asked to do.
 
     With bounds, only events that count in ``[event_time_from, event_time_to)`` are written: an event counts at its
-    event time, but not before its window's ``covered_from``, and not after it was received. Of ``whole_windows``, which
-    the run of that interval landed itself, all events are written: some may have come late for theirs.
+    event time, but not before its window's ``counts_from``, and not after it was received. Of ``own_windows``, which
+    the run of that interval landed itself, late events are written too: those that count before the window's
+    ``late_before``, because the run of their own interval had ended when Salesforce delivered them.
 
     ``table_format`` is ``"delta"``, or ``"parquet"`` for folders of files; all tables below one output have one format.
     ``job`` names this run in the tables' history and to another job that loses against it; by default it is the Spark
@@ -68,17 +69,24 @@ class EventLogOptions:
     table_format: TableFormat = "delta"
     event_time_from: datetime | None = None
     event_time_to: datetime | None = None
-    whole_windows: tuple[str, ...] = ()
+    own_windows: tuple[str, ...] = ()
     metrics_file: str | None = None
     verify_files: bool = True
     job: str = ""
     rules: FieldRules = NO_RULES
 
     def partition_of(self, window: LandedWindow) -> str:
-        """Return the window's partition. A part of a window has its own, so that it never replaces the whole."""
-        if self.event_time_from is None or self.event_time_to is None or window.window_id in self.whole_windows:
+        """Return the window's partition.
+
+        A part of a window has its own, so that it never replaces the window's. So has the part with late events, which
+        another run of the same interval does not read.
+        """
+        if self.event_time_from is None or self.event_time_to is None:
             return window.window_id
-        return f"{window.window_id}.{self.event_time_from:%Y%m%dT%H%M%S.%fZ}-{self.event_time_to:%Y%m%dT%H%M%S.%fZ}"
+        own = ".own" if window.window_id in self.own_windows else ""
+        return (
+            f"{window.window_id}.{self.event_time_from:%Y%m%dT%H%M%S.%fZ}-{self.event_time_to:%Y%m%dT%H%M%S.%fZ}{own}"
+        )
 
 
 @dataclass
@@ -162,8 +170,9 @@ class EventLogJob:
                 options.partition_of(w),
                 w.org_id,
                 w.topic,
-                _microseconds(w.covered_from),
-                w.window_id in options.whole_windows,
+                _microseconds(w.counts_from),
+                _microseconds(w.late_before) if w.window_id in options.own_windows else None,
+                w.is_timed,
                 bool(options.rules),
             )
             for w in windows

@@ -67,7 +67,8 @@ Rows = Callable[[Batches], Batches]
 class WindowReference:
     """The ``window`` number of landed rows stands for this: the partition that they go to, and their stream.
 
-    In an interval no event of it counts before ``counts_from`` (microseconds since the epoch), or it is taken whole.
+    In an interval no event of it counts before ``counts_from`` (microseconds since the epoch), nor, if it ``is_timed``,
+    after it was received; events that count before ``late_before`` are read too.
     ``has_rules`` says that fields of its events may not be stored as they come: the quarantine then keeps no payload.
     """
 
@@ -75,7 +76,8 @@ class WindowReference:
     org_id: str
     topic: str
     counts_from: int | None = None
-    is_whole: bool = False
+    late_before: int | None = None
+    is_timed: bool = True
     has_rules: bool = False
 
 
@@ -258,14 +260,18 @@ def hidden_fields(rules: FieldRules, table: str, fields: tuple[Field, ...]) -> t
 def _inside(times: pa.Array, received: pa.Array, windows: pa.Array, plan: TablePlan) -> pa.Array | None:
     """Return which events count in the plan's interval, all times in microseconds; ``None`` without one.
 
-    A publisher can get event times wrong. What was landed counts in one interval all the same.
+    An event counts at its event time, within the bounds of when it was published and received, because publishers set
+    event times and can be wrong.
     """
     if plan.time_from is None or plan.time_to is None:
         return None
     begins = pa.array([window.counts_from for window in plan.windows], pa.int64()).take(windows)
+    is_timed = pa.array([window.is_timed for window in plan.windows], pa.bool_()).take(windows)
+    received = pa.compute.if_else(is_timed, received, None)  # by a worker's clock otherwise, which can be wrong
     times = pa.compute.max_element_wise(pa.compute.min_element_wise(times, received), begins)  # nulls are passed over
     inside = pa.compute.and_(pa.compute.greater_equal(times, plan.time_from), pa.compute.less(times, plan.time_to))
-    return pa.compute.or_(inside, pa.array([window.is_whole for window in plan.windows], pa.bool_()).take(windows))
+    late_before = pa.array([window.late_before for window in plan.windows], pa.int64()).take(windows)
+    return pa.compute.or_(inside, pa.compute.fill_null(pa.compute.less(times, late_before), False))
 
 
 def _envelope(windows: tuple[WindowReference, ...], group: pa.RecordBatch) -> dict[str, pa.Array]:

@@ -64,7 +64,9 @@ class LandedWindow:
     stop_reason: str = "caught_up"
     has_gap: bool = False
     manifest_url: str = ""
-    covered_from: datetime | None = None
+    counts_from: datetime | None = None
+    late_before: datetime | None = None
+    is_timed: bool = True
     missing_schemas: dict[str, MissingSchema] = field(default_factory=dict)
     sums: tuple[str, ...] = ()
     has_erased: bool = False
@@ -118,7 +120,9 @@ class LandedWindow:
             stop_reason=manifest.stop_reason,
             has_gap=window.gap is not None,
             manifest_url=window.manifest_url,
-            covered_from=window.covered_from,
+            counts_from=window.counts_from,
+            late_before=manifest.late_before,
+            is_timed=window.contact_at is not None,
             has_erased=bool(manifest.erased),
             missing_schemas={
                 schema_id: MissingSchema(missing.file and manifest.url_of(missing.file), missing.reason)
@@ -159,19 +163,19 @@ class Window(Protocol):
     @property
     def window_id(self) -> str: ...
     @property
-    def covered_from(self) -> datetime | None: ...
+    def counts_from(self) -> datetime | None: ...
 
 
 def reading_order(window: Window) -> tuple[bool, float, str]:
     """Return what windows are sorted by: of an event in several of them, the first one's row is written.
 
     Live windows come first, in order of their ids: each is read by the run of every interval that an event of it may
-    count in. Backfill windows follow, that which covers from the latest moment on first: no event counts before that,
+    count in. Backfill windows follow, that which counts from the latest moment on first: no event counts before that,
     so that its row counts in the interval at hand wherever a row of another one does.
     """
     if window.kind == "live":
         return False, 0.0, window.window_id
-    return True, math.inf if window.covered_from is None else -window.covered_from.timestamp(), window.window_id
+    return True, math.inf if window.counts_from is None else -window.counts_from.timestamp(), window.window_id
 
 
 def read_window(files: TextFiles, manifest_url: str) -> LandedWindow:

@@ -131,6 +131,7 @@ def _gap_to_document(gap: Gap) -> dict[str, Any]:
         "since": _iso(gap.since),
         "detected_at": gap.detected_at.isoformat(),
         "reason": gap.reason,
+        "uncertain": gap.uncertain,
     }
 
 
@@ -141,6 +142,7 @@ def _gap_from_document(document: dict[str, Any]) -> Gap:
         since=_known_time(document["since"]),
         detected_at=_time(document["detected_at"]),
         reason=str(document["reason"]),
+        uncertain=bool(document.get("uncertain", False)),
     )
 
 

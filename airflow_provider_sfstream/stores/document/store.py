@@ -15,7 +15,9 @@ from airflow_provider_sfstream.exceptions import (
     ReplayStoreCorruptError,
     ReplayStoreError,
 )
-from airflow_provider_sfstream.landing.landed_windows import Head, LandedWindows, WindowCatalog
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.chain_index import ChainIndex
+from airflow_provider_sfstream.landing.landed_windows import Head, LandedWindows
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
 from airflow_provider_sfstream.protocol.topics import slug
 from airflow_provider_sfstream.stores.base import (
@@ -79,7 +81,7 @@ class DocumentReplayStore:
 
     def __init__(
         self,
-        catalog: WindowCatalog | None = None,
+        catalog: LandingCatalog | None = None,
         variables: Variables | None = None,
         *,
         prefix: str = "sfstream_position",
@@ -91,6 +93,7 @@ class DocumentReplayStore:
                 "and '.'. Nothing was read or moved."
             )
         self._catalog = catalog
+        self._index = None if catalog is None else ChainIndex(catalog)
         self._variables = AirflowVariables() if variables is None else variables
         self._prefix = prefix
         self._clock = clock
@@ -138,9 +141,14 @@ class DocumentReplayStore:
         written = replace(document, position=moved, run=window.run, gaps=gaps)
         self._store(self.key(stream), written.to_json())
         after = self._load(stream).position
-        if after != moved:
+        # Another try of the run may have recorded the same window, at another time.
+        if (after.replay_id, after.fence, after.window_id) != (moved.replay_id, moved.fence, moved.window_id):
             raise PositionConflictError(conflict_message(stream, expected, after, window))
-        return moved
+        if self._index is not None:
+            self._index.extend(stream, window.window_id)
+            if window.previous_window_id is None:
+                self._windows(stream, written).begin_index()
+        return after
 
     def record_backfill(self, stream: Stream, window: ReplayWindow) -> None:
         """Check that the window's manifest, which is its record, is in the landing; record its gap.
@@ -148,11 +156,14 @@ class DocumentReplayStore:
         :raises ReplayStoreError: if the manifest is not there.
         """
         require_kind(stream, window, "backfill")
-        if self._required_catalog(stream).read_manifest(stream, window.window_id) is None:
+        catalog = self._required_catalog(stream)
+        manifest = catalog.read_manifest(stream, window.window_id)
+        if manifest is None:
             raise ReplayStoreError(
                 f"{stream}: backfill window {window.window_id} has no manifest in the landing, so it cannot be "
                 "recorded. The position was not moved. Drain it again, to the landing that this store was given."
             )
+        catalog.backfills.add(manifest)  # an earlier version of this package wrote manifests without entries
         if window.gap is not None:
             self.record_gap(stream, window.gap)
 
@@ -254,7 +265,7 @@ class DocumentReplayStore:
         """Write, and make sure that what was there before is not what is read from now on."""
         before = self._variables.get(key)
         self._variables.set(key, text, _DESCRIPTION)
-        if self._variables.get(key) == before:
+        if self._variables.get(key) == before != text:
             raise ReplayStoreError(
                 f"{self._variables.name(key)} was written, but the old value is still what is read. Where it is a "
                 "Variable, an environment variable or a secrets backend that comes before Airflow's database defines "
@@ -276,9 +287,9 @@ class DocumentReplayStore:
         heads: list[tuple[str | None, datetime | None]] = [(document.position.window_id, None)]
         heads += [(recorded.from_window_id, recorded.reset.reset_at) for recorded in reversed(document.resets)]
         known = [Head(window_id, left_at) for window_id, left_at in heads if window_id is not None]
-        return LandedWindows(self._required_catalog(stream), stream, known, self._clock())
+        return LandedWindows(self._required_catalog(stream), stream, known, self._clock(), self._index)
 
-    def _required_catalog(self, stream: Stream) -> WindowCatalog:
+    def _required_catalog(self, stream: Stream) -> LandingCatalog:
         if self._catalog is None:
             raise ConfigurationError(
                 f"{stream}: this store finds windows in the landing, and was not given one. "

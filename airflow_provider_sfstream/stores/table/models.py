@@ -49,7 +49,7 @@ ReplayId = LargeBinary(LONGEST).with_variant(mysql.VARBINARY(LONGEST), *MYSQL)
 
 
 class Base(DeclarativeBase):
-    """Root of the tables. No column has a database default, so that every value is this package's."""
+    """Root of the tables. No column of a new row has a database default: every value is this package's."""
 
 
 class StreamColumns:
@@ -79,7 +79,8 @@ class PositionRow(StreamColumns, Base):
 class WindowRow(StreamColumns, Base):
     """A recorded window. ``fence`` is the position's fence after a live window, and null for a backfill window.
 
-    The covered span is null in rows of before revision 0002, ``contact_at`` in rows of before 0003.
+    The covered span is null in rows of before revision 0002, ``contact_at`` in rows of before 0003, ``counts_from`` in
+    rows of before 0005.
     """
 
     __tablename__ = "sfstream_window"
@@ -114,6 +115,7 @@ class WindowRow(StreamColumns, Base):
     covered_from: Mapped[datetime | None] = mapped_column(UtcDateTime)
     covered_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     contact_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    counts_from: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class GapRow(StreamColumns, Base):
@@ -127,6 +129,7 @@ class GapRow(StreamColumns, Base):
     since: Mapped[datetime | None] = mapped_column(UtcDateTime)
     detected_at: Mapped[datetime] = mapped_column(UtcDateTime)
     reason: Mapped[str] = mapped_column(Text)
+    uncertain: Mapped[bool] = mapped_column()
 
 
 class ResetRow(StreamColumns, Base):

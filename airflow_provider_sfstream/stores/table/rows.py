@@ -46,6 +46,7 @@ def window_to_row(stream: Stream, window: ReplayWindow, *, fence: int | None, re
         covered_from=window.covered_from,
         covered_until=window.covered_until,
         contact_at=window.contact_at,
+        counts_from=window.counts_from,
         manifest_url=window.manifest_url,
         previous_window_id=window.previous_window_id,
         gap_key=None if window.gap is None else gap_key(window.gap),
@@ -78,6 +79,7 @@ def window_from_row(row: WindowRow, gap: GapRow | None) -> ReplayWindow:
         covered_from=row.covered_from,
         covered_until=row.covered_until,
         contact_at=row.contact_at,
+        counts_from=row.counts_from,
     )
 
 
@@ -95,6 +97,8 @@ def end_order(row: WindowRow) -> tuple[datetime, bool, int, str]:
 def gap_key(gap: Gap) -> str:
     """Return a digest of the whole gap (64 hex digits): equal gaps have equal keys."""
     parts: tuple[Any, ...] = (gap.after, gap.resumed_at, _utc(gap.since), _utc(gap.detected_at), gap.reason)
+    if gap.uncertain:  # keys of gaps recorded before revision 0005 stay as they are
+        parts = (*parts, gap.uncertain)
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -108,12 +112,13 @@ def gap_to_row(stream: Stream, gap: Gap) -> GapRow:
         since=gap.since,
         detected_at=gap.detected_at,
         reason=gap.reason,
+        uncertain=gap.uncertain,
     )
 
 
 def gap_from_row(row: GapRow) -> Gap:
     """Return the gap of a row."""
-    return Gap(row.after_replay_id, row.resumed_at_replay_id, row.since, row.detected_at, row.reason)
+    return Gap(row.after_replay_id, row.resumed_at_replay_id, row.since, row.detected_at, row.reason, row.uncertain)
 
 
 def reset_from_row(row: ResetRow) -> PositionReset:

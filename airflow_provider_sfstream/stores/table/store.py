@@ -115,9 +115,7 @@ class TableReplayStore:
             WindowRow.covered_until > start,
             WindowRow.covered_from < WindowRow.covered_until,
         )
-        counts = and_(
-            WindowRow.contact_at >= start, or_(WindowRow.covered_from.is_(None), WindowRow.covered_from < end)
-        )
+        counts = and_(WindowRow.contact_at >= start, or_(WindowRow.counts_from.is_(None), WindowRow.counts_from < end))
         happened = and_(
             WindowRow.contact_at.is_(None), WindowRow.first_event_time < end, WindowRow.last_event_time >= start
         )

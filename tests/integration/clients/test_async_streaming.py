@@ -58,9 +58,9 @@ class TestSilence:
     ) -> None:
         org.knobs(cometd_connect_seconds=0.1)
         async with aclosing(client.subscribe(topic, StartFrom.LATEST, silence_timeout=SECONDS)) as stream:
-            for number in range(4):  # the first says that the subscription stands, the others that nothing is there
+            for _ in range(4):  # each proves contact, and none the end of the stream
                 batch = await anext(stream)
-                assert (len(batch), batch.latest_replay_id, batch.pending) == (0, b"", min(number, 1))
+                assert (len(batch), batch.latest_replay_id, batch.pending) == (0, b"", 0)
 
 
 class TestSchemas:

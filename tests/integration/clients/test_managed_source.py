@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from airflow_provider_sfstream.drain.drain import DrainResult, drain
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.exceptions import (
     SubscriptionBusyError,
-    SubscriptionMovedError,
     SubscriptionStoppedError,
     TopicNotFoundError,
 )
@@ -97,6 +95,7 @@ class Time:
 def run(
     source: ManagedSource, sink: Sink, topic: str, start: bytes | StartFrom = COMMITTED, **limits: Any
 ) -> DrainResult:
+    limits = {"idle_timeout": 1.0, **limits}
     return drain(source, sink, topic, start, DrainLimits(**limits), sleep=lambda _: time.sleep(0.02))
 
 
@@ -135,7 +134,7 @@ class TestDrain:
         with managed(org, client) as source:
             result = run(source, Dropping(), orders)
             assert sink.got == recorded(org, orders)
-            assert (result.stop_reason, result.gap) == (StopReason.CAUGHT_UP, None)
+            assert (result.stop_reason, result.gap) == (StopReason.IDLE, None)
             assert result.reconnects >= 2
             assert committed(org) is None
             assert result.through is not None
@@ -229,8 +228,11 @@ class TestDrain:
             run(source, sink, orders, confirmed)
         assert sink.got == recorded(org, orders)[EVENTS:]
 
-    def test_another_consumer_commits_meanwhile(self, org: LocalOrg, client: PubSubClient, orders: str) -> None:
+    def test_another_consumer_commits_meanwhile(
+        self, org: LocalOrg, client: PubSubClient, orders: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
         events = recorded(org, orders)
+        sink = Sink()
         with managed(org, client) as source, pubsub_client(org) as other:
             responses = source.subscribe(orders, COMMITTED, limit=None, idle_timeout=SECONDS)
             first = next(responses)
@@ -238,9 +240,11 @@ class TestDrain:
             source.close()
             with managed(org, other) as thief:
                 thief.commit(events[999], SECONDS)
-            with pytest.raises(SubscriptionMovedError, match="another consumer"):
-                run(source, Sink(), orders, first.replay_ids[-1])
-        assert committed(org) == events[999]
+            result = run(source, sink, orders, first.replay_ids[-1])
+            assert first.replay_ids + sink.got == events
+            assert "another client commits on it" in caplog.text
+            assert source.commit(result.through or b"", SECONDS)
+        assert committed(org) == result.through
 
     @pytest.mark.parametrize(
         ("state", "expected"), [("STOP", SubscriptionStoppedError), (None, TopicNotFoundError)], ids=["stop", "delete"]
@@ -293,7 +297,7 @@ class TestDrain:
 
         sink = Slow()
         with managed(org, client) as source:
-            result = run(source, sink, orders)
+            result = run(source, sink, orders, idle_timeout=0.2)
             assert sink.got == recorded(org, orders)
             assert result.reconnects >= 1
             source.commit(result.through or b"", SECONDS)
@@ -459,7 +463,7 @@ def watched(source: AsyncManagedSource, topic: str, limit: int, sleep: Callable[
     return arrivals(
         source,
         topic,
-        Cursor(COMMITTED, time.monotonic, lambda: datetime.now(UTC)),
+        Cursor(COMMITTED, time.monotonic),
         limit=limit,
         silence_timeout=SECONDS,
         clock=time.monotonic,

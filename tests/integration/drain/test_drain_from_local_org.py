@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,11 +26,13 @@ from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter, Writt
 from airflow_provider_sfstream.protocol.streams import Stream, window_id_for
 from airflow_provider_sfstream.reading.source import StartFrom
 from tests.support.localorg import LocalOrg, wait_until
+from tests.support.scripted_source import ListSink
 from tests.support.windows import run_identity
 
 TOPIC = "/event/Order__e"
 WINDOW = window_id_for(run_identity(), "live", None)
 EVENTS = 3_000
+CONFIRMING = DrainLimits(confirm_timeout=60, wait_for_confirmation=True)
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +60,13 @@ def client(org) -> Iterator[PubSubClient]:
 def drain_into(
     folder: Path, client: PubSubClient, org: LocalOrg, start=StartFrom.EARLIEST, *, limits=None, **arguments
 ) -> tuple[DrainResult, WrittenWindow, list[dict]]:
-    """Drain until caught up (the org keeps a short rhythm of keepalives); return result, files and rows."""
+    """Drain until the end is confirmed (the org sends an empty response soon); return result, files and rows."""
     org.knobs(keepalive_seconds=0.3)
     landing, stream = Landing.from_url(str(folder / "lake")), Stream(org.org_id, "pubsub", TOPIC)
     with ParquetWindowWriter(
         landing, stream, WINDOW, attempt="1", schema=client.schema, row_group_rows=500, part_bytes=20_000
     ) as writer:
-        result = drain(client, writer, TOPIC, start, limits or DrainLimits(), **{"random": lambda: 0.0, **arguments})
+        result = drain(client, writer, TOPIC, start, limits or CONFIRMING, **{"random": lambda: 0.0, **arguments})
         landed = writer.finish()
     tables = [pq.read_table(f"{landing.window_folder(stream, WINDOW)}/{file.name}") for file in landed.files]
     return result, landed, pa.concat_tables(tables).to_pylist() if tables else []
@@ -168,6 +171,47 @@ def test_an_expired_replay_id_stops_or_goes_on_as_told(tmp_path):
             assert result.gap is not None
             assert (result.gap.after, result.gap.resumed_at, rows) == (position, None, [])
             assert result.pinned == result.through == record[-1]["replay_id"]
+
+
+def subscribed(org: LocalOrg) -> int:
+    return len(org.requests(method="Subscribe"))
+
+
+def test_a_quiet_topic_is_confirmed_by_empty_responses_of_two_subscriptions(org, client, tmp_path):
+    end, before, began = org.record(TOPIC)[-1]["replay_id"], subscribed(org), datetime.now(UTC)
+    result, _, rows = drain_into(tmp_path, client, org, end)
+    assert (result.stop_reason, rows) == (StopReason.CAUGHT_UP, [])
+    assert began - timedelta(seconds=2) <= result.confirmed_at <= datetime.now(UTC)
+    assert result.confirmed_at < result.contact_at
+    wait_until(lambda: not org.streams(), what="the end of both streams")
+    assert subscribed(org) == before + 2
+    assert sum(request["detail"]["events"] for request in org.requests(method="Subscribe")[-2:]) == 0
+
+
+def test_a_topic_without_any_event_is_confirmed_too(org, client, tmp_path):
+    org.define("Empty__e", Note__c="string")
+    org.knobs(keepalive_seconds=0.3)
+    result = drain(client, ListSink(), "/event/Empty__e", StartFrom.EARLIEST, CONFIRMING)
+    assert (result.stop_reason, result.event_count) == (StopReason.CAUGHT_UP, 0)
+    assert result.confirmed_at is not None
+
+
+def test_a_topic_through_which_salesforce_seeks_is_confirmed_once_its_events_are_read(org, client, tmp_path):
+    """Empty responses with newer replay IDs come before the events."""
+    record = org.record(TOPIC)
+    org.fault("seek", topic=TOPIC, responses=5, seconds=0.2)
+    result, _, rows = drain_into(tmp_path, client, org, record[-200]["replay_id"])
+    assert_rows_are(rows, record[-199:])
+    assert (result.stop_reason, result.gap) == (StopReason.CAUGHT_UP, None)
+
+
+def test_a_plain_drain_opens_one_subscription_and_confirms_nothing(org, client, tmp_path):
+    before = subscribed(org)
+    end = org.record(TOPIC)[-2]["replay_id"]
+    result, _, rows = drain_into(tmp_path, client, org, end, limits=DrainLimits(idle_timeout=2))
+    assert (result.stop_reason, len(rows), result.confirmed_at) == (StopReason.IDLE, 1, None)
+    wait_until(lambda: not org.streams(), what="the end of the stream")
+    assert subscribed(org) == before + 1
 
 
 def test_a_used_up_allocation_fails_at_once(org, client, tmp_path):

@@ -178,8 +178,8 @@ def test_a_window_costs_the_requests_that_the_docs_say(drains: Drains, proxy: Ob
     assert drains.run(1)["event_count"] == 60
     listing = [request for request in proxy.requests[before:] if "prefix=" in request.query]
     writing = [request for request in proxy.requests[before:] if request.method in ("PUT", "POST")]
-    assert (len(listing), len(writing)) == (3, 4)
-    assert len(proxy.requests) - before == 16
+    assert (len(listing), len(writing)) == (3, 5)
+    assert len(proxy.requests) - before == 23
 
 
 FAULTS = {

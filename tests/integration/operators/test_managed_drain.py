@@ -50,7 +50,7 @@ class Subscription:
                 "topic": self.topic,
                 "managed_subscription": self.name,
                 "landing_url": str(self.landing),
-                "idle_timeout": 5.0,
+                "idle_timeout": 1.0,
                 **arguments,
             },
         )
@@ -97,6 +97,20 @@ def test_a_position_that_cannot_be_read_is_a_gap_and_goes_on_as_the_record_says(
     assert kept.landed() == ids[:3] + ids[6:]
 
 
+@pytest.mark.parametrize(("policy", "landed"), [("earliest", [6, 7, 8, 9]), ("latest", [6, 7, 8, 9])])
+def test_the_users_policy_for_a_lost_position_comes_first(kept: Subscription, policy: str, landed: list[int]) -> None:
+    """With "latest", Salesforce decides where it continues: at its errorRecoveryReplay, which is EARLIEST here."""
+    ids = kept.publish(10)
+    kept.drain(max_events=3, on_invalid_replay="fail").execute(context_for("drain"))
+    kept.org.fault("expire_before", topic=kept.topic, replay_id=ids[6].hex())
+    with pytest.raises(AirflowFailException, match="cannot be read"):
+        kept.drain(on_invalid_replay="fail").execute(context_for("drain", run_id="run-2", hour=2))
+    assert kept.landed() == ids[:3]
+    result = kept.drain(on_invalid_replay=policy).execute(context_for("drain", run_id="run-2", hour=2))
+    assert result["gap"]["reason"].endswith(f"on_invalid_replay='{policy}'")
+    assert kept.landed() == ids[:3] + [ids[n] for n in landed]
+
+
 def test_a_subscription_of_another_topic_is_refused_before_anything_is_read(kept: Subscription) -> None:
     kept.org.define("Elsewhere__e", Number__c="double")
     calls = len(kept.org.requests("grpc"))
@@ -114,7 +128,6 @@ def test_an_unknown_one_fails_at_once(kept: Subscription) -> None:
     ("arguments", "said"),
     [
         ({"start_from": "latest"}, "start_from='latest' goes with no managed_subscription: the subscription's default"),
-        ({"on_invalid_replay": "earliest"}, "errorRecoveryReplay"),
         ({"mode": "interval"}, "Backfills of this DAG are intervals all the same"),
         ({"advance": "manual"}, "by the task that drained it"),
         ({"parallel_streams": 4}, "room for one stream"),

@@ -59,7 +59,7 @@ def test_a_connection_is_tested_with_a_topic(
     connected: LocalOrg, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     run("connection-1", tmp_path)
-    run("streaming-api-2", tmp_path)
+    run("streaming-api-3", tmp_path)
     assert [line[:6] for line in capsys.readouterr().out.splitlines()] == ["(True,"] * 2
 
 
@@ -77,7 +77,7 @@ def test_managed_event_subscriptions_are_listed_made_and_deleted(connected: Loca
 
 def test_a_client_of_ones_own(connected: LocalOrg) -> None:
     connected.admin("DELETE", "/requests")
-    with subprocess.Popen([sys.executable, "-c", SNIPPETS["streaming-api-3"]], stdout=subprocess.PIPE) as client:
+    with subprocess.Popen([sys.executable, "-c", SNIPPETS["streaming-api-4"]], stdout=subprocess.PIPE) as client:
         impatient = threading.Timer(60, client.kill)
         impatient.start()
         try:
@@ -91,6 +91,6 @@ def test_a_client_of_ones_own(connected: LocalOrg) -> None:
 
 
 def test_nothing_is_left_out() -> None:
-    here = {"connection-1", "streaming-api-2", "landing-2", "managed-subscriptions-3", "streaming-api-3"}
+    here = {"connection-1", "streaming-api-3", "landing-2", "managed-subscriptions-3", "streaming-api-4"}
     dags = {name for name in LIVE if "with DAG(" in SNIPPETS[name]}
     assert set(LIVE) - dags == here | set(OTHERS)

@@ -71,7 +71,7 @@ class Managed:
         number: int,
         *,
         max_events: int | None = None,
-        idle_timeout: float = 5,
+        idle_timeout: float = 1,
         busy_timeout: float = 20,
         target: str | None = None,
         before_the_end: Callable[[], object] = lambda: None,

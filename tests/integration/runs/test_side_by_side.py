@@ -113,7 +113,7 @@ def test_the_window_has_every_event_once_and_in_order(
         org.fault("drop_every", every=330, topic=TOPIC, **fault)
     outcome = lake.run("airflow", parallel_streams=4)
     assert_rows_are(lake.rows("airflow", outcome), org.record(TOPIC))
-    assert outcome.manifest.stop_reason == "caught_up"
+    assert outcome.manifest.stop_reason == "idle"
     wait_until(lambda: not org.streams(), what="the end of all streams")
     subscriptions = org.requests(method="Subscribe")
     assert len(subscriptions) >= 9, "ten stretches, and the end"

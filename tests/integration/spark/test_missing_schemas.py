@@ -14,6 +14,7 @@ from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
+from airflow_provider_sfstream.protocol.retention import LONG
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream, window_id_for
 from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
@@ -56,6 +57,7 @@ def land(org: LocalOrg, lake: Lake, topic: str) -> str:
         start=StartFrom.EARLIEST,
         limits=DrainLimits(),
         on_invalid_replay="fail",
+        retention=LONG,
     )
     with pubsub_client(org) as client:
         catalog = LandingCatalog(Landing.from_url(str(lake.landing)))

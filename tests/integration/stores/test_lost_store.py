@@ -80,7 +80,7 @@ def test_a_position_that_was_forgotten_by_hand_is_a_decision(minutes: Minutes, e
 def test_a_backfill_before_the_first_live_run_is_no_sign_of_a_loss(minutes: Minutes) -> None:
     minutes.backfill(3, at=6)
     minutes.backfill(4, at=6)
-    assert [manifest.window.kind for manifest in minutes.windows()] == ["backfill"], "the first one reads to the end"
+    assert {manifest.window.kind for manifest in minutes.windows()} == {"backfill"}
 
     assert minutes.landed(minutes.drain(7)) == [replay_id(number) for number in range(1, 8)]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,7 +21,6 @@ from airflow_provider_sfstream.runs import pruning
 from airflow_provider_sfstream.runs.interval import IntervalRequest, drain_interval
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.least_age import LEAST_AGE
-from airflow_provider_sfstream.runs.lost_positions import aged_out_in_silence
 from airflow_provider_sfstream.runs.pruning import PruneRequest, prune_windows
 from airflow_provider_sfstream.runs.restoring import restore_position
 from airflow_provider_sfstream.stores.base import Position
@@ -27,6 +28,7 @@ from airflow_provider_sfstream.stores.table import TableReplayStore
 from tests.support.killed import Killed, killed_at
 from tests.support.pruning import DAY, DailyWindows, day
 from tests.support.replay_stores import StoreUnderTest, landing_store, new_stream, run_at, table_store, variable_store
+from tests.support.scripted_source import ScriptedSource
 
 
 @pytest.fixture(params=["variables", "table", "memory"])
@@ -222,13 +224,19 @@ def test_a_window_stays_where_the_one_before_it_does(either: StoreUnderTest) -> 
 
 def test_a_backfill_of_pruned_hours_says_so(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=8)
-    stream, no_source = windows.stream, lambda: pytest.fail("nothing of this can be drained")
+    stream = windows.stream
+
+    @contextmanager
+    def only_the_time() -> Iterator[ScriptedSource]:
+        source = ScriptedSource([], began=day(8))
+        yield source
+        assert source.starts == [], "nothing of this can be drained"
 
     def give(number: int, interval: Span) -> list[str]:
         outcome = drain_interval(
             LandedStream(stream, either.catalog, either.store),
             IntervalRequest(run_at(number), interval, True, DrainLimits(idle_timeout=1)),
-            open_source=no_source,
+            open_source=only_the_time,
             now=lambda: day(8),
         )
         return [window.manifest.window.window_id for window in outcome.windows]
@@ -244,20 +252,6 @@ def test_a_backfill_of_pruned_hours_says_so(either: StoreUnderTest) -> None:
     with pytest.raises(ReplayIdLostError, match="is not landed"):
         give(3, Span(day(2.5), day(4.5)))
     assert give(4, Span(day(4.25), day(4.5))) == [windows.live[4].window_id]
-
-
-def test_a_quiet_stream_is_known_to_be_quiet_after_its_events_were_pruned(either: StoreUnderTest) -> None:
-    stream = new_stream()
-    windows = DailyWindows(either, days=1, stream=stream)
-    for number in range(1, 10):
-        windows.land(number, events=None)
-    head = either.catalog.read_manifest(stream, either.store.read(stream).window_id or "")
-    assert aged_out_in_silence(LandedStream(stream, either.catalog, either.store), head, day(10))
-
-    windows.prune(today=10)
-
-    assert len(list(either.catalog.chain(stream, head.window.window_id if head else ""))) == 5
-    assert aged_out_in_silence(LandedStream(stream, either.catalog, either.store), head, day(10))
 
 
 def test_an_age_at_which_windows_are_still_looked_back_at_is_refused(either: StoreUnderTest) -> None:

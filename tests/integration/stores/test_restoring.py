@@ -13,6 +13,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
+from airflow_provider_sfstream.runs.recorded_positions import RecordedPositions
 from airflow_provider_sfstream.runs.restoring import Restored, restore_position
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
 from tests.support.replay_stores import StoreUnderTest, gap_at, minute, new_stream, run_at
@@ -160,6 +161,21 @@ def test_the_loser_of_a_race_is_left_out(under_test: StoreUnderTest, empty_store
     assert (restored.live_windows, restored.after.replay_id) == (1, b"\x04")
     assert store.windows_of_run(stream, loser.run) == []
     assert store.windows_of_run(stream, first.run) == [first]
+
+
+def test_the_last_recorded_position_decides_a_race(under_test: StoreUnderTest, empty_store: Callable[[], Any]) -> None:
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1), events=(0, 1))
+    at_first = under_test.store.read(stream)
+    loser = under_test.land(stream, at_first, b"\x03", run_at(3), events=(1, 3))
+    winner = under_test.land(stream, at_first, b"\x02", run_at(2), events=(1, 2))
+    RecordedPositions(stream, under_test.catalog, under_test.store).advance(at_first, winner)
+    store = empty_store()
+
+    restored = restore(under_test, store, stream)
+
+    assert (restored.live_windows, restored.after.window_id) == (2, winner.window_id)
+    assert store.windows_of_run(stream, loser.run) == []
 
 
 def test_the_oldest_windows_may_be_gone(

@@ -41,5 +41,4 @@ with DAG("push_topic.hourly", schedule=HOURLY, **SETTINGS) as hourly:
         "hourly",
         salesforce_conn_id="salesforce_backfill",
         mode="interval",
-        wait_for_confirmation=True,
     )

@@ -106,6 +106,40 @@ def test_without_an_identity_url_userinfo_is_asked(identity: str | None) -> None
 
 
 @pytest.mark.parametrize(
+    "identity",
+    ["https://[", "https://[::1", "http://]/id/00D/005", f"https://[x]/id/{ORG}/{USER}", f"//[/id/{ORG}/{USER}"],
+)
+def test_an_identity_url_that_cannot_be_read_is_an_error_of_ours(identity: str) -> None:
+    login = Login(APP, 0)
+    with pytest.raises(
+        IdentityError, match=r"/services/oauth2/token answered with an identity URL.*login_url"
+    ) as caught:
+        answer(login, json={**GRANTED, "id": identity})
+    assert identity not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "org_id",
+    ["00D", "005000000000001AAA", f"{ORG}A", "00D00000000000\u0661AAA", "00D000000000001\n", "..", "%2e%2e", ""],
+)
+def test_an_organization_id_that_is_none(org_id: str) -> None:
+    for login, document in (
+        (Login(APP, 0), {**GRANTED, "id": f"{URL}/id/{org_id}/{USER}"}),
+        (Login(GivenAccessToken(URL, "s3cret-tok"), 0), {"organization_id": org_id, "user_id": USER}),
+    ):
+        if org_id.strip() == org_id or "id" not in document:  # a URL has no line breaks
+            with pytest.raises(IdentityError, match="organization id"):
+                answer(login, json=document)
+
+
+@pytest.mark.parametrize("user_id", [None, 5, {"a": 1}, "", "nobody\n", "x" * 100_000])
+def test_a_user_id_that_is_none_is_left_out(user_id: Any) -> None:
+    login = Login(GivenAccessToken(URL, "s3cret-tok"), 0)
+    answer(login, json={"organization_id": ORG, "user_id": user_id})
+    assert login.token == AccessToken("s3cret-tok", URL, ORG)
+
+
+@pytest.mark.parametrize(
     ("status", "kwargs"),
     [(403, {"text": "Bad_OAuth_Token"}), (200, {"json": {}}), (200, {"json": []}), (404, {"text": ""})],
 )

@@ -24,6 +24,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.reading.source import StartFrom
 from tests.support.scripted_source import (
+    BEGAN,
     Deliver,
     End,
     Event,
@@ -109,8 +110,10 @@ def test_the_sink_gets_an_exact_run_of_the_stream(count, script, max_events, max
     if result.stop_reason is StopReason.MAX_BYTES and len(appended) < count:
         assert sink.payload_bytes + 10 > max_bytes
     if result.through is not None:
-        confirmed = stream[-1].replay_id if stream else replay_id(0)
-        assert result.through == (appended[-1] if appended else confirmed) or result.stop_reason is StopReason.CAUGHT_UP
+        newest = stream[-1].replay_id if stream else replay_id(0)
+        assert result.through == (appended[-1] if appended else newest)
+    assert result.stop_reason is not StopReason.CAUGHT_UP
+    assert (result.confirmed_at, source.references) == (None, 0), "nothing looked for the end"
 
 
 @given(sizes=st.lists(st.integers(1, 50), max_size=60), room=st.integers(1, 400))
@@ -132,13 +135,14 @@ def test_max_bytes_cuts_at_the_last_event_that_fits(sizes, room):
 # -- when it stops -------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_response_that_owes_events_is_caught_up_and_confirms_the_position():
-    source = ScriptedSource(events(3), [Deliver(3), Keepalive(pending=7, at=b"confirmed\0")])
+def test_an_empty_response_moves_the_position_and_does_not_confirm_the_end():
+    source = ScriptedSource(events(3), [Deliver(3), Keepalive(pending=7, at=b"position\0"), Silence(), Silence(1)])
     result = run(source)
-    assert (result.stop_reason, result.through, result.event_count) == (StopReason.CAUGHT_UP, b"confirmed\0", 3)
+    assert (result.stop_reason, result.through, result.event_count) == (StopReason.IDLE, b"position\0", 3)
+    assert (result.confirmed_at, source.references) == (None, 0)
 
 
-def test_an_empty_response_that_owes_nothing_confirms_nothing():
+def test_an_empty_response_without_pending_requests_moves_nothing():
     source = ScriptedSource(events(3), [Deliver(3), Keepalive(pending=0, at=b"not this"), Silence(), Silence()])
     result = run(source)
     assert (result.stop_reason, result.through) == (StopReason.IDLE, events(3)[-1].replay_id)
@@ -149,15 +153,30 @@ def test_silence_with_an_answer_after_it_is_idle_and_moves_nothing():
     source = ScriptedSource(events(3), [Silence(), Silence(1)])
     result = run(source, events(3)[1].replay_id)
     assert (result.stop_reason, result.through, result.event_count) == (StopReason.IDLE, None, 0)
-    assert (result.confirmed_at, result.contact_at, source.proofs) == (None, NOW, 1)
+    answered = BEGAN + timedelta(seconds=10 + 1)  # the upper bound: the Date header is rounded down
+    assert (result.confirmed_at, result.contact_at, source.proofs) == (None, answered, 1)
 
 
-def test_the_end_is_confirmed_for_the_moment_at_which_the_subscription_was_opened():
-    source = ScriptedSource(events(3), [Deliver(1), ServiceUnavailableError("cut"), Silence(5), Keepalive()])
-    result = run(source, now=lambda: NOW + timedelta(seconds=source.time.seconds))
-    opened = NOW + timedelta(seconds=sum(source.time.sleeps))
-    assert (result.stop_reason, result.confirmed_at) == (StopReason.CAUGHT_UP, opened)
-    assert result.contact_at == opened + timedelta(seconds=5)
+def test_the_end_is_confirmed_for_the_moment_at_which_the_second_subscription_was_opened():
+    source = ScriptedSource(events(3), [Deliver(1), ServiceUnavailableError("cut"), Silence(5), Deliver(2)])
+    result = run(source, limits=CONFIRMING)
+    assert (result.stop_reason, result.event_count, result.reconnects) == (StopReason.CAUGHT_UP, 3, 1)
+    assert result.confirmed_at == BEGAN
+    assert result.contact_at == BEGAN + timedelta(seconds=1 + 5 + sum(source.time.sleeps))
+
+
+def test_times_that_events_are_received_at_are_those_of_salesforces_clock():
+    source, sink = ScriptedSource(events(3), [Silence(4), Deliver(3)]), ListSink()
+    run(source, sink=sink)
+    assert [batch.received_at for batch in sink.batches] == [int((BEGAN.timestamp() + 5) * 1e9)]
+
+
+def test_a_drain_claims_no_time_where_salesforces_was_not_measured():
+    source, sink = ScriptedSource(events(3), measures_time=False), ListSink()
+    result = run(source, StartFrom.EARLIEST, sink=sink, limits=CONFIRMING)
+    assert (result.stop_reason, result.event_count) == (StopReason.CAUGHT_UP, 3)
+    assert (result.confirmed_at, result.contact_at, result.began_at, result.pinned_at) == (None, None, None, None)
+    assert {batch.received_at for batch in sink.batches} == {1_700_000_000_000_000_000}, "as the worker received them"
 
 
 def test_what_comes_after_the_proof_of_contact_is_taken():
@@ -172,10 +191,22 @@ def test_silence_without_an_answer_is_a_fault_that_names_what_was_reached():
     assert 120 <= source.time.seconds < 150, "connecting has a limit of its own"
 
 
+def test_connecting_has_its_whole_time_however_long_the_measurement_of_the_time_took():
+    class Slow(ScriptedSource):
+        def server_time(self, clock):
+            self.time.seconds += 121
+            return super().server_time(clock)
+
+    source = Slow(events(3), [ContactError("none")])
+    result = run(source)
+    assert (result.event_count, result.reconnects) == (3, 1)
+    assert result.began_at == BEGAN, "no event was requested before it"
+
+
 def test_silence_whose_answer_comes_later_loses_nothing():
     source = ScriptedSource(events(3), [Silence(), Silence(), Deliver(3)], out_of_contact=[ContactError("none")] * 2)
     result = run(source)
-    assert (result.event_count, result.stop_reason, result.reconnects) == (3, StopReason.CAUGHT_UP, 2)
+    assert (result.event_count, result.stop_reason, result.reconnects) == (3, StopReason.IDLE, 2)
 
 
 def test_a_service_that_is_down_for_longer_than_connecting_may_take_is_waited_for():
@@ -192,14 +223,14 @@ def test_max_seconds_without_any_answer_is_a_fault_too():
 
 def test_a_silence_goes_on_over_broken_subscriptions():
     cut = [Silence(60), ServiceUnavailableError("cut by a middlebox")]
-    source = ScriptedSource(events(3), [*cut * 20, Silence(1)])
+    source = ScriptedSource(events(3), [*cut * 20, Silence(1)], reference=())
     result = run(source, source.stream[-1].replay_id, limits=CONFIRMING)
     assert (result.stop_reason, result.reconnects) == (StopReason.IDLE, 5)
     assert 300 < source.time.seconds < 330
 
 
 def test_a_silence_that_goes_on_is_asked_for_an_answer_every_half_minute():
-    source = ScriptedSource(events(3), [Silence(301)])
+    source = ScriptedSource(events(3), [Silence(301)], reference=())
     run(source, source.stream[-1].replay_id, limits=CONFIRMING)
     assert source.proofs == 10
 
@@ -229,18 +260,37 @@ def test_pauses_between_events_are_not_added_up():
 CONFIRMING = DrainLimits(idle_timeout=10, confirm_timeout=300)
 
 
-def test_a_quiet_stream_is_given_time_to_confirm_its_position():
-    source = ScriptedSource(events(3), [Silence()] * 20 + [Keepalive(), Silence()])
+def test_a_quiet_stream_has_time_to_confirm_its_end():
+    newer = replay_id(12)
+    source = ScriptedSource(
+        events(3), [Silence()] * 20 + [Keepalive(at=newer), Silence()], reference=[*[None] * 100, replay_id(11)]
+    )
     result = run(source, source.stream[-1].replay_id, limits=CONFIRMING)
-    assert (result.stop_reason, result.event_count) == (StopReason.CAUGHT_UP, 0)
-    assert result.through == source.stream[-1].replay_id
+    assert (result.stop_reason, result.event_count, result.through) == (StopReason.CAUGHT_UP, 0, newer)
+    assert (result.confirmed_at, source.open_subscriptions) == (BEGAN, 0)
+
+
+def test_a_quiet_stream_whose_second_subscription_is_silent_ends_idle():
+    source = ScriptedSource(events(3), [Silence(50), Keepalive()] * 20, reference=())
+    result = run(source, source.stream[-1].replay_id, limits=CONFIRMING)
+    assert (result.stop_reason, result.confirmed_at) == (StopReason.IDLE, None)
+    assert 300 <= source.time.seconds <= 302
 
 
 def test_a_quiet_stream_that_confirms_nothing_ends_the_drain_all_the_same():
-    source = ScriptedSource(events(3), [Silence()] * 100)
+    source = ScriptedSource(events(3), [Silence()] * 100, reference=[replay_id(11)])
     result = run(source, source.stream[-1].replay_id, limits=CONFIRMING)
     assert (result.stop_reason, result.through) == (StopReason.IDLE, None)
     assert 300 <= source.time.seconds <= 302
+
+
+def test_the_events_that_follow_an_empty_response_are_read_before_the_end_is_confirmed():
+    """Salesforce may send empty responses with newer replay IDs while it seeks through a backlog."""
+    seek = [Keepalive(at=replay_id(number)) for number in (4, 5)]
+    source, sink = ScriptedSource(events(3), [*seek, Silence(20), Deliver(3)], reference=[replay_id(9)]), ListSink()
+    result = run(source, sink=sink, limits=CONFIRMING)
+    assert sink.replay_ids == ids(source.stream)
+    assert (result.stop_reason, result.confirmed_at) == (StopReason.CAUGHT_UP, BEGAN)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +303,7 @@ def test_until_keeps_what_is_before_it(minutes, grace, kept):
     limits = DrainLimits(until=NOW + timedelta(minutes=minutes), grace=timedelta(minutes=grace))
     result = run(ScriptedSource(stream), sink=sink, limits=limits)
     assert sink.replay_ids == ids(stream[:kept])
-    assert result.stop_reason is (StopReason.UNTIL if kept < 10 else StopReason.CAUGHT_UP)
+    assert result.stop_reason is (StopReason.UNTIL if kept < 10 else StopReason.IDLE)
     if kept < 10:
         assert result.through == (stream[kept - 1].replay_id if kept else None)
 
@@ -362,9 +412,9 @@ def test_schemas_decide_nothing_about_what_is_read(fault, bound):
     source, sink = Source(events(9)), ListSink()
     moment = datetime(1970, 1, 1, tzinfo=UTC)
     limits = {"none": {}, "until": {"until": moment}}[bound]
-    result = drain(source, sink, "/event/Order__e", StartFrom.EARLIEST, DrainLimits(**limits))
+    result = run(source, sink=sink, limits=DrainLimits(**limits), event_times=None)
     assert sink.replay_ids == ids(source.stream)
-    assert result.stop_reason is StopReason.CAUGHT_UP
+    assert result.stop_reason is StopReason.IDLE
     assert len(source.starts) == 1
 
 
@@ -393,7 +443,7 @@ def test_earliest_goes_on_with_the_oldest_and_reports_the_gap():
     assert sink.replay_ids == ids(source.stream[20:])
     assert result.gap is not None
     assert (result.gap.after, result.gap.resumed_at) == (source.stream[4].replay_id, source.stream[20].replay_id)
-    assert (result.gap.since, result.gap.detected_at) == (since, NOW)
+    assert (result.gap.since, result.gap.detected_at) == (since, BEGAN + timedelta(seconds=1))
     assert result.pinned is None
 
 
@@ -454,10 +504,11 @@ def test_latest_is_pinned_to_the_first_event_so_that_a_reconnect_cannot_skip():
 
 
 def test_latest_is_pinned_by_an_empty_response():
-    source = ScriptedSource(events(30), [Keepalive()])
+    source = ScriptedSource(events(30), [Silence(3), Keepalive()])
     result = run(source, StartFrom.LATEST)
     assert result.pinned == result.through == source.stream[-1].replay_id
-    assert result.stop_reason is StopReason.CAUGHT_UP
+    assert result.stop_reason is StopReason.IDLE
+    assert result.pinned_at == BEGAN + timedelta(seconds=3 + 1)
 
 
 def test_latest_outwaits_the_idle_timeout_for_its_pin():
@@ -521,10 +572,8 @@ def test_the_lag_is_read_from_the_last_event_by_its_own_schema():
 class BusySource(ScriptedSource):
     """Publishes an event with each response, so that no response is empty and nothing is silent."""
 
-    def subscribe(self, topic, start, **arguments):
-        if start is StartFrom.LATEST:
-            return self._from_the_latest()
-        return super().subscribe(topic, start, **arguments)
+    def latest(self, topic, *, idle_timeout):
+        return self._from_the_latest()
 
     def _from_the_latest(self):
         place = len(self.stream)
@@ -543,7 +592,7 @@ def test_a_drain_to_the_end_ends_on_a_busy_stream_and_knows_for_when():
     source = BusySource(events(250))
     sink = ListSink()
     result = run(source, sink=sink, limits=DrainLimits(to_the_end=True), event_times=lambda ids, _: [None] * len(ids))
-    assert (result.stop_reason, result.confirmed_at) == (StopReason.CAUGHT_UP, NOW)
+    assert (result.stop_reason, result.confirmed_at) == (StopReason.CAUGHT_UP, BEGAN)
     assert source.first_at_latest in sink.replay_ids
     assert sink.replay_ids[:251] == ids(source.stream[:251]), "all that was there when it began"
 

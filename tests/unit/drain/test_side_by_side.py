@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -24,8 +24,10 @@ from airflow_provider_sfstream.exceptions import (
     SessionExpiredError,
     ThrottledError,
 )
+from airflow_provider_sfstream.protocol.server_time import ServerTime
 from airflow_provider_sfstream.reading.source import EventBatch, StartFrom
 from tests.support.scripted_source import (
+    BEGAN,
     Deliver,
     End,
     Event,
@@ -40,7 +42,6 @@ from tests.support.scripted_source import (
 )
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-RECEIVED = datetime.fromtimestamp(1_700_000_000, UTC)
 TOPIC = "/event/Order__e"
 
 
@@ -92,6 +93,12 @@ class ManyStreams:
         finally:
             with self.lock:
                 self.open_subscriptions -= 1
+
+    def latest(self, topic: str, *, idle_timeout: float) -> Iterator[EventBatch | None]:
+        yield from Strictly(self.stream).latest(topic, idle_timeout=idle_timeout)
+
+    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        return ServerTime(BEGAN, clock(), clock())
 
     def prove_contact(self, topic: str) -> None:
         pass
@@ -287,7 +294,7 @@ def test_others_that_are_refused_leave_the_drain_to_read_itself(error):
     sink = ListSink()
     result = run(source, replay_id(3), [replay_id(300), replay_id(1_500)], sink=sink)
     assert sink.replay_ids == [event.replay_id for event in source.stream[1:]]
-    assert result.stop_reason is StopReason.CAUGHT_UP
+    assert (result.stop_reason, result.through) == (StopReason.IDLE, replay_id(3_000))
 
 
 def test_what_stops_one_subscription_stops_the_drain_when_it_gets_there_and_all_others():
@@ -301,20 +308,29 @@ def test_what_stops_one_subscription_stops_the_drain_when_it_gets_there_and_all_
     assert source.open_subscriptions == 0
 
 
-def test_what_others_were_shown_at_the_end_is_not_the_drains():
+def test_an_empty_response_to_others_does_not_end_the_drain():
     """Only an answer to a subscription of its own, opened after what it has taken, ends a drain."""
     source = ManyStreams(numbered(600))
     result = run(source, replay_id(3), [replay_id(900)])
-    assert result.stop_reason is StopReason.CAUGHT_UP
+    assert (result.stop_reason, result.confirmed_at) == (StopReason.IDLE, None)
     assert source.opened[-1] == ("own", replay_id(1_800))
-    assert result.confirmed_at == NOW
 
 
-def test_contact_was_when_what_was_read_ahead_came():
-    result = run(
-        ManyStreams(numbered(600)), replay_id(3), [replay_id(900)], limits=DrainLimits(max_events=400), patience=60.0
-    )
-    assert (result.stop_reason, result.contact_at) == (StopReason.MAX_EVENTS, RECEIVED)
+def test_an_event_that_others_read_is_evidence_for_the_end_once_the_drain_has_taken_it():
+    source, sink = ManyStreams(numbered(600)), ListSink()
+    limits = DrainLimits(to_the_end=True)
+    result = run(source, replay_id(3), [replay_id(900)], limits=limits, sink=sink, patience=60.0)
+    assert (result.stop_reason, result.confirmed_at) == (StopReason.CAUGHT_UP, BEGAN)
+    assert sink.replay_ids == [event.replay_id for event in source.stream[1:]]
+
+
+def test_contact_was_when_the_drain_took_what_was_read_ahead():
+    source, sink = ManyStreams(numbered(600)), ListSink()
+    limits = DrainLimits(max_events=400)
+    result = run(source, replay_id(3), [replay_id(900)], limits=limits, sink=sink, patience=60.0)
+    taken = BEGAN + timedelta(seconds=1 + source.time.seconds)
+    assert (result.stop_reason, result.contact_at) == (StopReason.MAX_EVENTS, taken)
+    assert sink.batches[-1].received_at == int(taken.timestamp() * 1e9)
 
 
 # -- the file between ------------------------------------------------------------------------------------------------

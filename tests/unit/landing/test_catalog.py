@@ -253,10 +253,7 @@ def test_the_chain_is_followed_without_listing(catalog, monkeypatch):
 
     monkeypatch.setattr(catalog, "_list", refuse)
     head = written[-1].window.window_id
-    assert list(catalog.chain(STREAM, head, None)) == written[::-1]
-    back_to = written[2].finished_at + timedelta(minutes=59)  # within the allowance for clocks
-    assert list(catalog.chain(STREAM, head, back_to)) == written[:1:-1]
-    assert list(catalog.chain(STREAM, head, written[-1].finished_at + timedelta(days=1))) == []
+    assert list(catalog.chain(STREAM, head)) == written[::-1]
 
 
 def test_the_chain_ends_where_a_window_is_gone(catalog, caplog):

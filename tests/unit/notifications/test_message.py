@@ -153,6 +153,10 @@ def test_a_gap_missing_spans_and_quarantined_rows_are_losses() -> None:
     rows = Losses.of({"quarantined": 3})
     assert (rows.lost, rows.events) == ("3 rows wait in quarantine.", ())
     assert all((gap, missing, rows))
+    assert gap.what.startswith("Events were lost.")
+    possible = Losses.of({"gap": {**GAP, "uncertain": True}})
+    assert possible.what.startswith("Possible loss; nothing is known to be lost.")
+    assert Losses.of({"gap": {**GAP, "uncertain": True}, "missing": [{"from": 1, "to": 2}]}).what.startswith("Events")
     assert not Losses.of({"quarantined": True})
 
 

@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 from airflow_provider_sfstream._airflow import AirflowFailException, TaskDeferralTimeout
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, ReplayStoreError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.topics import retention
+from airflow_provider_sfstream.protocol.retention import LONG, SHORT
 from airflow_provider_sfstream.stores.base import Position
 from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
 from airflow_provider_sfstream.tasks.waiting import LONGEST_UNCONFIRMED, LONGEST_WAIT, is_to_be_confirmed
@@ -21,7 +21,9 @@ from tests.support.tasks import context_for
 
 
 def drain(**arguments: Any) -> DrainReplayWindowOperator:
-    return DrainReplayWindowOperator(task_id="drain", topic="/event/Order__e", landing_url="/lake", **arguments)
+    return DrainReplayWindowOperator(
+        **{"task_id": "drain", "topic": "/event/Order__e", "landing_url": "/lake", **arguments}
+    )
 
 
 @pytest.fixture(params=["True", "False"])
@@ -97,30 +99,29 @@ def test_a_wait_over_the_execution_timeout_fails_the_task() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "replay_id", "hours", "due"),
+    ("retention", "replay_id", "hours", "due"),
     [
-        ("/event/Order__e", b"\x01", 31, True),
-        ("/event/Order__e", b"\x01", 29, False),
-        ("/event/Order__e", b"\x01", None, False),
-        ("/event/Order__e", None, 31, False),
-        ("/topic/Orders", b"\x01", 9, True),
-        ("/topic/Orders", b"\x01", 7, False),
+        (LONG, b"\x01", 31, True),
+        (LONG, b"\x01", 29, False),
+        (LONG, b"\x01", None, False),
+        (LONG, None, 31, False),
+        (SHORT, b"\x01", 9, True),
+        (SHORT, b"\x01", 7, False),
     ],
 )
 def test_a_position_is_recorded_anew_before_it_can_age_out(
-    topic: str, replay_id: bytes | None, hours: int | None, due: bool
+    retention: timedelta, replay_id: bytes | None, hours: int | None, due: bool
 ) -> None:
     now = datetime(2026, 11, 20, tzinfo=UTC)
     recorded = None if hours is None else now - timedelta(hours=hours)
-    assert is_to_be_confirmed(Position(replay_id, fence=1, updated_at=recorded), topic, now) is due
+    assert is_to_be_confirmed(Position(replay_id, fence=1, updated_at=recorded), retention, now) is due
 
 
 def test_no_wait_can_outlast_the_retention_of_the_position_that_it_began_from() -> None:
     unconfirmed_by_drains_of_one_day, margin = timedelta(hours=24), timedelta(hours=1)
-    of_a_platform_event, of_a_push_topic = retention("/event/Order__e"), retention("/topic/Orders")
-    longest = LONGEST_UNCONFIRMED[of_a_platform_event] + LONGEST_WAIT
-    assert unconfirmed_by_drains_of_one_day + longest < of_a_platform_event - margin
-    assert LONGEST_UNCONFIRMED[of_a_push_topic] + LONGEST_WAIT < of_a_push_topic - margin
+    longest = LONGEST_UNCONFIRMED[LONG] + LONGEST_WAIT
+    assert unconfirmed_by_drains_of_one_day + longest < LONG - margin
+    assert LONGEST_UNCONFIRMED[SHORT] + LONGEST_WAIT < SHORT - margin
 
 
 def test_a_dag_with_it_can_be_serialized() -> None:
@@ -142,9 +143,27 @@ def test_a_dag_with_it_can_be_serialized() -> None:
         ({"reuse": "no"}, "reuse='no'"),
         ({"replay_store": "redis"}, "'variable', 'table', 'landing'"),
         ({"subscription": "mine", "managed_subscription": "Orders"}, "not both"),
+        ({"accept_quiet_aging": True}, "accept_quiet_aging=True is for the Streaming API"),
+        ({"accept_quiet_aging": "yes", "api": "streaming"}, "accept_quiet_aging='yes'"),
+        ({"accept_quiet_aging": True, "managed_subscription": "Orders"}, "Streaming API"),
+        ({"wait_for_confirmation": True, "api": "streaming"}, "leave out api='streaming' to drain over the Pub/Sub"),
+        ({"wait_for_confirmation": True, "topic": "/topic/Orders"}, "never confirms the end of a stream: leave it out"),
+        ({"wait_for_confirmation": True, "topic": "/u/Notes", "mode": "interval"}, "cannot be fulfilled for /u/Notes"),
     ],
 )
 def test_what_cannot_be_used_is_refused_when_the_dag_is_parsed(arguments: dict[str, Any], remedy: str) -> None:
     with pytest.raises(ConfigurationError, match=remedy):
         drain(**arguments)
     drain(until="{{ data_interval_end }}", reuse="{{ params.reuse }}", grace=timedelta(minutes=1))
+
+
+def test_a_topic_that_only_the_run_has_is_refused_by_the_run() -> None:
+    operator = drain(topic="{{ params.topic }}", wait_for_confirmation=True)
+    operator.topic = "/topic/Orders"
+    with pytest.raises(ConfigurationError, match="wait_for_confirmation=True cannot be fulfilled"):
+        DrainArguments.of(operator, rendered=True)
+
+
+@pytest.mark.parametrize("topic", ["/topic/Orders", "/u/Notes", "/event/Order__e", "/data/AccountChangeEvent"])
+def test_quiet_aging_can_be_accepted_on_each_topic_of_the_streaming_api(topic: str) -> None:
+    assert drain(topic=topic, api="streaming", accept_quiet_aging=True).accept_quiet_aging

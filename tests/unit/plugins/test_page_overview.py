@@ -39,6 +39,12 @@ def test_a_stream_that_is_well() -> None:
         "salesforce_default",
     )
     assert row["headroom"] == {"known": 72 * 3600, "assumed": None, "level": "good"}
+    assert row["certainty"] == {
+        "confirmed_at": "proven",
+        "contact_at": "proven",
+        "last_event_time": "estimated",
+        "retention": "proven",
+    }
     assert row["hours"][-24:] == [number % 4 * 25 for number in range(24, 0, -1)]
     assert sum(row["hours"][:-24]) == 0
     assert row["dags"] == [{"dag_id": "orders", "page": "dags/orders"}]
@@ -118,7 +124,8 @@ def test_tables_that_no_stream_is_known_of_are_named_when_they_fail() -> None:
 def test_a_stream_that_was_never_drained_is_shown() -> None:
     uri = "sfstream://salesforce_default/event/New__e?subscription=airflow"
     row = only([failed(NOW, uri, {"What": "x"})])
-    assert (row["level"], row["retention"]) == ("bad", 72 * 3600)
+    assert (row["level"], row["retention"]) == ("bad", 24 * 3600), "the least that there is"
+    assert set(row["certainty"].values()) == {"unknown"}
     assert [each["text"] for each in row["concerns"]] == ["Task drain failed: x", "Never drained"]
 
 

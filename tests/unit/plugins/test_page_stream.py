@@ -68,7 +68,7 @@ def test_a_gap_says_since_when_and_who_accepted_it() -> None:
     assert gap["reason"].startswith("accepted by ada")
     assert gap["since"] == (NOW - 5 * HOUR).isoformat()
     assert gap["page"].startswith("dags/orders/runs/")
-    assert found["timeline"]["lost"] == [{"from": gap["since"], "until": gap["detected_at"]}]
+    assert found["timeline"]["lost"] == [{"from": gap["since"], "until": gap["detected_at"], "uncertain": False}]
     assert found["timeline"]["windows"][0]["gap"] is True
 
 

@@ -18,7 +18,7 @@ from airflow_provider_sfstream.protocol.replay_ids import (
     replay_id_to_text,
 )
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.protocol.topics import Topic, channel_of, retention, slug
+from airflow_provider_sfstream.protocol.topics import Topic, channel_of, slug
 
 RUN = RunIdentity("orders", "drain", "scheduled__1", datetime(2026, 11, 20, 1, 30, tzinfo=UTC))
 
@@ -154,11 +154,3 @@ def test_there_is_no_third_api() -> None:
 def test_the_channel_of_a_filtered_push_topic_is_the_push_topic() -> None:
     assert channel_of("/topic/Invoices?Status='Open'&Region='EU'") == "/topic/Invoices"
     assert channel_of("/event/Order__e") == "/event/Order__e"
-
-
-@pytest.mark.parametrize(
-    ("name", "hours"),
-    [("/topic/Invoices", 24), ("/u/Orders", 24), ("/event/Order__e", 72), ("/data/ChangeEvents", 72)],
-)
-def test_events_are_kept_by_their_kind_whichever_api_reads_them(name: str, hours: int) -> None:
-    assert retention(name) == timedelta(hours=hours)

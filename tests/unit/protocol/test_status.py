@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_sfstream.protocol.certainty import certainty_of
 from airflow_provider_sfstream.protocol.headroom import Headroom
+from airflow_provider_sfstream.protocol.known_status import Known
 from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.status import (
     GAPS,
     HOURS,
     WINDOWS,
+    Status,
     drain_document,
     event_log_document,
     windows_document,
@@ -63,8 +66,64 @@ def test_the_last_live_window_says_where_the_stream_stands() -> None:
 
 
 def test_a_drain_that_confirms_nothing_leaves_what_was_confirmed() -> None:
+    document = after(manifest(5), manifest(1, covered_until=None))
+    assert (document["confirmed_at"], document["contact_at"]) == (
+        (NOW - 5 * HOUR).isoformat(),
+        (NOW - HOUR).isoformat(),
+    )
+    assert document["certainty"]["confirmed_at"] == "proven", "for that moment"
+
+
+def test_contact_is_estimated_where_the_time_of_salesforce_was_not_measured() -> None:
     document = after(manifest(5), manifest(1, covered_until=None, contact_at=None))
-    assert document["confirmed_at"] == document["contact_at"] == (NOW - 5 * HOUR).isoformat()
+    assert document["contact_at"] == (NOW - HOUR).isoformat(), "a drain that ended was answered"
+    assert certainty_of(document)["contact_at"] == "estimated"
+    assert certainty_of(after(manifest(1), before=document))["contact_at"] == "proven"
+
+
+def test_each_fact_has_a_certainty() -> None:
+    nothing = after(manifest(1, covered_until=None, contact_at=None))
+    assert nothing["certainty"] == certainty_of(nothing)
+    assert nothing["certainty"] == {
+        "confirmed_at": "unknown",
+        "contact_at": "estimated",
+        "last_event_time": "unknown",
+        "retention": "estimated",
+    }
+    window = manifest(1, last_event_time=NOW - 2 * HOUR)
+    assert after(replace(window, retention=72 * HOUR))["certainty"] == {
+        "confirmed_at": "proven",
+        "contact_at": "proven",
+        "last_event_time": "estimated",
+        "retention": "proven",
+    }
+
+
+def test_what_an_earlier_version_confirmed_is_an_estimate_until_a_drain_proves_an_end() -> None:
+    """It took an empty response for the end, and the worker's clock for the time."""
+    before = {name: value for name, value in after(manifest(5)).items() if name != "certainty"}
+    assert certainty_of(before)["confirmed_at"] == "estimated"
+    document = after(manifest(1, covered_until=None), before=before)
+    assert certainty_of(document)["confirmed_at"] == "estimated"
+    assert Headroom.of(document, NOW).known is None
+    assert Headroom.of(document, NOW).assumed == timedelta(seconds=document["retention"]) - 5 * HOUR
+    assert certainty_of(after(manifest(1), before=document))["confirmed_at"] == "proven"
+
+
+def test_what_an_earlier_version_confirmed_on_the_streaming_api_is_no_fact() -> None:
+    stream = replace(STREAM, api="streaming")
+    window = manifest(1, covered_until=None)
+    document = drain_document(after(manifest(5)), stream, [window], run=window.window.run, at=NOW)
+    assert "confirmed_at" not in document
+    assert document["certainty"]["confirmed_at"] == "unknown"
+
+
+def test_another_certainty_is_refused() -> None:
+    document = after(manifest(1)) | {"certainty": {"confirmed_at": "sure"}}
+    with pytest.raises(ValueError, match="certainty='sure' of confirmed_at must be one of proven, estimated, unknown"):
+        certainty_of(document)
+    with pytest.raises(ValueError, match="sure"):
+        Known([Status("sfstream://c/event/A__e", "drain", document)]).certainty("sfstream://c/event/A__e")
 
 
 def test_a_gap_is_listed_once_with_the_task_that_recorded_it() -> None:
@@ -121,7 +180,8 @@ def test_headroom_tells_what_is_known_from_what_is_assumed(
     def ago(hours: float | None) -> str | None:
         return None if hours is None else (NOW - timedelta(hours=hours)).isoformat()
 
-    drain = {"retention": 72 * 3600.0, "confirmed_at": ago(confirmed), "last_event_time": ago(stored)}
+    drain: dict[str, Any] = {"retention": 72 * 3600.0, "confirmed_at": ago(confirmed), "last_event_time": ago(stored)}
+    drain["certainty"] = {"confirmed_at": "proven"}
     headroom = Headroom.of(drain, NOW)
     assert (headroom.known, headroom.assumed) == tuple(
         None if hours is None else timedelta(hours=hours) for hours in (known, assumed)

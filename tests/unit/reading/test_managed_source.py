@@ -6,12 +6,13 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
     CommitError,
     CommitFailedError,
     ConfigurationError,
@@ -29,6 +30,7 @@ from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.reading.managed.redelivery import Redelivery
 from airflow_provider_sfstream.reading.managed.slot import SlotWait
 from airflow_provider_sfstream.reading.managed.source import ManagedSource
+from airflow_provider_sfstream.reading.managed.topic import TopicCheck, may_deliver
 
 TOPIC = "/event/Order__e"
 ORDERS = ManagedSubscription(developer_name="Orders")
@@ -67,7 +69,11 @@ class Salesforce:
     log: list[tuple[str, bytes]] = field(default_factory=list)
     sessions_renewed: int = 0
     ordinary: list[SalesforceStreamError | None] = field(default_factory=list)
-    """What an ordinary subscription to a position says before it answers that it can be read."""
+    """Responses of an ordinary subscription before it delivers the event after its position, or names the end."""
+    schema_id: str = "schema"
+    """Of the events of the managed stream."""
+    opened: list[bytes | StartFrom] = field(default_factory=list)
+    """The positions of the ordinary subscriptions."""
 
     def in_contact(self, name: str) -> nullcontext[None]:
         return nullcontext()
@@ -81,12 +87,20 @@ class Salesforce:
         self.streams.append(Stream(self, position, self.scripts.popleft() if self.scripts else [], **arguments))
         return self.streams[-1]
 
-    def subscribe(self, topic: str, start: bytes | StartFrom, **_: Any) -> Iterator[EventBatch | None]:
+    def subscribe(
+        self, topic: str, start: bytes | StartFrom, *, limit: int | None, **_: Any
+    ) -> Iterator[EventBatch | None]:
+        self.opened.append(start)
         for said in self.ordinary:
             if said is not None:
                 raise said
             yield None
-        yield batch([], b"", 1)
+        position = int.from_bytes(start[:8], "big") / 10 if isinstance(start, bytes) else 0
+        following = list(range(int(position) + 1, self.events + 1))[:limit]
+        if following:
+            yield batch(ids(*following), rid(following[-1]), 1)
+        if limit is None or len(following) < limit:
+            yield batch([], rid(self.events + 0.5), 1)
 
     def schema(self, schema_id: str) -> str:
         return schema_id
@@ -135,7 +149,8 @@ class Stream:
         self.position = numbers[-1]
         if self.limit is not None:
             self.limit -= count
-        return batch(ids(*numbers), rid(self.position), 50)
+        delivered = batch(ids(*numbers), rid(self.position), 50)
+        return replace(delivered, schema_ids=[self.salesforce.schema_id] * count)
 
     def allow(self, count: int) -> None:
         self.limit = None if self.limit is None else self.limit + count
@@ -249,8 +264,6 @@ class TestWhatIsLeftOut:
         salesforce = scripted(5, [2, 2, 1])
         source = source_on(salesforce, is_landed=landed(1, 2, 3))
         stream = responses(source, rid(3))
-        assert events_of(itertools.islice(stream, 1)) == []
-        assert salesforce.committed is None
         assert events_of(itertools.islice(stream, 1)) == ids(4)
         assert salesforce.committed == 3, "before anything else is yielded"
         assert events_of(stream) == ids(5)
@@ -268,7 +281,7 @@ class TestWhatIsLeftOut:
         *_, confirmed = responses(source, rid(3))
         assert confirmed is not None
         assert (len(confirmed), confirmed.latest_replay_id) == (0, rid(3.5))
-        assert salesforce.committed == 3.5
+        assert salesforce.committed == 3, "the last landed event"
 
     def test_a_fault_among_the_landed(self) -> None:
         salesforce = scripted(5, [2, fault()], [4, fault()], [2])
@@ -285,21 +298,18 @@ class TestWhatIsLeftOut:
         assert events_of(responses(source, rid(5))) == ids(6, 7)
         assert salesforce.log == []
 
-    def test_nothing_where_nobody_knows_what_is_landed(self) -> None:
-        assert events_of(responses(source_on(scripted(3, [3])), rid(2))) == ids(1, 2, 3)
+    def test_what_lies_up_to_the_start_where_nobody_knows_what_is_landed(self) -> None:
+        assert events_of(responses(source_on(scripted(3, [3])), rid(2))) == ids(3)
 
-    @pytest.mark.parametrize("again", [[CAUGHT_UP], [1, CAUGHT_UP]])
-    def test_the_position_moved_meanwhile(self, again: list[Step]) -> None:
-        """Somebody else committed, so that what was yielded does not come again."""
-        salesforce = scripted(3, [3, fault()], again)
+    @pytest.mark.parametrize("committed", [3, 4])
+    def test_nothing_of_the_topic_where_the_position_moved_meanwhile(self, committed: int) -> None:
+        """Another client committed, so that what was yielded is not delivered again."""
+        salesforce = scripted(3, [3, fault()], [1, CAUGHT_UP] if committed == 3 else [CAUGHT_UP])
         source = source_on(salesforce)
         events_of(responses(source, COMMITTED), ServiceUnavailableError)
-        salesforce.events, salesforce.committed = 4, 3 if len(again) == 2 else 4
-        with pytest.raises(
-            SubscriptionMovedError, match=rf"Orders.*{rid(3).hex()}.*Nothing of this drain was recorded"
-        ):
-            list(responses(source, rid(3)))
-        assert salesforce.streams[-1].closed
+        salesforce.events, salesforce.committed = 4, committed
+        assert events_of(responses(source, rid(3))) == ids(4)
+        assert source.differs == (committed == 4)
 
     def test_the_limit_counts_what_is_yielded(self) -> None:
         salesforce = scripted(9, [3, fault()], [2, 2, 2, 9])
@@ -328,32 +338,158 @@ class TestWhatIsLeftOut:
         assert redelivery.last == rid(count)
 
 
-class TestWhetherThePositionCanBeRead:
-    def test_nothing_is_yielded_or_committed_before_that_is_said(self) -> None:
+class TestALostPosition:
+    def test_nothing_is_yielded(self) -> None:
         salesforce = scripted(5, [3, 2], [CAUGHT_UP], ordinary=[None, None, ReplayIdLostError("too old")])
         source = source_on(salesforce, is_landed=landed(1, 2, 3))
         assert events_of(responses(source, rid(3)), ReplayIdLostError) == []
-        assert (salesforce.log, source.stream) == ([], None)
+        assert source.stream is None
 
-    def test_it_then_goes_on_from_where_salesforce_does(self) -> None:
-        salesforce = scripted(5, [2, 3], committed=0, ordinary=[ReplayIdLostError("too old")])
+    def test_it_continues_where_salesforce_does(self) -> None:
+        salesforce = scripted(5, [2], [2, 3], committed=0, ordinary=[ReplayIdLostError("too old")])
         source = source_on(salesforce)
         assert events_of(responses(source, rid(3)), ReplayIdLostError) == []
         assert events_of(responses(source, StartFrom.LATEST)) == ids(1, 2, 3, 4, 5)
 
-    def test_a_silence_is_waited_for_and_then_an_error(self) -> None:
-        clock = Clock()
-        salesforce = scripted(5, [3, 2])
-        source = source_on(salesforce, clock, is_landed=landed(1, 2, 3))
+    def test_or_with_the_earliest_event_wherever_salesforce_does(self) -> None:
+        salesforce = scripted(5, [2], [2], committed=3, ordinary=[ReplayIdLostError("too old")])
+        source = source_on(salesforce)
+        events_of(responses(source, rid(2)), ReplayIdLostError)
+        salesforce.ordinary = []
+        assert events_of(responses(source, StartFrom.EARLIEST)) == ids(1, 2, 3, 4, 5)
+        assert salesforce.opened == [rid(2), StartFrom.EARLIEST, rid(1)]
 
-        def silent(*_: Any, **__: Any) -> Iterator[None]:
-            while True:
-                clock.sleep(1)
-                yield None
+    def test_a_silence_yields_nothing(self) -> None:
+        class Ticking(Clock):
+            def __call__(self) -> float:
+                self.now += 10
+                return self.now
 
-        salesforce.subscribe = silent  # type: ignore[method-assign]
-        assert events_of(responses(source, rid(3)), ServiceUnavailableError) == []
-        assert (salesforce.log, clock.now >= 300) == ([], True)
+        salesforce = scripted(5, [3, 2], ordinary=[None] * 50)
+        stream = responses(source_on(salesforce, Ticking(), is_landed=landed(1, 2, 3)), rid(3))
+        assert list(itertools.islice(stream, 50)) == [None] * 50
+
+
+class TestAPositionThatMoved:
+    """The recorded position is event 5 of 400, or of 9."""
+
+    @pytest.mark.parametrize("committed", [7, 9], ids=["forward", "to the end"])
+    def test_forward(self, committed: int) -> None:
+        salesforce = scripted(9, [9 - committed] if committed < 9 else [CAUGHT_UP], committed=committed)
+        source = source_on(salesforce, is_landed=landed(4, 5))
+        assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
+        assert source.differs == (committed == 9)
+        assert salesforce.log == []
+
+    def test_it_reads_the_managed_stream_again_once_that_is_reached(self) -> None:
+        salesforce = scripted(400, [100, 100, 100, 93], committed=7)
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(5))) == ids(*range(6, 401))
+        assert salesforce.opened == [rid(5), rid(6)]
+        assert source.commit(rid(400))
+        assert (salesforce.committed, len(salesforce.streams)) == (400, 1)
+
+    @pytest.mark.parametrize("sizes", [[9], [5, 4], [2, 2, 2, 3], [1] * 9])
+    def test_backward(self, sizes: list[Step]) -> None:
+        salesforce = scripted(9, [*sizes, CAUGHT_UP])
+        source = source_on(salesforce, is_landed=landed(4, 5))
+        assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 4])
+    @pytest.mark.parametrize("committed", [None, 5, 6, 8, 9])
+    def test_the_limit_holds(self, committed: int | None, limit: int) -> None:
+        salesforce = scripted(9, [1] * (9 - (committed or 0)) + [CAUGHT_UP], committed=committed)
+        stream = responses(source_on(salesforce), rid(5), limit)
+        got: list[bytes] = []
+        for response in stream:
+            got += [] if response is None else response.replay_ids
+            if len(got) >= limit:
+                break
+        assert got == ids(*range(6, 6 + limit))
+
+    def test_an_equal_replay_id_of_another_event_is_no_agreement(self) -> None:
+        salesforce = scripted(9, [4], committed=5, schema_id="of another topic")
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
+        assert source.differs
+
+    def test_events_of_another_topic(self) -> None:
+        salesforce = scripted(9, [4], committed=5, schema_id='{"type": "record", "name": "Invoice__e", "fields": []}')
+        for start in (COMMITTED, rid(5)):
+            salesforce.scripts.append([4])
+            source = source_on(salesforce)
+            with pytest.raises(ConfigurationError, match=r"Orders delivers events of Invoice__e, .*/event/Order__e"):
+                events_of(responses(source, start))
+            assert salesforce.streams[-1].closed
+
+    @pytest.mark.parametrize("ahead", [False, True])
+    def test_the_end_is_committed_where_no_event_lies_between(self, ahead: bool) -> None:
+        """A subscription that was recreated with LATEST, and has delivered nothing."""
+        salesforce = scripted(9, [CAUGHT_UP], [CAUGHT_UP], committed=9)
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
+        salesforce.events = 10 if ahead else 9
+        salesforce.committed = 10 if ahead else 9
+        assert source.commit(rid(9)) == (not ahead)
+        assert salesforce.log == ([] if ahead else [("committed", rid(9.5))])
+
+    def test_the_end_is_committed_when_it_is_delivered_again(self) -> None:
+        salesforce = scripted(9, [1], [2, 2, 2, 2, 1])
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
+        assert source.differs
+        assert source.commit(rid(9))
+        assert salesforce.log == [("committed", rid(9))]
+
+    def test_an_end_between_two_events(self) -> None:
+        salesforce = scripted(9, [1], [2, 2, 2, 2, 2])
+        source = source_on(salesforce)
+        *_, confirmed = responses(source, rid(9))
+        assert confirmed is not None
+        salesforce.events = 10
+        assert source.differs
+        assert source.commit(confirmed.latest_replay_id)
+        assert salesforce.log == [("committed", rid(9))]
+
+
+@pytest.mark.parametrize(
+    ("topic", "event", "expected"),
+    [
+        ("/event/Order__e", "Order__e", True),
+        ("/event/Order__e", "order__e", True),
+        ("/event/acme__Order__e", "Order__e", True),
+        ("/event/Order__e", "Invoice__e", False),
+        ("/event/Order__e", "AccountChangeEvent", False),
+        ("/data/AccountChangeEvent", "AccountChangeEvent", True),
+        ("/data/AccountChangeEvent", "ContactChangeEvent", False),
+        ("/data/Asset__ChangeEvent", "Asset__ChangeEvent", True),
+        ("/data/ChangeEvents", "ContactChangeEvent", True),
+        ("/data/ChangeEvents", "Order__e", False),
+        ("/data/Sales__chn", "ContactChangeEvent", True),
+        ("/data/Sales__chn", "Order__e", False),
+        ("/event/Orders__chn", "Order__e", True),
+        ("/event/Orders__chn", "LoginEventStream", True),
+        ("/event/Orders__chn", "AccountChangeEvent", False),
+    ],
+)
+def test_the_events_that_a_topic_can_deliver(topic: str, event: str, expected: bool) -> None:
+    assert may_deliver(topic, event) == expected
+
+
+class TestTheTopicOfSchemas:
+    def test_one_that_cannot_be_fetched_for_the_time_being(self) -> None:
+        def schema(_: str) -> str:
+            raise ServiceUnavailableError("not now")
+
+        TopicCheck("Orders", schema, is_proven=True).check(TOPIC, ["1"])
+        with pytest.raises(ServiceUnavailableError):
+            TopicCheck("Orders", schema, is_proven=False).check(TOPIC, ["1"])
+
+    def test_one_that_is_hidden_proves_nothing(self) -> None:
+        def schema(_: str) -> str:
+            raise AccessDeniedError("hidden")
+
+        TopicCheck("Orders", schema, is_proven=False).check(TOPIC, ["1", ""])
 
 
 class TestWhatIsCommitted:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.claims import run_scenario
+from tests.support.claims import HAZARDS, Report, run_scenario
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(2, 50))])
 def test_every_claim_of_every_green_run_is_true(seed: int) -> None:
-    report = run_scenario(seed)
-    assert (report.false, report.lost, report.twice) == ((), 0, 0), f"see benchmarks/claims.py --runs 1 --seed {seed}"
+    _check(run_scenario(seed))
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("hazard", sorted(HAZARDS))
+@pytest.mark.parametrize("seed", range(3))
+def test_every_claim_is_true_under_a_single_fault(hazard: str, seed: int) -> None:
+    _check(run_scenario(seed, hazards=[hazard]))
+
+
+def _check(report: Report) -> None:
+    assert (report.false, report.lost, report.twice) == ((), 0, 0), f"see benchmarks/claims.py --seed {report.seed}"
     assert report.green or report.red, "nothing was run"
     assert report.checked.total() or not report.green

@@ -9,10 +9,9 @@ import pytest
 
 from airflow_provider_sfstream.drain.drain import DrainResult
 from airflow_provider_sfstream.drain.limits import StopReason
-from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
-from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity
 from airflow_provider_sfstream.reading.source import StartFrom
-from airflow_provider_sfstream.runs.covered_spans import Drained, covered_span
+from airflow_provider_sfstream.runs.covered_spans import Drained, counts_from, covered_span
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -30,17 +29,19 @@ def drained(
     confirmed: int | None = None,
     pinned: int | None = None,
     gap: Gap | None = None,
-    topic: str = "/event/Order__e",
+    hours: int = 72,
     begins: int | None = None,
+    unbroken: int | None = None,
+    contact: int | None = 5,
 ) -> Drained:
-    """A drain that began at 12:00; times by minutes after that."""
+    """A drain that began at 12:00 and was last answered at 12:05; times by minutes after noon."""
     reason = StopReason.IDLE if confirmed is None else StopReason.CAUGHT_UP
     return Drained(
-        stream=Stream("00D000000000001EAA", Topic.parse(topic).api, topic),
         start=start,
-        result=DrainResult(reason, None, 0, 0, gap, 0, None, NOON, at(confirmed), at(pinned)),
-        started_at=NOON,
+        result=DrainResult(reason, None, 0, 0, gap, 0, None, at(contact), at(confirmed), at(pinned), NOON),
+        retention=timedelta(hours=hours),
         begins_at=at(begins),
+        unbroken_since=at(unbroken),
     )
 
 
@@ -50,7 +51,7 @@ def window(until: int | None, begin: int | None = None) -> ReplayWindow:
     return ReplayWindow("w", "live", None, AFTER, 0, None, None, "/manifest.json", run, **span)
 
 
-def minutes(span: tuple[datetime | None, datetime | None]) -> tuple[float | None, ...]:
+def minutes(span: tuple[datetime | None, ...]) -> tuple[float | None, ...]:
     return tuple(None if time is None else (time - NOON) / MINUTE for time in span)
 
 
@@ -65,10 +66,14 @@ def minutes(span: tuple[datetime | None, datetime | None]) -> tuple[float | None
         (drained(confirmed=0), None, (None, 0)),
         (drained(), None, (None, None)),
         (drained(confirmed=-40), window(-30), (-30, -30)),
+        (drained(confirmed=0), window(150, -30), (150, 0)),
+        (drained(), window(150, -30), (150, None)),
         (drained(confirmed=0), window(-30, -20), (-20, 0)),
-        (drained(StartFrom.EARLIEST, confirmed=0), None, (-72 * 60, 0)),
-        (drained(StartFrom.EARLIEST), None, (-72 * 60, None)),
-        (drained(StartFrom.EARLIEST, confirmed=0, topic="/topic/Orders"), None, (-24 * 60, 0)),
+        (drained(StartFrom.EARLIEST, confirmed=0), None, (5 - 72 * 60, 0)),
+        (drained(StartFrom.EARLIEST), None, (5 - 72 * 60, None)),
+        (drained(StartFrom.EARLIEST, confirmed=0, unbroken=-90), None, (-90, 0)),
+        (drained(StartFrom.EARLIEST, unbroken=-90, contact=None), None, (None, None)),
+        (drained(StartFrom.EARLIEST, confirmed=0, hours=24), None, (5 - 24 * 60, 0)),
         (drained(StartFrom.EARLIEST, confirmed=0, begins=-5), window(-5), (-5, 0)),
         (drained(StartFrom.LATEST, pinned=2), None, (2, None)),
         (drained(StartFrom.LATEST, pinned=2, confirmed=2), None, (2, 2)),
@@ -80,6 +85,31 @@ def minutes(span: tuple[datetime | None, datetime | None]) -> tuple[float | None
 )
 def test_the_span(ended: Drained, previous: ReplayWindow | None, span: tuple[float | None, ...]) -> None:
     assert minutes(covered_span(ended, previous)) == span
+
+
+@pytest.mark.parametrize(
+    ("ended", "previous", "minute"),
+    [
+        (drained(), window(-30), -30),
+        (drained(gap=GAP), window(-30), -30),
+        (drained(), replace(window(None), counts_from=at(-70)), -70),
+        (drained(), replace(window(-30), counts_from=at(-70)), -30),
+        (drained(), window(None), None),
+        (drained(), None, None),
+        (replace(drained(), published_from=at(-9)), window(-30), -9),
+        (drained(StartFrom.EARLIEST), None, None),
+        (drained(StartFrom.EARLIEST, contact=None), None, None),
+        (drained(StartFrom.LATEST, pinned=2), None, 0),
+        # Recorded while a clock was fast.
+        (drained(), replace(window(500), counts_from=at(-70)), -70),
+        (drained(), window(500), None),
+        (drained(contact=None), window(500), 500),
+    ],
+)
+def test_events_count_from_the_end_of_what_was_read_before(
+    ended: Drained, previous: ReplayWindow | None, minute: float | None
+) -> None:
+    assert minutes((counts_from(ended, previous),)) == (minute,)
 
 
 def test_a_chain_of_windows_leaves_no_time_out() -> None:

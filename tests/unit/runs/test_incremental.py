@@ -15,6 +15,7 @@ from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError, ReplayIdLostError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.protocol.retention import LONG
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
 from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs.incremental import (
@@ -76,7 +77,7 @@ class World:
 
     @property
     def landed(self) -> LandedStream:
-        return LandedStream(STREAM, self.catalog, self.store)
+        return LandedStream(STREAM, self.catalog, self.store, lambda: LONG)
 
     def run(
         self,
@@ -352,4 +353,4 @@ def test_a_quiet_stream_that_confirms_nothing_is_warned_of(world: World, caplog:
     tomorrow = recorded.updated_at + timedelta(days=1)
     world.run(2, events=EVENTS[:10], script=[Silence()] * 100, now=lambda: tomorrow)
     assert world.store.read(STREAM).replay_id == recorded.replay_id
-    assert "max_seconds of at least 300" in caplog.text
+    assert "Set max_seconds of the first drain of a day to 300 or more" in caplog.text

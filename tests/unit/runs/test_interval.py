@@ -14,11 +14,13 @@ import pytest
 
 from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.drain.limits import DrainLimits
-from airflow_provider_sfstream.exceptions import ReplayIdLostError
+from airflow_provider_sfstream.exceptions import IntervalNotEndedError, ReplayIdLostError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import RunIdentity, Span, Stream
+from airflow_provider_sfstream.protocol.retention import LONG, SHORT
+from airflow_provider_sfstream.protocol.streams import Gap, RunIdentity, Span, Stream
+from airflow_provider_sfstream.reading.source import StartFrom
 from airflow_provider_sfstream.runs import known_places
 from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalRequest, drain_interval
@@ -76,21 +78,29 @@ class World:
         self.expired = 0
         self.opened = 0
         self.says_the_end = True
+        self.measures_time = True
+        self.ahead = timedelta(0)
+        self.stalled = timedelta(0)
         self.login = timedelta(0)
+        self.retention: timedelta | None = LONG
         self.time = FakeTime()
 
     @contextmanager
     def source(self) -> Iterator[ScriptedSource]:
         self.opened += 1
         self.now += self.login
-        published = [event for event in EVENTS if TIMES[event.replay_id] <= self.now]
+        published = [event for event in EVENTS if TIMES[event.replay_id] <= self.now - self.stalled]
         script: list[Step] = [*[Deliver(100)] * (len(published) // 100 + 1), Silence(), Silence()]
-        yield ScriptedSource(published, [] if self.says_the_end else script, self.time, self.expired)
+        source = ScriptedSource(published, [] if self.says_the_end else script, self.time, self.expired, began=self.now)
+        source.reference = [source.stream[-1].replay_id, None] * 9 if self.says_the_end else []
+        source.began, source.measures_time = self.now + self.ahead, self.measures_time
+        yield source
 
-    def incremental(self, hour: float) -> None:
+    def incremental(self, hour: float, start_from: StartFrom = StartFrom.EARLIEST) -> None:
         """Drain, at ``hour``, all there is."""
         self.now = MIDNIGHT + timedelta(hours=hour)
-        request = WindowRequest(self._run(f"incremental-{hour}"), DrainLimits())
+        limits = DrainLimits(confirm_timeout=300.0, wait_for_confirmation=True)
+        request = WindowRequest(self._run(f"incremental-{hour}"), limits, start_from)
         with self.source() as source:
             drain_window(self.landed, request, source=source, now=lambda: self.now)
 
@@ -116,7 +126,7 @@ class World:
             folder = Path(self.catalog.landing.window_folder(STREAM, window.manifest.window.window_id))
             for file in window.manifest.files:
                 rows = pq.read_table(folder / file.name, columns=["replay_id"])["replay_id"].to_pylist()
-                begin = window.manifest.window.covered_from
+                begin = window.manifest.window.counts_from
                 times = [max(TIMES[id_], begin or TIMES[id_]) for id_ in rows]
                 inside = [outcome.interval.start <= time < outcome.interval.end for time in times]
                 found += compress(rows, inside)
@@ -124,7 +134,7 @@ class World:
 
     @property
     def landed(self) -> LandedStream:
-        return LandedStream(STREAM, self.catalog, self.store)
+        return LandedStream(STREAM, self.catalog, self.store, lambda: self.retention)
 
     @property
     def position(self) -> bytes | None:
@@ -168,6 +178,8 @@ def test_a_backfill_of_landed_windows_asks_salesforce_for_nothing(world: World) 
 
 
 def test_a_backfill_reads_the_rest_of_a_half_landed_interval_from_the_bus(world: World) -> None:
+    world.incremental(2)
+    known = world.position
     world.incremental(3.5)
     position = world.position
     outcome = world.interval(hours(3, 5), at=6)
@@ -175,7 +187,7 @@ def test_a_backfill_reads_the_rest_of_a_half_landed_interval_from_the_bus(world:
     assert [each.origin for each in outcome.windows] == ["landed", "bus"]
     assert world.position == position
     after = outcome.windows[1].manifest.window.after
-    assert after == position, "from the nearest known position, not from the earliest event"
+    assert after == known, "from the nearest position that is known to precede the rest, not from the earliest event"
 
 
 def test_a_part_is_read_side_by_side_from_what_live_windows_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +204,7 @@ def test_a_part_is_read_side_by_side_from_what_live_windows_have(world: World, m
         lambda self, topic, start, **more: begun.append(start) or subscribe(self, topic, start, **more),
     )
     alone = world.interval(hours(1, 2), "alone", at=10, reuse=False)
-    assert len(begun) == 2, "and what looks for the end"
+    assert len(begun) == 2, "and the subscription that shows that the stream was not reset"
     begun.clear()
     beside = world.interval(hours(1, 2), "beside", at=10, reuse=False, parallel_streams=3)
     assert len(set(begun)) > 4
@@ -228,10 +240,21 @@ def test_what_nobody_confirmed_is_looked_at_again(world: World) -> None:
     assert not world.interval(hours(3, 4), "the run", backfill=False, at=6).drained, "now it is recorded"
 
 
+def test_what_a_backfill_read_without_a_confirmation_is_read_again(world: World) -> None:
+    """Salesforce answered, delivered nothing, and the run ended idle."""
+    world.says_the_end, world.stalled = False, timedelta(hours=5)
+    first = world.interval(hours(3, 4), "the run", at=5)
+    assert (world.events(first), first.confirmed_at, first.missing) == ([], None, ())
+    world.says_the_end, world.stalled = True, timedelta(0)
+    again = world.interval(hours(3, 4), "the run", at=6)
+    assert (world.events(again), again.confirmed_at) == (of(hours(3, 4)), MIDNIGHT + timedelta(hours=6))
+    assert not world.interval(hours(3, 4), "the run", at=7).drained
+
+
 def test_what_is_neither_landed_nor_retained_fails_and_records_nothing(world: World) -> None:
     with pytest.raises(ReplayIdLostError, match=r'can no longer be read.*on_expired="partial"'):
         world.interval(hours(3, 4), at=80)
-    assert world.opened == 0
+    assert world.opened == 1, "for Salesforce's time"
     assert world.store.gaps(STREAM) == []
     assert world.store.windows_overlapping(STREAM, MIDNIGHT, MIDNIGHT + timedelta(days=1)) == []
 
@@ -239,11 +262,11 @@ def test_what_is_neither_landed_nor_retained_fails_and_records_nothing(world: Wo
 def test_what_ages_out_on_the_way_to_salesforce_is_missing(world: World) -> None:
     """The hour can be read when the run begins; when Salesforce answers, it has forgotten the first minutes of it."""
     world.login, world.expired = timedelta(minutes=12), 72
-    with pytest.raises(ReplayIdLostError, match=r'01:00:00.*01:11:24.*on_expired="partial"'):
+    with pytest.raises(ReplayIdLostError, match=r'01:00:00.*01:11:25.*on_expired="partial"'):
         world.interval(hours(1, 2), "fails", at=72.99)
     outcome = world.interval(hours(1, 2), "takes what there is", at=72.99, on_expired="partial")
     (missing,) = outcome.missing
-    assert missing == Span(MIDNIGHT + timedelta(hours=1), MIDNIGHT + timedelta(hours=1, minutes=11, seconds=24))
+    assert missing == Span(MIDNIGHT + timedelta(hours=1), MIDNIGHT + timedelta(hours=1, minutes=11, seconds=25))
     assert sorted(set(world.events(outcome))) == of(Span(missing.end, MIDNIGHT + timedelta(hours=2)))
     assert outcome.confirmed_at is not None
 
@@ -316,9 +339,129 @@ def test_a_quiet_interval_has_no_windows_and_is_not_asked_for_again(world: World
 
 def test_an_aged_position_is_no_reason_to_fail(world: World) -> None:
     world.incremental(1)
-    world.expired = 5 * 60
-    outcome = world.interval(hours(6, 7), at=60)
+    world.expired = 65
+    outcome = world.interval(hours(6, 7), at=72.9)
     assert sorted(set(world.events(outcome))) == of(hours(6, 7))
+    assert (outcome.missing, outcome.confirmed_at is None) == ((), False)
+
+
+def test_a_refused_position_that_should_be_retained_shows_a_reset_of_the_stream(world: World) -> None:
+    """From the earliest event on, a drain would claim hours whose events were lost with the reset."""
+    world.incremental(1)
+    world.expired = 5 * 60
+    with pytest.raises(ReplayIdLostError, match="or the stream was reset"):
+        world.interval(hours(2, 3), "fails", at=12)
+    outcome = world.interval(hours(2, 3), "partial", at=12, on_expired="partial")
+    assert (outcome.missing, world.events(outcome)) == ((hours(2, 3),), [])
+    assert [gap.since for gap in world.store.gaps(STREAM)] == [hours(2, 3).start]
+
+
+def test_what_backfills_claimed_before_a_gap_was_detected_does_not_count(world: World) -> None:
+    """No position before the hour is known, so the backfill cannot notice that the stream was reset."""
+    world.expired = 5 * 60
+    false = world.interval(hours(2, 3), "before", at=6)
+    assert (false.missing, world.events(false)) == ((), [])
+    gap = Gap(b"1", None, MIDNIGHT + timedelta(hours=1), MIDNIGHT + timedelta(hours=7), "replay ID invalid")
+    world.store.record_gap(STREAM, gap)
+    for run in ("before", "after"):
+        with pytest.raises(ReplayIdLostError):
+            world.interval(hours(2, 3), run, at=8)
+
+
+def test_backfills_of_neighbouring_hours_return_the_events_of_their_own_hour(world: World) -> None:
+    """Each is drained from the same position before both, and so has the events before its hour too."""
+    world.incremental(2)
+    for hour in (5, 4, 3):
+        outcome = world.interval(hours(hour, hour + 1), at=7)
+        assert "bus" in {each.origin for each in outcome.windows}
+        assert sorted(set(world.events(outcome))) == of(hours(hour, hour + 1))
+
+
+@pytest.mark.parametrize("retention", [SHORT, None], ids=["standard volume", "unknown"])
+def test_an_hour_of_before_the_retention_of_its_events_is_missing(world: World, retention: timedelta | None) -> None:
+    world.retention, world.expired = retention, MINUTES
+    with pytest.raises(ReplayIdLostError, match="Salesforce retains its events for 24 hours"):
+        world.interval(hours(3, 4), "fails", at=33)
+    outcome = world.interval(hours(3, 4), "partial", at=33, on_expired="partial")
+    assert (outcome.missing, outcome.windows, outcome.confirmed_at) == ((hours(3, 4),), (), None)
+
+
+def test_a_backfill_from_the_earliest_event_asks_for_the_recorded_position(world: World) -> None:
+    """No position before the hour is known. Only the recorded one shows that the stream was reset meanwhile."""
+    world.incremental(5, StartFrom.LATEST)
+    world.expired = 7 * 60
+    with pytest.raises(ReplayIdLostError, match="or the stream was reset"):
+        world.interval(hours(2, 3), "fails", at=8)
+    outcome = world.interval(hours(2, 3), "partial", at=8, on_expired="partial")
+    assert (outcome.missing, world.events(outcome), outcome.confirmed_at) == ((hours(2, 3),), [], None)
+
+
+def test_a_recorded_position_that_is_read_confirms_what_a_backfill_reads(world: World) -> None:
+    world.incremental(5, StartFrom.LATEST)
+    outcome = world.interval(hours(2, 3), at=8)
+    assert (sorted(world.events(outcome)), outcome.missing) == (of(hours(2, 3)), ())
+    assert outcome.confirmed_at == MIDNIGHT + timedelta(hours=8)
+
+
+def test_a_position_confirmed_ahead_of_the_present_is_drained_from(world: World) -> None:
+    """It was confirmed while Salesforce's clock was fast."""
+    world.ahead = timedelta(hours=2.5)
+    world.interval(hours(1, 2), backfill=False, at=2.1)
+    world.ahead = timedelta(0)
+    for hour in (2, 3, 4):
+        opened = world.opened
+        outcome = world.interval(hours(hour, hour + 1), backfill=False, at=hour + 1.1)
+        assert sorted(world.events(outcome)) == of(hours(hour, hour + 1))
+        assert (outcome.drained, world.opened) == (True, opened + 1)
+
+
+def test_what_a_window_covers_ahead_of_the_present_does_not_count(world: World) -> None:
+    world.ahead = timedelta(hours=2.5)
+    world.interval(hours(1, 2), backfill=False, at=2.1)
+    world.ahead = timedelta(0)
+    outcome = world.interval(hours(2, 3), at=3.1)
+    assert sorted(set(world.events(outcome))) == of(hours(2, 3))
+    assert outcome.confirmed_at == MIDNIGHT + timedelta(hours=3.1)
+
+
+def test_a_live_run_returns_the_late_events_of_its_own_window(world: World) -> None:
+    """The run of their own hour had ended when Salesforce delivered them, and the window has no other events."""
+    world.says_the_end = False
+    world.stalled = timedelta(hours=0.5)
+    first = world.interval(hours(3, 4), backfill=False, at=4.1)
+    assert (set(of(hours(3.7, 4))) & set(world.events(first)), first.confirmed_at) == (set(), None)
+    world.stalled = timedelta(hours=1.2)
+    second = world.interval(hours(4, 5), backfill=False, at=5.1)
+    (late,) = (each.manifest for each in second.windows if each.origin == "bus")
+    assert (late.window.last_event_time, late.window.event_count) == (MIDNIGHT + timedelta(hours=3.9), 18)
+    assert late.late_before == first.windows[-1].manifest.window.contact_at
+
+
+def test_a_result_ahead_of_the_present_does_not_count(world: World) -> None:
+    """It was recorded while a clock was fast."""
+    first = world.interval(hours(3, 4), at=9)
+    opened = world.opened
+    again = world.interval(hours(3, 4), at=6)
+    assert (first.drained, again.drained, world.opened) == (True, True, opened + 1)
+
+
+def test_an_interval_that_has_not_ended_by_salesforces_clock_fails(world: World) -> None:
+    request = IntervalRequest(world._run("fast", MIDNIGHT), hours(5, 6), backfill=False, limits=DrainLimits())
+    world.now = MIDNIGHT + timedelta(hours=3.5)
+    with pytest.raises(IntervalNotEndedError, match="Salesforce's clock shows 2026-11-20T03:30"):
+        drain_interval(
+            world.landed, request, open_source=world.source, now=lambda: world.now + timedelta(hours=2, minutes=31)
+        )
+    assert sorted(world.events(world.interval(hours(3, 4), backfill=False, at=4.1))) == of(hours(3, 4))
+
+
+def test_without_salesforces_time_nothing_is_claimed(world: World) -> None:
+    world.measures_time = False
+    outcome = world.interval(hours(3, 4), backfill=False, at=5)
+    assert outcome.confirmed_at is None
+    assert set(of(hours(3, 4))) <= set(world.events(outcome))
+    times = {(each.manifest.window.contact_at, each.manifest.window.covered_until) for each in outcome.windows}
+    assert times == {(None, None)}
 
 
 def test_an_interval_is_read_whole_whatever_the_limits(world: World) -> None:
@@ -339,10 +482,13 @@ def side_effects(world: World) -> list[tuple[Any, str]]:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("backfill", [False, True], ids=["scheduled", "backfill"])
 @pytest.mark.parametrize("kind", ["variable", "table"])
-def test_killed_at_any_change_and_tried_again(kind: str, backfill: bool, after: bool, tmp_path: Path) -> None:
+def test_killed_at_any_change_and_tried_again(
+    kind: str, backfill: bool, after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def half_landed(folder: str) -> World:
         (tmp_path / folder).mkdir()
         made = World(tmp_path / folder, kind)
+        monkeypatch.setitem(drain.__kwdefaults__, "clock", made.time.clock)
         made.incremental(3.5)
         return made
 

@@ -403,8 +403,7 @@ def test_every_window_with_events_that_may_count_in_the_interval_is_landed_unles
     assert len(set(ids(result))) == len(result.landed)
 
     def may_count(window: ReplayWindow) -> bool:
-        first = window.covered_from or window.first_event_time
-        last = window.contact_at or window.last_event_time
+        first, last = window.counts_from, window.contact_at
         if first is not None and last is not None:
             last = max(first, last)
         return bool(window.event_count) and (first is None or first < end) and (last is None or last >= start)
@@ -416,8 +415,8 @@ def test_every_window_with_events_that_may_count_in_the_interval_is_landed_unles
     for window in (window for window in case.windows if window.window_id in left_out):
         assert window.kind == "backfill"
         first, last = (
-            max(window.covered_from or window.first_event_time, start),
-            min(window.contact_at or window.last_event_time, end),
+            max(window.counts_from or start, start),
+            min(window.contact_at or end, end),
         )
         for minute in range((first - HOUR) // MINUTE, (last - HOUR) // MINUTE):
             assert any(answers(other, minute) for other in others)
@@ -447,8 +446,8 @@ def position_is_readable(case: Case, replay_id: bytes) -> bool:
         times = [time for time in (window.last_event_time, window.contact_at) if time is not None]
         if window.event_count:
             known += [min(times)] if times else []
-        elif window.after != replay_id and window.covered_until is not None:
-            known.append(window.covered_until)
+        elif window.after != replay_id and window.contact_at is not None:
+            known.append(window.contact_at)
     refused = any(
         gap.after == replay_id or (gap.since is not None and known and max(known) <= gap.since) for gap in case.gaps
     )
@@ -517,7 +516,7 @@ def test_an_interval_without_anything_unconfirmed_is_complete(seed):
 
 
 def counts_at(event: Event, window: ReplayWindow) -> int:
-    begin = -10_000 if window.covered_from is None else (window.covered_from - HOUR) // MINUTE
+    begin = -10_000 if window.counts_from is None else (window.counts_from - HOUR) // MINUTE
     return max(min(event.happened, event.received), begin)
 
 
@@ -569,7 +568,9 @@ def test_a_window_whose_events_tell_no_time_may_hold_some_of_any_interval() -> N
     drained_at_90 = {"through": b"1", "contact": 91}
     untold = recorded_window("w", (0, None), event_count=3, **drained_at_90)
     assert may_count_in(span(0, 10), manifest_of(untold, untimed=None, started=90)), "nobody knows"
-    assert not may_count_in(span(0, 10), manifest_of(untold, untimed=3, started=90)), "they count when they came"
+    assert may_count_in(span(0, 10), manifest_of(untold, untimed=3, started=90)), "only the worker timed the beginning"
+    counting = replace(untold, counts_from=at(89))
+    assert not may_count_in(span(0, 10), manifest_of(counting, untimed=3, started=90)), "they count when they came"
     assert may_count_in(span(90, 95), manifest_of(untold, untimed=3, started=90))
     told = recorded_window("w", (0, None), (20, 30), **drained_at_90)
     assert not may_count_in(span(0, 10), manifest_of(told, untimed=0, started=90))

@@ -15,6 +15,7 @@ from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
+from airflow_provider_sfstream.protocol.retention import LONG
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
 from airflow_provider_sfstream.runs import known_places as places
 from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, drain_window
@@ -61,7 +62,9 @@ class World:
         self.source = ScriptedSource(EVENTS, time=self.time)
 
     def landed(self, subscription: str, topic: str = "/event/Order__e") -> LandedStream:
-        return LandedStream(Stream("00Dxx0000001gPLEAY", "pubsub", topic, subscription), self.catalog, self.store)
+        return LandedStream(
+            Stream("00Dxx0000001gPLEAY", "pubsub", topic, subscription), self.catalog, self.store, lambda: LONG
+        )
 
     def run(
         self, number: int, subscription: str = MINE, *, max_events: int | None = None, tries: int = 1, **more: Any
@@ -91,7 +94,7 @@ class World:
         stream = self.landed(subscription).stream
         folder = self.catalog.landing.window_folder(stream, outcome.manifest.window.window_id)
         tables = [pq.read_table(f"{folder}/{file.name}") for file in outcome.manifest.files]
-        return [row for table in tables for row in table.to_pylist()]
+        return [row for table in tables for row in table.drop_columns(["received_at"]).to_pylist()]
 
 
 @pytest.fixture(params=["variable", "table"])

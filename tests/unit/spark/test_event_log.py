@@ -31,6 +31,15 @@ def test_arguments_become_options() -> None:
     assert EventLogOptions(("a",), "b").partition_of(WINDOW) == "w1"
 
 
+def test_the_part_with_late_events_has_a_partition_of_its_own() -> None:
+    """Another run of the same interval, which does not read them, must not replace it."""
+    bounds = {"event_time_from": datetime(2026, 1, 10, tzinfo=UTC), "event_time_to": datetime(2026, 1, 11, tzinfo=UTC)}
+    of_the_run = EventLogOptions(("a",), "b", own_windows=("w1",), **bounds).partition_of(WINDOW)
+    of_another = EventLogOptions(("a",), "b", own_windows=("w2",), **bounds).partition_of(WINDOW)
+    assert of_the_run == f"{of_another}.own"
+    assert EventLogOptions(("a",), "b", own_windows=("w1",)).partition_of(WINDOW) == "w1"
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -18,6 +18,8 @@ EXECUTED = (
 )
 """The modules that executors import, and drivers that have nothing but the zip; what they import comes along."""
 
+_LANDING = ("backfill_index", "catalog", "folder_owner", "location", "pruned", "storage", "window_bounds")
+
 
 def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: Path) -> None:
     package = write_executor_package(tmp_path)
@@ -38,7 +40,7 @@ def test_the_zip_holds_no_more_of_the_package_than_executors_need(tmp_path: Path
     names = zipfile.ZipFile(write_executor_package(tmp_path)).namelist()
     inside = sorted(name.partition("/")[2] for name in names if "/spark/" not in name)
     protocol = [f"protocol/{name}.py" for name in NEEDED]
-    landing = [f"landing/{name}.py" for name in ("__init__", "catalog", "location", "pruned", "storage")]
+    landing = [f"landing/{name}.py" for name in ("__init__", *_LANDING)]
     source = ["__init__.py", "landed.py", "readers.py"]
     order = ["runs/__init__.py", "runs/committed_order.py"]
     assert inside == sorted(["__init__.py", "exceptions.py", *landing, *protocol, "redaction.py", *order, *source])

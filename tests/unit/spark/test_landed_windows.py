@@ -34,7 +34,7 @@ def document(manifest: str) -> dict[str, Any]:
     return loaded
 
 
-def test_live_windows_come_first_then_the_backfill_window_that_covers_from_the_latest_moment_on(tmp_path: Path) -> None:
+def test_live_windows_come_first_then_the_backfill_window_that_counts_from_the_latest_moment_on(tmp_path: Path) -> None:
     windows = {
         "a1": ("backfill", None),
         "a2": ("live", 9),
@@ -45,8 +45,8 @@ def test_live_windows_come_first_then_the_backfill_window_that_covers_from_the_l
     }
     urls = [land_window(tmp_path, name, [], {}) for name in windows]
     for url, (kind, hour) in zip(urls, windows.values(), strict=True):
-        covered_from = hour and f"2026-11-20T{hour:02}:00:00+00:00"
-        changed = {**document(url), "kind": kind, "covered_from": covered_from}
+        counts_from = hour and f"2026-11-20T{hour:02}:00:00+00:00"
+        changed = {**document(url), "kind": kind, "counts_from": counts_from}
         Path(url.removeprefix("file://")).write_text(json.dumps(changed))
     read = [window.window_id for window in read_windows(LocalFiles(), urls)]
     assert read == ["a2", "a4", "a5", "a6", "a3", "a1"]

@@ -89,6 +89,7 @@ def test_the_document_is_for_people_to_read(store: DocumentReplayStore, variable
                 "since": "2026-11-20T00:04:00+00:00",
                 "detected_at": "2026-11-20T00:05:00+00:00",
                 "reason": "aged out",
+                "uncertain": False,
             }
         ],
         "resets": [

@@ -14,12 +14,15 @@ from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
     LandingError,
+    PositionAgedOutError,
     ReplayIdLostError,
     SalesforceStreamError,
     ServiceUnavailableError,
 )
+from airflow_provider_sfstream.protocol.certainty import Certainty
 from airflow_provider_sfstream.tasks import failures
 from airflow_provider_sfstream.tasks.failures import FailureReport, airflow_errors
+from airflow_provider_sfstream.tasks.time_left import Stored
 
 DOCS = Path(__file__).parents[3] / "docs"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -36,8 +39,13 @@ TEXT = "/event/Order__e: the login was refused (invalid_client. Really. Try agai
 
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Say until when events are stored."""
-    return lambda time: monkeypatch.setattr(failures, "stored_until", lambda operator: time)
+    """Set until when events are stored, proven unless the test has another certainty."""
+
+    def store(time: datetime | None, certainty: Certainty = "proven", retention: timedelta | None = None) -> None:
+        stored = None if time is None else Stored(time, certainty, retention)
+        monkeypatch.setattr(failures, "stored_until", lambda operator: stored)
+
+    return store
 
 
 def report(error: SalesforceStreamError, operator: Any = DRAIN) -> FailureReport:
@@ -60,32 +68,75 @@ def test_an_error_that_says_nothing_of_it_has_the_remedy_of_its_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "age", "left"),
+    ("topic", "retention", "age", "left"),
     [
-        ("/event/Order__e", timedelta(hours=2), "70 hours, until 2026-11-23 10:00 UTC: events until 2026-11-20 10:00"),
-        ("/topic/Orders", timedelta(hours=2), "22 hours, until 2026-11-21 10:00 UTC: events until 2026-11-20 10:00"),
-        ("/event/Order__e", timedelta(hours=71), "60 minutes, until 2026-11-20 13:00 UTC"),
-        ("/event/Order__e", timedelta(hours=72), "Nothing: events from 2026-11-17 12:00 UTC on were not read"),
+        ("/event/Order__e", 72, 2, "70 hours, until 2026-11-23 10:00 UTC (proven): events until 2026-11-20 10:00"),
+        ("/topic/Orders", None, 2, "22 hours, until 2026-11-21 10:00 UTC (proven): events until 2026-11-20 10:00"),
+        ("/event/Order__e", 72, 71, "60 minutes, until 2026-11-20 13:00 UTC"),
+        (
+            "/event/Order__e",
+            72,
+            72,
+            "Nothing (proven): events from 2026-11-17 12:00 UTC on were not read, and are",
+        ),
+        ("/event/Order__e", None, 2, "22 hours, until 2026-11-21 10:00 UTC (estimated): events until 2026-11-20"),
+        (
+            "/event/Order__e",
+            None,
+            30,
+            "Nothing (estimated): events from 2026-11-19 06:00 UTC on were not read, and",
+        ),
     ],
 )
-def test_how_long_there_is(stored: Any, topic: str, age: timedelta, left: str) -> None:
-    stored(NOW - age)
+def test_how_long_there_is(stored: Any, topic: str, retention: int | None, age: int, left: str) -> None:
+    """Standard-volume events are retained for 24 hours: as long as the definition is not known, so are all others."""
+    stored(NOW - timedelta(hours=age), retention=None if retention is None else timedelta(hours=retention))
     told = report(AuthenticationError(TEXT), SimpleNamespace(**{**vars(DRAIN), "topic": topic}))
     assert told.left is not None
     assert told.left.startswith(left)
+    assert told.certainty["Left"] in left or "until 2026-11-20 13:00" in left
 
 
 def test_what_nothing_shows_is_not_claimed(stored: Any) -> None:
     stored(None)
-    assert str(report(AuthenticationError(TEXT)).left).startswith("Not known")
+    assert str(report(AuthenticationError(TEXT)).left).startswith("Unknown")
     stored(NOW)
-    assert str(report(LandingError("The storage is gone.")).left).startswith("Not known"), "the landing is what failed"
+    assert str(report(LandingError("The storage is gone.")).left).startswith("Unknown"), "the landing is what failed"
     assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).left is None, "reads no stream"
+
+
+@pytest.mark.parametrize(
+    ("certainty", "left", "lost"),
+    [
+        ("proven", "(proven): events", "are stored."),
+        ("estimated", "(estimated, by the time of the last one): events", "are stored, by the time of the last one."),
+    ],
+)
+def test_what_a_publisher_says_is_an_estimate(stored: Any, certainty: Certainty, left: str, lost: str) -> None:
+    stored(NOW - timedelta(hours=2), certainty, timedelta(hours=72))
+    told = report(ReplayIdLostError("lost"))
+    assert left in str(told.left)
+    assert told.lost.endswith(lost)
+    assert told.certainty == {"Lost": "unknown", "Left": certainty}, "a lost position proves no lost event"
+
+
+def test_the_certainty_of_what_nothing_shows_is_unknown(stored: Any) -> None:
+    stored(None)
+    assert report(AuthenticationError(TEXT)).certainty == {"Lost": "proven", "Left": "unknown"}
+    assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).certainty == {"Lost": "proven"}
 
 
 def test_a_loss_says_since_when(stored: Any) -> None:
     stored(NOW - timedelta(hours=80))
     assert report(ReplayIdLostError("lost")).lost.endswith("Events until 2026-11-17 04:00 UTC are stored.")
+
+
+def test_an_aged_position_is_reported_as_a_possible_loss(stored: Any) -> None:
+    stored(NOW - timedelta(hours=80))
+    drain = SimpleNamespace(**{**vars(DRAIN), "topic": "/topic/Orders"})
+    told = report(PositionAgedOutError("/topic/Orders: the position 0a aged out: nothing is known to be lost."), drain)
+    assert told.lost.startswith("Nothing is known to be lost. Events that Salesforce stored and did not deliver may be")
+    assert str(told.left).startswith("Unknown: an event that was not delivered, if there is one, is lost")
 
 
 def test_its_lines_can_be_seen_at_once() -> None:

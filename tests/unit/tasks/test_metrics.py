@@ -51,6 +51,7 @@ def documents() -> tuple[tuple[str, str, dict[str, Any]], ...]:
                 "retention": 72 * 3600.0,
                 "confirmed_at": ago(2),
                 "contact_at": ago(1),
+                "certainty": {"confirmed_at": "proven"},
                 "last_event_time": ago(3),
                 "gaps": [{}],
                 "window": {"event_count": 5, "payload_bytes": 500},

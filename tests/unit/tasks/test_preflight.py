@@ -8,7 +8,8 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.allocations import API_REQUESTS, DELIVERED_EVENTS, Allocation
-from airflow_provider_sfstream.tasks.preflight import clock_difference, remaining_allocations
+from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.tasks.preflight import api_advice, clock_difference, remaining_allocations
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -35,6 +36,24 @@ def test_a_clock_that_is_wrong_is_refused(asked: int, answered: int, words: str)
 
 def allocations(**remaining: int) -> dict[str, Allocation]:
     return {name: Allocation(name, 1000, left) for name, left in remaining.items()}
+
+
+@pytest.mark.parametrize(
+    ("topic", "api", "advice"),
+    [
+        ("/event/Order__e", "streaming", "carries this topic too: prefer it"),
+        ("/data/AccountChangeEvent", "streaming", "carries this topic too: prefer it"),
+        ("/topic/Orders?Name='a'", None, "confirms neither the end of a stream nor an interval"),
+        ("/u/Notes", None, "confirms neither the end of a stream nor an interval"),
+    ],
+)
+def test_what_the_streaming_api_lacks_is_named(topic: str, api: str | None, advice: str) -> None:
+    assert advice in api_advice(Topic.parse(topic, api))
+    assert ("prefer it" in api_advice(Topic.parse(topic, api))) == (api == "streaming")
+
+
+def test_the_pubsub_api_needs_no_advice() -> None:
+    assert api_advice(Topic.parse("/event/Order__e")) == ""
 
 
 def test_what_remains_is_told() -> None:

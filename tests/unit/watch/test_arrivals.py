@@ -27,7 +27,7 @@ from airflow_provider_sfstream.watch.arrivals import arrivals
 from airflow_provider_sfstream.watch.read_ahead import ReadAhead
 from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, behind
 from tests.support.scripted_source import Deliver, End, Event, Keepalive, Silence, events
-from tests.support.virtual_time import run_in_virtual_time, virtual_clock, virtual_now
+from tests.support.virtual_time import run_in_virtual_time, virtual_clock
 
 TOPIC = "/event/Order__e"
 EARLIEST = StartFrom.EARLIEST
@@ -35,7 +35,7 @@ RESET = ServiceUnavailableError("reset")
 
 
 def read(source: ScriptedAsyncSource, start=StartFrom.EARLIEST, *, count: int, limit=None, pauses=None, **arguments):
-    """Return the replay IDs of the first ``count`` events, and the confirmed positions that came between them."""
+    """Return the replay IDs of the first ``count`` events, and the named positions that came between them."""
 
     async def sleep(seconds: float) -> None:
         if pauses is not None:
@@ -43,16 +43,16 @@ def read(source: ScriptedAsyncSource, start=StartFrom.EARLIEST, *, count: int, l
         await asyncio.sleep(seconds)
 
     async def main():
-        replay_ids, confirmed = [], []
+        replay_ids, named = [], []
         options = {"silence_timeout": 300, "clock": virtual_clock, "sleep": sleep, "random": lambda: 1.0, **arguments}
         async with aclosing(arrivals(source, TOPIC, cursor(start), limit=limit, **options)) as responses:
             async for response in responses:
                 replay_ids += response.replay_ids
                 if not len(response):
-                    confirmed.append(response.latest_replay_id)
+                    named.append(response.latest_replay_id)
                 if limit is None and len(replay_ids) >= count:
                     break
-        return replay_ids, confirmed
+        return replay_ids, named
 
     try:
         return run_in_virtual_time(main())
@@ -61,7 +61,7 @@ def read(source: ScriptedAsyncSource, start=StartFrom.EARLIEST, *, count: int, l
 
 
 def cursor(start: bytes | StartFrom) -> Cursor:
-    return Cursor(start, virtual_clock, virtual_now)
+    return Cursor(start, virtual_clock)
 
 
 def ids(stream: list[Event]) -> list[bytes]:
@@ -113,10 +113,10 @@ def test_a_fault_resumes_after_the_last_replay_id_seen():
     assert source.starts == [StartFrom.EARLIEST, fourth, behind(fourth), behind(fourth)]
 
 
-def test_an_empty_response_confirms_a_position_only_while_events_are_owed():
+def test_an_empty_response_names_a_position_only_while_requests_are_pending():
     script = [Deliver(1), Keepalive(pending=0, at=b"no"), Keepalive(at=b""), Keepalive(at=b"yes"), Deliver(1)]
-    _, confirmed = read(ScriptedAsyncSource(events(2), script), count=2)
-    assert confirmed == [b"yes"]
+    _, named = read(ScriptedAsyncSource(events(2), script), count=2)
+    assert named == [b"yes"]
 
 
 # -- faults --------------------------------------------------------------------------------------------------------

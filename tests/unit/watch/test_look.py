@@ -10,7 +10,6 @@ import pytest
 from airflow_provider_sfstream.exceptions import (
     ContactError,
     ReplayIdLostError,
-    SalesforceStreamError,
     ServiceUnavailableError,
 )
 from airflow_provider_sfstream.protocol.events import StartFrom
@@ -57,12 +56,16 @@ def test_enough_events_are_a_wake_up_and_no_more_are_asked_for() -> None:
 
 
 def test_too_few_events_are_none() -> None:
-    after = SalesforceStreamError("on")
-    source = ScriptedSource(stream(2), [Deliver(1), Keepalive(pending=0), Deliver(1), Keepalive(), after])
+    source = ScriptedSource(stream(2), [Deliver(1), Keepalive(pending=0), Deliver(1), Keepalive(), Silence(100.0)])
     assert looked(source, min_events=3) is None
     assert source.open_subscriptions == 0
-    assert source.script == [after], "the look ended with the first word that no more is there"
-    assert source.proofs == 0
+    assert (source.proofs, source.references) == (1, 0)
+
+
+def test_an_empty_response_does_not_end_a_look() -> None:
+    """Salesforce may send it while it still seeks through the backlog."""
+    source = ScriptedSource(stream(2), [Keepalive(), Silence(2.0), Keepalive(), Deliver(2)])
+    assert looked(source, min_events=2) == WakeUp(WakeUpReason.EVENTS, replay_id(2), 2, replay_id(3))
 
 
 def test_a_silence_is_none_once_the_server_has_answered_after_it() -> None:

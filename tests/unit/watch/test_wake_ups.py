@@ -78,8 +78,8 @@ def of(stream: list[Event], begin: int, end: int, through: bytes | None = None) 
 
 
 def quiet(after: bytes) -> WakeUp:
-    """Return the wake-up for a subscription, opened at the beginning, that has nothing after a replay ID."""
-    return WakeUp(QUIET, through=behind(after), confirmed_at=BEGINNING)
+    """Return the wake-up for an empty response of a subscription that has nothing after a replay ID."""
+    return WakeUp(QUIET, through=behind(after))
 
 
 def test_once_min_events_have_come():
@@ -138,19 +138,72 @@ def test_only_the_first_waiting_event_is_looked_at():
     assert seconds == pytest.approx(50)
 
 
-def test_the_end_of_the_stream_is_enough_where_it_is_waited_for_and_is_that_of_when_the_subscription_was_opened():
+CONFIRMED = WakeUpConditions(until_confirmed=True)
+
+
+def test_the_end_of_the_stream_is_enough_where_it_is_waited_for_and_is_that_of_when_the_second_was_opened():
     stream = events(2)
-    source = ScriptedAsyncSource(stream, [Pass(30), RESET, Pass(5), Keepalive(pending=0), Pass(40), Keepalive()])
-    seconds, wake_up = first(source, stream[1].replay_id, WakeUpConditions(until_confirmed=True))
-    assert seconds == pytest.approx(75.25)
-    opened = BEGINNING + timedelta(seconds=30.25)
-    assert wake_up == WakeUp(QUIET, through=behind(stream[1].replay_id), confirmed_at=opened)
+    script = [Pass(30), RESET, Pass(5), Keepalive(pending=0), Pass(40), Keepalive()]
+    source = ScriptedAsyncSource(stream, script, reference=ScriptedAsyncSource(stream))
+    assert first(source, stream[1].replay_id, CONFIRMED) == (
+        pytest.approx(120, abs=1),
+        WakeUp(
+            QUIET,
+            through=behind(stream[1].replay_id),
+            confirmed_at=BEGINNING,
+            contact_at=BEGINNING + timedelta(seconds=30.25 + 5 + 40 + 1),
+        ),
+    )
+    assert source.reference.open_subscriptions == 0
+
+
+def test_the_end_may_be_confirmed_by_the_answer_of_the_first_subscription_too():
+    stream = events(2)
+    reference = ScriptedAsyncSource(stream, [Pass(3), Keepalive()])
+    source = ScriptedAsyncSource(stream, [Pass(20), Keepalive()], reference=reference)
+    seconds, wake_up = first(source, stream[1].replay_id, CONFIRMED)
+    assert (seconds, wake_up.confirmed_at, wake_up.contact_at) == (20, BEGINNING, BEGINNING + timedelta(seconds=21))
+
+
+def test_empty_responses_of_a_subscription_that_seeks_are_not_the_end():
+    stream = events(4)
+    script = [Keepalive(at=replay_id(4)), Pass(9), Keepalive(at=replay_id(5)), Pass(300), Deliver(3)]
+    source = ScriptedAsyncSource(stream, script, reference=ScriptedAsyncSource(stream, [Keepalive()]))
+    assert first(source, stream[0].replay_id, CONFIRMED) == (309, of(stream, 1, 2))
+
+
+@pytest.mark.parametrize("reference", ["silent", "cut", "other form"])
+def test_without_an_answer_of_the_second_subscription_the_wait_continues(reference):
+    stream = events(2)
+    script = {"silent": [Pass(9_999)], "cut": [RESET], "other form": [Keepalive(at=b"\0")]}[reference]
+    source = ScriptedAsyncSource(
+        stream, [Keepalive(), Pass(400), Deliver(1)], reference=ScriptedAsyncSource(stream, script)
+    )
+    assert first(source, stream[0].replay_id, CONFIRMED) == (400, of(stream, 1, 2))
+    assert source.reference.open_subscriptions == 0
+
+
+def test_without_salesforces_time_nothing_is_confirmed_and_no_second_subscription_is_opened():
+    stream = events(2)
+    reference = ScriptedAsyncSource(stream, [Keepalive()])
+    source = ScriptedAsyncSource(stream, [Keepalive(), Pass(400), Deliver(1)], reference=reference, measures_time=False)
+    assert first(source, stream[0].replay_id, CONFIRMED) == (400, of(stream, 1, 2))
+    assert reference.starts == []
 
 
 def test_an_event_is_enough_where_the_end_is_waited_for():
     stream = events(2)
-    source = ScriptedAsyncSource(stream, [Pass(3), Deliver(1), Keepalive()])
-    assert first(source, stream[0].replay_id, WakeUpConditions(until_confirmed=True)) == (3, of(stream, 1, 2))
+    reference = ScriptedAsyncSource(stream, [Pass(1), Keepalive()])
+    source = ScriptedAsyncSource(stream, [Pass(3), Deliver(1), Keepalive()], reference=reference)
+    assert first(source, stream[0].replay_id, CONFIRMED) == (3, of(stream, 1, 2))
+
+
+def test_too_few_events_are_not_the_end():
+    stream = events(2)
+    reference = ScriptedAsyncSource(stream, [Keepalive()])
+    source = ScriptedAsyncSource(stream, [Deliver(1), Keepalive(), Pass(50), Deliver(1)], reference=reference)
+    conditions = WakeUpConditions(min_events=2, until_confirmed=True)
+    assert first(source, conditions=conditions) == (50, of(stream, 0, 2))
 
 
 def test_a_lost_replay_id_is_a_wake_up():

@@ -89,7 +89,7 @@ function gaps(found) {
   const rows = found.gap_list.map((gap) => [
     moment(gap.since),
     moment(gap.detected_at),
-    gap.reason,
+    gap.uncertain ? `Possible loss, nothing is known to be lost. ${gap.reason}` : gap.reason,
     gap.after ? element("code", {}, gap.after) : "the beginning",
     airflow(gap.page, "task"),
   ]);

@@ -1,0 +1,109 @@
+"""The last position that a replay store recorded, beside the windows of its stream: ``recorded.json``.
+
+It is replaced after each advance: data files, manifest, position, ``recorded.json``. So it never lies ahead of the
+position that it was written for, and a store whose position lies before it was restored from a backup, or is another
+store. One small document for each stream; the storage replaces it whole.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import ManifestError
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.storage import replace_file, storage_errors
+from airflow_provider_sfstream.protocol.streams import Stream
+
+VERSION = 1
+FORMAT = "sfstream-recorded-position"
+
+
+@dataclass(frozen=True)
+class RecordedPosition:
+    """A position of a stream that a replay store had at ``recorded_at``.
+
+    :param window_id: the live window that the position stood on; ``None`` where it had been set by hand.
+    :param fence: the fence of the position.
+    :param replay_id: the replay ID of the position.
+    :param recorded_at: when the position was moved there, by the clock of the worker.
+    """
+
+    stream: Stream
+    window_id: str | None
+    fence: int
+    replay_id: bytes | None
+    recorded_at: datetime
+
+    def to_json(self) -> str:
+        """Return the document."""
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "stream": vars(self.stream),
+            "window_id": self.window_id,
+            "fence": self.fence,
+            "replay_id": None if self.replay_id is None else self.replay_id.hex(),
+            "recorded_at": self.recorded_at.isoformat(),
+        }
+        return json.dumps(document, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str | bytes, name: str) -> RecordedPosition:
+        """Return the position read from the file ``name``.
+
+        :raises ManifestError: if it is broken, something else, or of a version this package cannot read.
+        """
+        try:
+            document: dict[str, Any] = json.loads(text)
+            if document.pop("format") != FORMAT or document.pop("version") != VERSION:
+                raise ValueError(f"it is no {FORMAT} of version {VERSION}")
+            replay_id, recorded_at = document["replay_id"], datetime.fromisoformat(document["recorded_at"])
+            if type(document["fence"]) is not int or recorded_at.tzinfo is None:
+                raise ValueError("its fence is no whole number, or its time has no time zone")
+            return cls(
+                **{
+                    **document,
+                    "stream": Stream(**document["stream"]),
+                    "replay_id": None if replay_id is None else bytes.fromhex(replay_id),
+                    "recorded_at": recorded_at,
+                }
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ManifestError(
+                f"{name} is not a readable record of a position ({type(error).__name__}: {error}). It was changed "
+                "after it was written, or a newer version of this package wrote it. The replay store was not changed. "
+                "Restore or remove the file; without it, a store that was restored from a backup is not detected."
+            ) from error
+
+
+def read_recorded(landing: Landing, stream: Stream) -> RecordedPosition | None:
+    """Return the last recorded position of ``stream``, ``None`` if the landing has none.
+
+    :raises ManifestError: if the document is broken.
+    :raises LandingError: if the storage could not be read.
+    """
+    path = landing.recorded_path(stream)
+    with storage_errors(f"{path} could not be read", "Check the storage connection"):
+        try:
+            text = landing.filesystem.cat_file(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    recorded = RecordedPosition.from_json(text, path)
+    if recorded.stream != stream:
+        raise ManifestError(
+            f"{path} belongs to another stream, {recorded.stream}. It was copied or moved. The replay store was not "
+            "changed. Remove the file."
+        )
+    return recorded
+
+
+def write_recorded(landing: Landing, recorded: RecordedPosition) -> None:
+    """Store ``recorded`` in the place of the position before.
+
+    :raises LandingError: if it could not be written.
+    """
+    with storage_errors(f"The last recorded position of {recorded.stream} could not be written"):
+        replace_file(landing.filesystem, landing.recorded_path(recorded.stream), recorded.to_json().encode())

@@ -1,0 +1,139 @@
+"""Bounds of the times of windows, by which a search skips the windows that cannot answer it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any
+
+from airflow_provider_sfstream.protocol.manifest import Manifest
+from airflow_provider_sfstream.protocol.streams import ReplayWindow
+
+Hull = tuple[datetime | None, datetime]
+"""The first and the last time that a window has to do with; ``None``: no first time is recorded."""
+
+
+def overlaps(window: ReplayWindow, start: datetime, end: datetime) -> bool:
+    """Return whether the window answers for a part of ``[start, end)``, or holds an event that may count in it."""
+    covered_from, covered_until = window.covered_from, window.covered_until
+    if covered_from is not None and covered_until is not None and max(covered_from, start) < min(covered_until, end):
+        return True
+    if window.event_count == 0:
+        return False
+    if window.contact_at is not None:
+        return window.contact_at >= start and (window.counts_from is None or window.counts_from < end)
+    first, last = window.first_event_time, window.last_event_time
+    return first is not None and last is not None and first < end and last >= start
+
+
+def hull_of(window: ReplayWindow) -> Hull | None:
+    """Return times between which every span lies that :func:`overlaps` finds the window for; ``None`` for no span."""
+    hulls: list[Hull] = []
+    covered_from, covered_until = window.covered_from, window.covered_until
+    if covered_from is not None and covered_until is not None and covered_from < covered_until:
+        hulls.append((covered_from, covered_until))
+    if window.event_count and window.contact_at is not None:
+        hulls.append((window.counts_from, window.contact_at))
+    elif window.event_count and window.first_event_time is not None and window.last_event_time is not None:
+        hulls.append((window.first_event_time, window.last_event_time))
+    return _joined(hulls)
+
+
+def end_of(window: ReplayWindow) -> datetime | None:
+    """Return when the window ended, ``None`` if that is not recorded or it has no replay ID to read on from."""
+    return None if window.through is None else window.contact_at or window.last_event_time
+
+
+def end_before(window: ReplayWindow, time: datetime) -> datetime | None:
+    """Return when the window ended, ``None`` if it did not end before ``time``, or has no replay ID to read on from."""
+    end = end_of(window)
+    if end is None or end > time or (end == time and window.contact_at is None):
+        return None
+    return end
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of the times of one window, or of several.
+
+    :param finished: when the last of them was finished.
+    :param due: the first and the last time that a run of them was due.
+    :param hull: the times that they have to do with, see :func:`hull_of`; ``None``: no time.
+    :param ends: the first and the last time that one of them ended, see :func:`end_of`; ``None``: none did.
+    """
+
+    finished: datetime
+    due: tuple[datetime, datetime]
+    hull: Hull | None
+    ends: tuple[datetime, datetime] | None
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Bounds:
+        """Return the bounds of one window."""
+        window = manifest.window
+        due, end = window.run.run_after, end_of(window)
+        return cls(manifest.finished_at, (due, due), hull_of(window), None if end is None else (end, end))
+
+    @classmethod
+    def around(cls, bounds: Iterable[Bounds]) -> Bounds:
+        """Return bounds around all of ``bounds``, at least one."""
+        return reduce(_around, bounds)
+
+    def meet(self, start: datetime, end: datetime) -> bool:
+        """Return whether :func:`overlaps` may find one of the windows for ``[start, end)``."""
+        return self.hull is not None and self.hull[1] >= start and (self.hull[0] is None or self.hull[0] < end)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the bounds as JSON has them."""
+        return {
+            "finished": _text(self.finished),
+            "due": [_text(time) for time in self.due],
+            "hull": None if self.hull is None else [time and _text(time) for time in self.hull],
+            "ends": None if self.ends is None else [_text(time) for time in self.ends],
+        }
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Bounds:
+        """Return the bounds in the result of :meth:`to_document`.
+
+        :raises ValueError: for anything else; also ``KeyError`` and ``TypeError``.
+        """
+        first_due, last_due = document["due"]
+        hull, ends = document["hull"], document["ends"]
+        return cls(
+            _time(document["finished"]),
+            (_time(first_due), _time(last_due)),
+            None if hull is None else (None if hull[0] is None else _time(hull[0]), _time(hull[1])),
+            None if ends is None else (_time(ends[0]), _time(ends[1])),
+        )
+
+
+def _around(one: Bounds, other: Bounds) -> Bounds:
+    hulls = [hull for hull in (one.hull, other.hull) if hull is not None]
+    ends = [end for pair in (one.ends, other.ends) if pair is not None for end in pair]
+    return Bounds(
+        finished=max(one.finished, other.finished),
+        due=(min(one.due[0], other.due[0]), max(one.due[1], other.due[1])),
+        hull=_joined(hulls),
+        ends=(min(ends), max(ends)) if ends else None,
+    )
+
+
+def _joined(hulls: list[Hull]) -> Hull | None:
+    if not hulls:
+        return None
+    begins = [begin for begin, _ in hulls if begin is not None]
+    return min(begins) if len(begins) == len(hulls) else None, max(end for _, end in hulls)
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).isoformat()
+
+
+def _time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(f"its time {text!r} has no time zone")
+    return time

@@ -1,0 +1,213 @@
+"""A session of the Streaming API that is answered and receives nothing, although events are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.operators.accept_replay_loss import AcceptReplayLossOperator
+from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
+from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from tests.support.landed import replay_ids_of
+from tests.support.localorg import LocalOrg
+from tests.support.tasks import context_for, set_connection
+
+PLATFORM, GENERIC = "/event/Order__e", "/u/notes/Orders"
+NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+HOUR = timedelta(hours=1)
+Drain = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def org(tmp_path: Path) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path / "org") as local_org:
+        local_org.define("Order__e", Number__c="double")
+        local_org.generic_channel(GENERIC)
+        yield local_org
+
+
+@pytest.fixture
+def store(org: LocalOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TableReplayStore]:
+    set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
+    set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
+    table = TableReplayStore(f"sqlite:///{tmp_path / 'replay.db'}")
+    yield table
+    table.close()
+
+
+@pytest.fixture
+def drain(store: TableReplayStore, tmp_path: Path) -> Drain:
+    """Run a drain; with ``ago``, of the hour that began so many hours ago."""
+
+    def run(topic: str, run_id: str, *, ago: int = 0, run_type: str = "scheduled", **arguments: Any) -> dict[str, Any]:
+        operator = DrainReplayWindowOperator(
+            task_id="drain",
+            topic=topic,
+            api="streaming",
+            landing_url=str(tmp_path / "landing"),
+            replay_store="table",
+            idle_timeout=1.0,
+            **arguments,
+        )
+        begin = NOW - ago * HOUR
+        bounds = {"data_interval_start": begin, "data_interval_end": begin + HOUR} if ago else {}
+        return operator.execute(context_for("drain", run_id=run_id, run_type=run_type, **bounds))
+
+    return run
+
+
+def publish(org: LocalOrg, topic: str, count: int, ago: int = 0) -> None:
+    """Publish events, dated half an hour after the hour that began ``ago`` hours ago."""
+    time = (NOW - ago * HOUR + HOUR / 2).isoformat() if ago else None
+    field, dated = ("Number__c", "CreatedDate") if topic == PLATFORM else ("payload", "createdDate")
+    values = (float(n) if topic == PLATFORM else f"note {n}" for n in range(count))
+    org.publish(topic, [{field: value, **({} if time is None else {dated: time})} for value in values])
+
+
+def landed(results: list[dict[str, Any]]) -> list[bytes]:
+    """Return the replay IDs of the windows of these results, each window once."""
+    urls = {url: None for result in results for url in _urls(result)}
+    return [replay_id for url in urls for replay_id in replay_ids_of(url)]
+
+
+def _urls(result: dict[str, Any]) -> list[str]:
+    return [each["manifest_url"] for each in result["windows"]] if "windows" in result else [result["manifest_url"]]
+
+
+def published(org: LocalOrg, topic: str) -> list[bytes]:
+    return [event["replay_id"] for event in org.record(topic, api="streaming")]
+
+
+@pytest.mark.parametrize("topic", [PLATFORM, GENERIC])
+def test_runs_that_receive_nothing_claim_nothing_and_the_events_are_landed_later(
+    org: LocalOrg, store: TableReplayStore, drain: Drain, topic: str
+) -> None:
+    publish(org, topic, 2)
+    results = [drain(topic, "run-1")]
+    org.fault("stall_delivery", topic=topic)
+    publish(org, topic, 5)
+    results += [drain(topic, "run-2"), drain(topic, "run-3")]
+    assert [result["event_count"] for result in results] == [2, 0, 0]
+    assert landed(results) == published(org, topic)[:2]
+    assert {(result["stop_reason"], result["confirmed_at"]) for result in results} == {("idle", None)}
+    stream = Stream(org.org_id, "streaming", topic)
+    assert store.read(stream).confirmed_at is None
+    windows = store.windows_overlapping(stream, NOW - HOUR, NOW + 2 * HOUR)
+    assert {window.covered_until for window in windows} == {None}
+    org.admin("DELETE", "/faults")
+    results.append(drain(topic, "run-4"))
+    assert landed(results) == published(org, topic)
+    assert store.gaps(stream) == []
+
+
+@pytest.mark.parametrize("topic", [PLATFORM, GENERIC])
+def test_an_hour_that_received_nothing_is_read_again_when_it_is_cleared_or_backfilled(
+    org: LocalOrg, store: TableReplayStore, drain: Drain, topic: str
+) -> None:
+    publish(org, topic, 2, ago=3)
+    first = drain(topic, "hour-1", ago=3, mode="interval")
+    org.fault("stall_delivery", topic=topic)
+    publish(org, topic, 2, ago=2)
+    second = drain(topic, "hour-2", ago=2, mode="interval")
+    assert (landed([first]), first["confirmed_at"]) == (published(org, topic)[:2], None)
+    assert (landed([second]), second["confirmed_at"], second["drained"]) == ([], None, True)
+    backfill = drain(topic, "backfill-2", ago=2, run_type="backfill")
+    assert (backfill["event_count"], backfill["confirmed_at"]) == (0, None)
+    org.admin("DELETE", "/faults")
+    calls = len(org.requests())
+    backfill = drain(topic, "backfill-2", ago=2, run_type="backfill")
+    assert len(org.requests()) > calls, "an empty window that nothing confirmed is no answer"
+    assert set(published(org, topic)[2:]) <= set(landed([backfill]))
+    assert backfill["confirmed_at"] is None
+    calls = len(org.requests())
+    cleared = drain(topic, "hour-2", ago=2, mode="interval")
+    assert len(org.requests()) > calls, "nor is the window of a live run"
+    assert set(published(org, topic)[2:]) <= set(landed([cleared]))
+
+
+def test_an_hour_that_aged_out_is_not_complete_either(org: LocalOrg, store: TableReplayStore, drain: Drain) -> None:
+    publish(org, GENERIC, 1)
+    for expected in (True, True):
+        result = drain(GENERIC, "backfill", ago=40, run_type="backfill", on_expired="partial")
+        assert (result["event_count"], result["confirmed_at"], result["drained"]) == (0, None, expected)
+        assert result["missing"] == [{"from": (NOW - 40 * HOUR).isoformat(), "to": (NOW - 39 * HOUR).isoformat()}]
+
+
+@pytest.mark.parametrize("topic", [PLATFORM, GENERIC])
+def test_a_position_that_aged_out_is_a_possible_loss(
+    org: LocalOrg, store: TableReplayStore, drain: Drain, tmp_path: Path, topic: str
+) -> None:
+    publish(org, topic, 2)
+    drain(topic, "run-1")
+    stream = Stream(org.org_id, "streaming", topic)
+    before = store.read(stream)
+    org.fault("stall_delivery", topic=topic)
+    publish(org, topic, 5)
+    drain(topic, "run-2")
+    org.admin("DELETE", "/faults")
+    org.knobs(clock_offset_seconds=80 * 3600)
+    with pytest.raises(
+        AirflowFailException, match=r"PositionAgedOutError: .*nothing is known to be lost; 80 hours"
+    ) as e:
+        drain(topic, "run-3")
+    notes = "\n".join(e.value.__notes__)
+    assert "Events that Salesforce stored and did not deliver may be lost" in notes
+    assert "accept_quiet_aging=True" in notes
+    assert ("Pub/Sub API" in notes) == (topic == PLATFORM)
+    assert store.read(stream).replay_id == before.replay_id
+    with pytest.raises(AirflowFailException, match=r"EventsLostError: .*possible loss, nothing is known to be lost"):
+        drain(topic, "run-4", on_invalid_replay="earliest", on_gap="fail_after")
+    publish(org, topic, 1)
+    result = drain(topic, "run-5", accept_quiet_aging=True, on_gap="fail_after")
+    assert landed([result]) == published(org, topic)[-1:]
+
+
+def test_accepted_the_drain_continues_from_the_earliest_event_with_an_uncertain_gap(
+    org: LocalOrg, store: TableReplayStore, drain: Drain, tmp_path: Path
+) -> None:
+    publish(org, GENERIC, 2)
+    first = drain(GENERIC, "run-1")
+    org.knobs(clock_offset_seconds=30 * 3600)
+    publish(org, GENERIC, 3)
+    result = drain(GENERIC, "run-2", accept_quiet_aging=True, on_gap="fail_after")
+    assert landed([result]) == published(org, GENERIC)[-3:]
+    gap = result["gap"]
+    assert (gap["after"], gap["uncertain"]) == (first["through"], True)
+    assert gap["resumed_at"] == published(org, GENERIC)[-3].hex()
+    assert "nothing is known to be lost; 30 hours without an event" in gap["reason"]
+    (recorded,) = store.gaps(Stream(org.org_id, "streaming", GENERIC))
+    assert recorded.uncertain
+    assert drain(GENERIC, "run-3", accept_quiet_aging=True)["gap"] is None
+
+
+def test_an_operator_accepts_it_once(org: LocalOrg, store: TableReplayStore, drain: Drain, tmp_path: Path) -> None:
+    publish(org, GENERIC, 1)
+    drain(GENERIC, "run-1")
+    org.knobs(clock_offset_seconds=30 * 3600)
+    accept = AcceptReplayLossOperator(
+        task_id="accept", topic=GENERIC, landing_url=str(tmp_path / "landing"), replay_store="table", reason="a test"
+    )
+    assert accept.execute(context_for("accept"))["uncertain"] is True
+    result = drain(GENERIC, "run-2")
+    assert (result["event_count"], result["gap"]["uncertain"]) == (0, True)
+
+
+def test_an_interval_in_an_uncertain_gap_is_returned_with_what_is_retained(
+    org: LocalOrg, store: TableReplayStore, drain: Drain
+) -> None:
+    org.knobs(clock_offset_seconds=-30 * 3600)
+    publish(org, GENERIC, 1)
+    drain(GENERIC, "run-1")
+    org.knobs(clock_offset_seconds=0)
+    publish(org, GENERIC, 2, ago=1)
+    result = drain(GENERIC, "hour-2", ago=1, mode="interval", accept_quiet_aging=True)
+    (gap,) = store.gaps(Stream(org.org_id, "streaming", GENERIC))
+    assert (gap.uncertain, gap.since < NOW < gap.detected_at) == (True, True)
+    assert (result["missing"], result["confirmed_at"]) == ([], None)
+    assert set(landed([result])) == set(published(org, GENERIC)[-2:])
