@@ -119,10 +119,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     :param wait_for_confirmation: wait up to 300 seconds until Salesforce confirms the end of the stream, which takes up
         to 270 on a quiet one. An interval is complete only then. If ``deferrable``, a live run in interval mode waits
         on the triggerer. Refused on the Streaming API, which confirms nothing.
-    :param parallel_streams: so many subscriptions side by side, where replay IDs further on are known: of events that
-        another subscription to the topic, or a window from before a reset, has in this landing and replay store. The
-        window is the one that a single subscription gives. Only on the Pub/Sub API, and not with
-        ``managed_subscription`` or ``landing_exclude_fields``. docs/reference/far-behind.md
     :param until: stop before the first event whose event time is at or past this (ISO 8601 text or a datetime with
         time zone). An event dated more than a day ahead of the present is landed all the same, with a warning: its
         publisher's clock is wrong. (templated)
@@ -201,7 +197,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         max_seconds: float | None = None,
         idle_timeout: float = 10.0,
         wait_for_confirmation: bool = False,
-        parallel_streams: int = 1,
         until: str | datetime | None = None,
         grace: timedelta | None = None,
         on_invalid_replay: Literal["fail", "earliest", "latest"] | None = None,
@@ -236,7 +231,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         self.max_seconds = max_seconds
         self.idle_timeout = idle_timeout
         self.wait_for_confirmation = wait_for_confirmation
-        self.parallel_streams = parallel_streams
         self.until = until
         self.grace = grace
         if on_invalid_replay is None and managed_subscription is None:
@@ -334,7 +328,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
                     on_invalid_replay=self.on_invalid_replay or "fail",
                     accept_quiet_aging=self.accept_quiet_aging,
                     advance=self.advance == "automatic",
-                    parallel_streams=self.parallel_streams,
                 ),
                 source=client,
             )

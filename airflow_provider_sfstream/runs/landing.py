@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -15,7 +14,6 @@ from airflow_provider_sfstream.drain.left_out import WithoutFields
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.schemas import StreamSchemas
 from airflow_provider_sfstream.drain.seen_end import SeenEnd
-from airflow_provider_sfstream.drain.side_by_side import PATIENCE, SideBySide
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
@@ -42,8 +40,7 @@ class NewWindow:
     that a live window begins from. ``begins_at`` is the time that ``start`` was chosen to precede, ``published_from``
     one before which no event after ``start`` was published, ``unbroken_since`` the newest gap or reset of the stream.
     ``readable`` is evidence that the stream was not reset since; a window of a stream that ``is_broken`` covers nothing
-    that was published before it. ``gap`` is one before ``start`` that was accepted. ``places`` are replay IDs of the
-    topic that seem to follow ``start``: with any, it is read on ``parallel_streams`` subscriptions side by side.
+    that was published before it. ``gap`` is one before ``start`` that was accepted.
     """
 
     stream: Stream
@@ -64,8 +61,6 @@ class NewWindow:
     readable: ReadablePosition | None = None
     is_broken: bool = False
     gap: Gap | None = None
-    places: tuple[bytes, ...] = ()
-    parallel_streams: int = 1
 
 
 def land_window(
@@ -94,20 +89,18 @@ def land_window(
         if isinstance(source, SeenEnd):
             result = source.drained(stream.topic, new.start)
         else:
-            with _side_by_side(new, source) as ahead:
-                result = drain(
-                    source,
-                    writer if without is None else without.into(writer),
-                    stream.topic,
-                    new.start,
-                    new.limits,
-                    on_invalid_replay=new.on_invalid_replay,
-                    gap=new.gap,
-                    position_time=None if previous is None else _known_end(previous),
-                    event_times=StreamEventTimes(TimeReaders(source.payload_encoding, schemas.get)),
-                    ahead=ahead,
-                    now=now,
-                )
+            result = drain(
+                source,
+                writer if without is None else without.into(writer),
+                stream.topic,
+                new.start,
+                new.limits,
+                on_invalid_replay=new.on_invalid_replay,
+                gap=new.gap,
+                position_time=None if previous is None else _known_end(previous),
+                event_times=StreamEventTimes(TimeReaders(source.payload_encoding, schemas.get)),
+                now=now,
+            )
         schemas.ask_again()
         is_proven = new.readable is None or new.readable.is_read(new.limits.confirm_timeout or new.limits.idle_timeout)
         landed = writer.finish()
@@ -158,21 +151,6 @@ def land_window(
             missing_schemas=_missing(window, stream, landed.without_schema, schemas),
             left_out=None if without is None else without.told(),
         )
-    )
-
-
-def _side_by_side(new: NewWindow, source: EventSource) -> AbstractContextManager[SideBySide | None]:
-    """Return what reads ahead of the drain, where there is anything to begin at."""
-    if not new.places:
-        return nullcontext()
-    return SideBySide(
-        source,
-        new.stream.topic,
-        new.start,
-        new.places,
-        streams=new.parallel_streams,
-        limit=new.limits.max_events,
-        patience=min(PATIENCE, new.limits.idle_timeout),
     )
 
 

@@ -16,7 +16,6 @@ from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.topics import Api, Topic, is_on_pubsub
 from airflow_provider_sfstream.tasks.parts import (
     check_choice,
-    check_positive,
     is_template,
     time_from_text,
     wake_up_conditions,
@@ -40,7 +39,6 @@ _NOT_WITH_MANAGED = {
     "accept_quiet_aging": (False, "it is for the Streaming API"),
     "mode": ("incremental", "Salesforce keeps one position. Backfills of this DAG are intervals all the same"),
     "advance": ("automatic", "Salesforce is told of a window by the task that drained it"),
-    "parallel_streams": (1, "a managed subscription has room for one stream"),
 }
 
 
@@ -67,7 +65,6 @@ class DrainArguments:
     max_seconds: float | None
     idle_timeout: float
     wait_for_confirmation: bool
-    parallel_streams: int
     until: str | datetime | None
     grace: timedelta | None
     on_invalid_replay: Literal["fail", "earliest", "latest"] | None
@@ -132,18 +129,13 @@ class DrainArguments:
     def landing_rules(self) -> FieldRules:
         """Which fields the landing may not hold.
 
-        :raises ConfigurationError: if they cannot be used, or not with this API or ``parallel_streams``.
+        :raises ConfigurationError: if they cannot be used, or not with this API.
         """
         rules = landing_rules(self.landing_exclude_fields)
         if rules and not is_template(self.topic) and Topic.parse(self.topic, self.api).api != "pubsub":
             raise ConfigurationError(
                 "landing_exclude_fields goes with the Pub/Sub API only, whose events have schemas that tell where a "
                 "field is. Leave it out, or drain the topic with api='pubsub'. Nothing was read."
-            )
-        if rules and self.parallel_streams > 1:
-            raise ConfigurationError(
-                "landing_exclude_fields keeps fields out of temporary files too, and with parallel_streams whole "
-                "payloads wait in these. Leave parallel_streams out. Nothing was read."
             )
         return rules
 
@@ -170,13 +162,7 @@ class DrainArguments:
 
     def _check_api(self) -> None:
         """Refuse arguments that the API of the topic does not have."""
-        check_positive(parallel_streams=self.parallel_streams)
         is_streaming = Topic.parse(self.topic, self.api).api == "streaming"
-        if self.parallel_streams > 1 and is_streaming:
-            raise ConfigurationError(
-                f"parallel_streams={self.parallel_streams} is for the Pub/Sub API. Leave it out for {self.topic} on "
-                "the Streaming API. Nothing was read or moved."
-            )
         if self.wait_for_confirmation and is_streaming:
             remedy = "leave it out, and drain often enough that nothing ages out"
             if is_on_pubsub(self.topic):

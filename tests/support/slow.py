@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 SLOW: dict[str, str] = {
-    "tests/unit/drain/test_side_by_side.py::test_it_is_what_one_subscription_gives": (
-        "a hundred drains, each with a dozen threads beside it"
-    ),
-    "tests/unit/runs/test_known_places.py::test_killed_at_any_change_and_tried_again": (
-        "three windows and a database for each of ten changes"
-    ),
     "tests/unit/runs/test_bounded_reads.py::test_a_backfill_of_an_old_hour_reads_few_documents": (
         "lands two thousand windows"
     ),

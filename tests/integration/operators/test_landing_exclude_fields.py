@@ -146,8 +146,6 @@ def test_the_schema_that_is_landed_reads_what_is_landed(org: LocalOrg, tmp_path:
 def test_arguments_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="Pub/Sub API only"):
         drain(tmp_path, topic="/topic/Accounts")
-    with pytest.raises(ConfigurationError, match="whole payloads wait"):
-        drain(tmp_path, parallel_streams=2)
     with pytest.raises(ConfigurationError, match=r"ordered by ChangeEventHeader.recordIds"):
         drain(tmp_path, landing_exclude_fields=["ChangeEventHeader.recordIds"])
     with pytest.raises(ConfigurationError, match="hash_fields needs hash_conn_id"):
