@@ -129,12 +129,10 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     :param accept_quiet_aging: ``True``: when the position aged out on a quiet stream of the Streaming API, continue
         from the earliest event, and record an uncertain gap (nothing is known to be lost). ``False``: fail with
         ``PositionAgedOutError``. Only on the Streaming API. docs/streaming-api.md#when-a-position-ages-out
-    :param on_gap: what a task does that found events to be lost, and recorded the gap: ``"mark"`` tells it in the log,
-        the result and the asset event; ``"fail_after"`` fails the task too, once what is there is stored and recorded.
-        Cleared, the task gives its window and succeeds.
-    :param on_schema_change: what a task does whose events have another schema than before: ``"continue"`` tells it in
-        the log, the result and the asset event; ``"fail"`` fails the task too (``SchemaChangedError``), once its window
-        is stored and recorded. Cleared, the task gives its window and succeeds.
+    :param fail_on: for what a task fails once its window is stored and recorded: ``"gap"`` where events were lost
+        (``EventsLostError``), ``"schema_change"`` where events have another schema than before
+        (``SchemaChangedError``). Cleared, the task gives its window and succeeds. Without it, the log, the result and
+        the asset event tell of both.
     :param mode: ``"incremental"``: what is new since the last run. ``"interval"``: the events of the run's data
         interval or partition, which needs a timetable that gives one. Backfill runs are always in interval mode, unless
         the run drained incrementally before: then it gives the same window again. What bounds an incremental drain,
@@ -201,8 +199,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         grace: timedelta | None = None,
         on_invalid_replay: Literal["fail", "earliest", "latest"] | None = None,
         accept_quiet_aging: bool = False,
-        on_gap: Literal["mark", "fail_after"] = "mark",
-        on_schema_change: Literal["continue", "fail"] = "continue",
+        fail_on: Sequence[Literal["gap", "schema_change"]] = (),
         mode: Literal["incremental", "interval"] = "incremental",
         on_expired: Literal["fail", "partial"] = "fail",
         reuse: bool | str = True,
@@ -237,8 +234,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
             on_invalid_replay = "fail"
         self.on_invalid_replay = on_invalid_replay
         self.accept_quiet_aging = accept_quiet_aging
-        self.on_gap = on_gap
-        self.on_schema_change = on_schema_change
+        self.fail_on = fail_on
         self.mode = mode
         self.on_expired = on_expired
         self.reuse = reuse

@@ -27,12 +27,11 @@ _CHOICES = {
     "advance": ("automatic", "manual"),
     "mode": ("incremental", "interval"),
     "on_invalid_replay": ("fail", "earliest", "latest"),
-    "on_gap": ("mark", "fail_after"),
-    "on_schema_change": ("continue", "fail"),
     "on_expired": ("fail", "partial"),
     "accept_quiet_aging": ("True", "False"),
     "reuse": ("True", "False"),  # a template renders to text
 }
+_FAILURES = ("gap", "schema_change")
 _LIMITS = ("until", "grace", "max_events", "max_bytes", "max_seconds")
 _NOT_WITH_MANAGED = {
     "start_from": ("earliest", "the subscription's defaultReplay says where it begins"),
@@ -69,8 +68,7 @@ class DrainArguments:
     grace: timedelta | None
     on_invalid_replay: Literal["fail", "earliest", "latest"] | None
     accept_quiet_aging: bool
-    on_gap: Literal["mark", "fail_after"]
-    on_schema_change: Literal["continue", "fail"]
+    fail_on: Sequence[Literal["gap", "schema_change"]]
     mode: Literal["incremental", "interval"]
     on_expired: Literal["fail", "partial"]
     reuse: bool | str
@@ -151,6 +149,7 @@ class DrainArguments:
 
     def _check_declared(self) -> None:
         """Refuse what goes together with nothing, when the DAG is parsed."""
+        self._check_fail_on()
         if not is_template(self.until):
             _ = self.limits
         _ = self.landing_rules
@@ -159,6 +158,12 @@ class DrainArguments:
         _ = self.conditions
         if self.mode == "interval":
             self._check_interval()
+
+    def _check_fail_on(self) -> None:
+        if isinstance(self.fail_on, str):
+            raise ConfigurationError(f"fail_on={self.fail_on!r} must be a list: fail_on=[{self.fail_on!r}].")
+        for each in self.fail_on:
+            check_choice("fail_on", each, _FAILURES)
 
     def _check_api(self) -> None:
         """Refuse arguments that the API of the topic does not have."""
