@@ -34,7 +34,7 @@ class SparkEngine:
     rows_at_once: int | None = None
 
     def __init__(self, spark: Any) -> None:
-        configure(spark, {})
+        configure(spark)
         self.spark = spark
         self.application_id = str(spark.sparkContext.applicationId)
         self.tasks_at_once = int(spark.sparkContext.defaultParallelism)
