@@ -58,7 +58,6 @@ from airflow_provider_sfstream.spark.decode.self_described import read_body
 from airflow_provider_sfstream.spark.replica.refresh_document import RefreshDocument
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
-from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 from airflow_provider_sfstream.stores.document.document import PositionDocument, gaps_from_json
 from airflow_provider_sfstream.stores.table.urls import sqlalchemy_url
@@ -207,7 +206,6 @@ def documents(text: bytes) -> int:
         (lambda: PrunedWindows.from_json(text, "pruned.json"), ()),
         (lambda: RefreshDocument.from_json(text.decode(errors="replace"), "refresh.json"), ()),
         (lambda: Snapshot.from_json(text.decode(errors="replace"), "snapshot"), ()),
-        (lambda: ColumnRegistry.from_json(text.decode(errors="replace"), "columns.json"), (ValueError,)),
         (lambda: PositionDocument.from_json(text.decode(errors="replace"), STREAM), (ValueError,)),
         (lambda: gaps_from_json(text.decode(errors="replace"), STREAM), (ValueError,)),
     ]
@@ -334,7 +332,6 @@ MANIFEST: dict[str, Any] = {
     "provider_version": "0",
 }
 OTHERS = [
-    {"format": "sfstream-columns", "version": 1, "columns": [{"name": "a", "type": {"struct": {"b": "string"}}}]},
     {"format": "sfstream-pruned", "version": 1, "window_ids": ["w"], "through": "00"},
     {"format": "sfstream-position", "version": 1, "stream": vars(STREAM), "position": "00", "fence": 1},
     {"format": "sfstream-gaps", "version": 1, "stream": vars(STREAM), "gaps": [{"after": "00"}]},

@@ -40,8 +40,6 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
     own = "a window that the run of the interval landed itself: its late events are written too"
     parser.add_argument("--own-window", action="append", default=[], metavar="ID", help=own)
     parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
-    one = "of all tables below the output"
-    parser.add_argument("--table-format", choices=("delta", "parquet"), default="delta", help=one)
     parser.add_argument("--job", default="", metavar="NAME", help="of this run, in the history of the tables")
     parser.add_argument("--trust-files", action="store_true", help="do not compare landed files with their SHA-256")
     add_rules(parser)
@@ -55,7 +53,6 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
         manifests=tuple(given.manifest),
         output=given.output,
         decoder=given.decoder,
-        table_format=given.table_format,
         event_time_from=first,
         event_time_to=end,
         own_windows=tuple(given.own_window),

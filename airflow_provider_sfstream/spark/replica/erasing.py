@@ -171,7 +171,4 @@ class ReplicaErasure:
                     table = pa.Table.from_batches([left for _, left in found])
                     pq.write_table(table, target, compression="zstd", coerce_timestamps="us")
                 filesystem.move(f"{folder}{_OWN}{name}", each.path)
-                checksum = f"{folder}.{name}.crc"  # of Hadoop, on local storage
-                if filesystem.get_file_info(checksum).is_file:
-                    filesystem.delete_file(checksum)
         return changed

@@ -239,8 +239,6 @@ def test_half_an_interval_is_refused(tmp_path: Path) -> None:
 def test_unknown_jobs_and_arguments_of_ours_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="Use one of: event_log"):
         operator(tmp_path, None, job="other")
-    with pytest.raises(ConfigurationError, match="table_format='orc' must be one of 'delta', 'parquet'"):
-        operator(tmp_path, None, table_format="orc")
     with pytest.raises(ConfigurationError, match="set by this operator"):
         operator(tmp_path, None, application="other.py")
 
