@@ -62,6 +62,7 @@ from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 from airflow_provider_sfstream.stores.document.document import PositionDocument, gaps_from_json
 from airflow_provider_sfstream.stores.table.urls import sqlalchemy_url
 from tests.fuzz.strategies import JSON, NAMES, PAYLOADS, SCHEMAS, TEXTS, amplified, bodies
+from tests.support.decoders import LIBRARIES, decoding_with
 
 SECRET = "c0rrect/horse battery+staple"
 REMEMBERED = st.sampled_from(
@@ -108,8 +109,9 @@ def schema(given: tuple[Any, bytes]) -> str:
     times.read(payload)
     times.read_many([payload, payload[:-1]])
     decoded: list[Any] = []
-    for choice in ("auto", "fastavro"):
-        events, failures = AvroDecoder(text, choice).decode_all([payload, payload[:-1]])  # type: ignore[arg-type]
+    for library in LIBRARIES:
+        with decoding_with(library):
+            events, failures = AvroDecoder(text).decode_all([payload, payload[:-1]])
         decoded.append((events, [failure.row for failure in failures]))
     JsonDecoder(text).decode_all([b'{"payload": {}}'])
     try:
@@ -130,8 +132,9 @@ def _without_fields(document: Any, text: str, payload: bytes) -> None:
         kept = reduced.reduced(payload)
     except ValueError:
         return
-    _, failures = AvroDecoder(text, "fastavro").decode_all([payload])
-    _, of_kept = AvroDecoder(reduced.schema_json, "fastavro").decode_all([kept])
+    with decoding_with("fastavro"):
+        _, failures = AvroDecoder(text).decode_all([payload])
+        _, of_kept = AvroDecoder(reduced.schema_json).decode_all([kept])
     assert failures or not of_kept, of_kept
 
 

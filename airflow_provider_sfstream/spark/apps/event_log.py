@@ -34,7 +34,6 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
     parser = argparse.ArgumentParser(prog="event_log.py", description=__doc__)
     parser.add_argument("--manifest", action="append", default=[], metavar="URL", help="manifest.json of a window")
     parser.add_argument("--output", required=True, metavar="URL", help="folder of the tables")
-    parser.add_argument("--decoder", choices=("auto", "fastavro"), default="auto")
     parser.add_argument("--event-time-from", type=_moment, metavar="ISO", help="leave out earlier events")
     parser.add_argument("--event-time-to", type=_moment, metavar="ISO", help="leave out events at or after this")
     own = "a window that the run of the interval landed itself: its late events are written too"
@@ -52,7 +51,6 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
     return EventLogOptions(
         manifests=tuple(given.manifest),
         output=given.output,
-        decoder=given.decoder,
         event_time_from=first,
         event_time_to=end,
         own_windows=tuple(given.own_window),

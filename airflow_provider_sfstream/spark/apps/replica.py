@@ -35,7 +35,6 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
     parser.add_argument("--target-file-bytes", type=int, default=TARGET_BYTES, help="of a table's file, about")
     parser.add_argument("--job", default="", metavar="NAME", help="of this run, in the history of the tables")
     parser.add_argument("--keep-snapshots", type=int, default=10)
-    parser.add_argument("--decoder", choices=("auto", "fastavro"), default="auto")
     parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
     parser.add_argument("--trust-files", action="store_true", help="do not compare landed files with their SHA-256")
     add_rules(parser)
@@ -55,7 +54,6 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
         history=given.history,
         target_file_bytes=given.target_file_bytes,
         keep_snapshots=given.keep_snapshots,
-        decoder=given.decoder,
         metrics_file=given.metrics_file,
         verify_files=not given.trust_files,
         job=given.job,

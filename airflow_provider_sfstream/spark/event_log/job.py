@@ -13,7 +13,6 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.field_rules import NO_RULES, NO_SUCH_FIELD, Coverage, FieldRules, unmet
-from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format, table_of_topic
 from airflow_provider_sfstream.spark.engines.engine import Engine, Frame
 from airflow_provider_sfstream.spark.event_log.delta_tables import DeltaTables
@@ -64,7 +63,6 @@ class EventLogOptions:
 
     manifests: tuple[str, ...]
     output: str
-    decoder: DecoderChoice = "auto"
     event_time_from: datetime | None = None
     event_time_to: datetime | None = None
     own_windows: tuple[str, ...] = ()
@@ -252,7 +250,6 @@ class EventLogJob:
             schemas,
             fields,
             self._references,
-            self._options.decoder,
             _microseconds(self._options.event_time_from),
             _microseconds(self._options.event_time_to),
             rules,

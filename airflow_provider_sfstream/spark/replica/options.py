@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
-from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.replica.pieces import TARGET_BYTES
 from airflow_provider_sfstream.spark.rows.merging import Deletes
 
@@ -37,7 +36,6 @@ class ReplicaOptions:
     history: bool = False
     target_file_bytes: int = TARGET_BYTES
     keep_snapshots: int = 10
-    decoder: DecoderChoice = "auto"
     metrics_file: str | None = None
     verify_files: bool = True
     job: str = ""

@@ -167,7 +167,7 @@ class StreamRun:
             for each in reversed(landed)
             if each.last_sequence > start
         )
-        found = last_whole_sequence(unapplied, schemas.usable(), self._options.decoder)
+        found = last_whole_sequence(unapplied, schemas.usable())
         return start if found is None else found
 
     def _apply(
@@ -189,7 +189,6 @@ class StreamRun:
             first_sequences=tuple(each.place.first_sequence for each in landed),
             windows=tuple(each.window for each in landed),
             refused=schemas.refused,
-            decoder=self._options.decoder,
             rules=self._options.rules,
         )
         tables = self._tables_of(schemas, survey.seen, landed, span[0])

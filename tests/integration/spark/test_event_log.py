@@ -81,15 +81,6 @@ def test_every_event_is_one_typed_row_of_its_date(lake: Lake) -> None:
     assert metrics.decoders == {"pyruhvro": 40}
 
 
-def test_fastavro_gives_the_same_rows(lake: Lake) -> None:
-    manifest = lake.land("w1", [order(n) for n in range(20)], {"one": ORDER})
-    lake.run(manifest)
-    rows = lake.rows()
-    metrics = lake.run(manifest, decoder="fastavro")
-    assert lake.rows() == rows
-    assert metrics.decoders == {"fastavro": 20}
-
-
 def test_running_a_window_again_changes_nothing(lake: Lake) -> None:
     manifest = lake.land("w1", [order(n) for n in range(30)] + [LandedEvent(99, "one", b"\xff")], {"one": ORDER})
     metrics_file = lake.output / "metrics.json"
