@@ -58,11 +58,11 @@ from airflow_provider_sfstream.spark.decode.self_described import read_body
 from airflow_provider_sfstream.spark.replica.refresh_document import RefreshDocument
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
-from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 from airflow_provider_sfstream.stores.document.document import PositionDocument, gaps_from_json
 from airflow_provider_sfstream.stores.table.urls import sqlalchemy_url
 from tests.fuzz.strategies import JSON, NAMES, PAYLOADS, SCHEMAS, TEXTS, amplified, bodies
+from tests.support.decoders import LIBRARIES, decoding_with
 
 SECRET = "c0rrect/horse battery+staple"
 REMEMBERED = st.sampled_from(
@@ -109,8 +109,9 @@ def schema(given: tuple[Any, bytes]) -> str:
     times.read(payload)
     times.read_many([payload, payload[:-1]])
     decoded: list[Any] = []
-    for choice in ("auto", "fastavro"):
-        events, failures = AvroDecoder(text, choice).decode_all([payload, payload[:-1]])  # type: ignore[arg-type]
+    for library in LIBRARIES:
+        with decoding_with(library):
+            events, failures = AvroDecoder(text).decode_all([payload, payload[:-1]])
         decoded.append((events, [failure.row for failure in failures]))
     JsonDecoder(text).decode_all([b'{"payload": {}}'])
     try:
@@ -131,8 +132,9 @@ def _without_fields(document: Any, text: str, payload: bytes) -> None:
         kept = reduced.reduced(payload)
     except ValueError:
         return
-    _, failures = AvroDecoder(text, "fastavro").decode_all([payload])
-    _, of_kept = AvroDecoder(reduced.schema_json, "fastavro").decode_all([kept])
+    with decoding_with("fastavro"):
+        _, failures = AvroDecoder(text).decode_all([payload])
+        _, of_kept = AvroDecoder(reduced.schema_json).decode_all([kept])
     assert failures or not of_kept, of_kept
 
 
@@ -207,7 +209,6 @@ def documents(text: bytes) -> int:
         (lambda: PrunedWindows.from_json(text, "pruned.json"), ()),
         (lambda: RefreshDocument.from_json(text.decode(errors="replace"), "refresh.json"), ()),
         (lambda: Snapshot.from_json(text.decode(errors="replace"), "snapshot"), ()),
-        (lambda: ColumnRegistry.from_json(text.decode(errors="replace"), "columns.json"), (ValueError,)),
         (lambda: PositionDocument.from_json(text.decode(errors="replace"), STREAM), (ValueError,)),
         (lambda: gaps_from_json(text.decode(errors="replace"), STREAM), (ValueError,)),
     ]
@@ -334,7 +335,6 @@ MANIFEST: dict[str, Any] = {
     "provider_version": "0",
 }
 OTHERS = [
-    {"format": "sfstream-columns", "version": 1, "columns": [{"name": "a", "type": {"struct": {"b": "string"}}}]},
     {"format": "sfstream-pruned", "version": 1, "window_ids": ["w"], "through": "00"},
     {"format": "sfstream-position", "version": 1, "stream": vars(STREAM), "position": "00", "fence": 1},
     {"format": "sfstream-gaps", "version": 1, "stream": vars(STREAM), "gaps": [{"after": "00"}]},

@@ -70,11 +70,11 @@ def land(folder: Path, window_id: str, *events: LandedEvent) -> str:
 class Log:
     """An event log in a temporary folder."""
 
-    def __init__(self, folder: Path, engine: Callable[[], Engine], table_format: Any = "delta") -> None:
-        self.output, self._engine, self._format = folder / "tables", engine, table_format
+    def __init__(self, folder: Path, engine: Callable[[], Engine]) -> None:
+        self.output, self._engine = folder / "tables", engine
 
     def run(self, *manifests: str, rules: FieldRules = RULES) -> EventLogMetrics:
-        options = EventLogOptions(manifests, self.output.as_uri(), table_format=self._format, rules=rules)
+        options = EventLogOptions(manifests, self.output.as_uri(), rules=rules)
         return run_event_log(self._engine(), options)
 
     def rows(self, table: str = "Visit__e") -> list[dict[str, Any]]:
@@ -143,12 +143,10 @@ def test_a_table_keeps_its_rules_and_a_job_that_was_not_told_of_them_writes_noth
         log.run(second)
 
 
-@pytest.mark.parametrize("table_format", ["delta", "parquet"])
-def test_events_that_describe_themselves(tmp_path: Path, spark: Any, table_format: str) -> None:
+def test_events_that_describe_themselves(log: Log, tmp_path: Path) -> None:
     body = {"Name": MARK, "Phone": MARK, "Parts": {"Inner": MARK, "Other": "kept"}, "Kept": "kept"}
     event = JsonEvent(1, {"event": {"createdDate": "2026-01-10T00:00:00.000Z", "type": "created"}, "sobject": body})
     manifest = land_json_window(tmp_path / "landing", "20260110T000000Z-a", "/topic/Accounts", [event])
-    log = Log(tmp_path, engine_of("spark" if table_format == "parquet" else "embedded", spark, tmp_path), table_format)
     metrics = log.run(manifest, rules=FieldRules.of(["NAME", "Parts.Inner"], ["phone"], []))
     assert (metrics.rows_written, metrics.quarantined) == (1, 0)
     assert files_with(log.output, MARK) == []
