@@ -101,9 +101,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     :param managed_subscription: developer name or ID of a managed event subscription, whose position Salesforce keeps:
         it is committed there once the window is durable. Takes the place of ``subscription``. (templated)
     :param landing_conn_id: Airflow connection for ``landing_url``, where it needs one. (templated)
-    :param landing_exclude_fields: fields that the landing may not hold, such as ``"Phone"`` or ``"Name.FirstName"``.
-        They are taken out of payloads before anything is written, for good. Over the Pub/Sub API
-        (docs/reference/personal-data.md).
     :param replay_store: ``"variable"`` keeps the position in an Airflow Variable (one writer at a time);
         ``"table"`` in a database table that concurrent runs cannot corrupt; ``"landing"`` in a file of the landing (one
         writer at a time). ``None``: ``"landing"`` with a managed subscription, else ``"variable"``.
@@ -186,7 +183,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         subscription: str = DEFAULT_SUBSCRIPTION,
         managed_subscription: str | None = None,
         landing_conn_id: str | None = None,
-        landing_exclude_fields: Sequence[str] = (),
         replay_store: ReplayStoreKind | None = None,
         replay_store_conn_id: str = "sfstream_replay_store",
         start_from: str = "earliest",
@@ -219,7 +215,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         self.subscription = consumer_name(subscription, managed_subscription)
         self.managed_subscription = managed_subscription
         self.landing_conn_id = landing_conn_id
-        self.landing_exclude_fields = landing_exclude_fields
         self.replay_store: ReplayStoreKind = replay_store or ("variable" if managed_subscription is None else "landing")
         self.replay_store_conn_id = replay_store_conn_id
         self.start_from = start_from

@@ -10,15 +10,12 @@ from datetime import datetime, timedelta
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.drain.drain import drain
-from airflow_provider_sfstream.drain.left_out import WithoutFields
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.schemas import StreamSchemas
 from airflow_provider_sfstream.drain.seen_end import SeenEnd
-from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
-from airflow_provider_sfstream.protocol.field_rules import FieldRules
 from airflow_provider_sfstream.protocol.manifest import Manifest, MissingSchema
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 from airflow_provider_sfstream.reading.event_times import StreamEventTimes, TimeReaders
@@ -68,13 +65,10 @@ def land_window(
 ) -> Manifest:
     """Drain ``new`` and return its manifest, or the one that another try of the run wrote first.
 
-    :raises ConfigurationError: if the window before was landed without fields that this one would have.
     :raises SalesforceStreamError: of the drain or the landing. The window does not exist then.
     """
-    _check_left_out(new, catalog.landing.rules)
     stream, previous = new.stream, None if new.previous is None else new.previous.window
-    schemas, rules = StreamSchemas(source), catalog.landing.rules
-    without = WithoutFields(stream.topic, schemas, rules) if rules else None
+    schemas = StreamSchemas(source)
     started_at = now()
     attempt = f"{new.run.try_number}-{secrets.token_hex(4)}"
     writing = ParquetWindowWriter(
@@ -82,7 +76,7 @@ def land_window(
         stream,
         new.window_id,
         attempt=attempt,
-        schema=schemas.get if without is None else without.schema,
+        schema=schemas.get,
         payload_encoding=source.payload_encoding,
     )
     with writing as writer:
@@ -91,7 +85,7 @@ def land_window(
         else:
             result = drain(
                 source,
-                writer if without is None else without.into(writer),
+                writer,
                 stream.topic,
                 new.start,
                 new.limits,
@@ -149,22 +143,8 @@ def land_window(
             late_before=_late_before(new.previous),
             retention=new.known_retention,
             missing_schemas=_missing(window, stream, landed.without_schema, schemas),
-            left_out=None if without is None else without.told(),
         )
     )
-
-
-def _check_left_out(new: NewWindow, rules: FieldRules) -> None:
-    """Make sure that what was left out of the window before is left out of this one."""
-    before = None if new.previous is None else new.previous.left_out
-    known = {name.lower() for name in rules.exclude}
-    forgotten = [name for name in (before.fields if before else ()) if name.lower() not in known]
-    if forgotten:
-        raise ConfigurationError(
-            f"{new.stream}: windows are landed without {', '.join(forgotten)}, and this drain is not told to leave it "
-            "out. Nothing was read, and the position was not moved. Name it in landing_exclude_fields, or give another "
-            "landing_url."
-        )
 
 
 def _late_before(previous: Manifest | None) -> datetime | None:

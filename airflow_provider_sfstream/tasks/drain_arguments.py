@@ -11,7 +11,6 @@ from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.protocol.field_rules import FieldRules, landing_rules
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.topics import Api, Topic, is_on_pubsub
 from airflow_provider_sfstream.tasks.parts import (
@@ -55,7 +54,6 @@ class DrainArguments:
     subscription: str
     managed_subscription: str | None
     landing_conn_id: str | None
-    landing_exclude_fields: Sequence[str]
     replay_store: ReplayStoreKind
     replay_store_conn_id: str
     start_from: str
@@ -124,20 +122,6 @@ class DrainArguments:
         )
 
     @property
-    def landing_rules(self) -> FieldRules:
-        """Which fields the landing may not hold.
-
-        :raises ConfigurationError: if they cannot be used, or not with this API.
-        """
-        rules = landing_rules(self.landing_exclude_fields)
-        if rules and not is_template(self.topic) and Topic.parse(self.topic, self.api).api != "pubsub":
-            raise ConfigurationError(
-                "landing_exclude_fields goes with the Pub/Sub API only, whose events have schemas that tell where a "
-                "field is. Leave it out, or drain the topic with api='pubsub'. Nothing was read."
-            )
-        return rules
-
-    @property
     def given_limits(self) -> list[str]:
         """The names of the limits that an interval does not have, as far as they were given."""
         return [name for name in _LIMITS if getattr(self, name) not in (None, "")]
@@ -152,7 +136,6 @@ class DrainArguments:
         self._check_fail_on()
         if not is_template(self.until):
             _ = self.limits
-        _ = self.landing_rules
         if self.managed_subscription is not None:
             self._check_managed(self.managed_subscription)
         _ = self.conditions

@@ -42,10 +42,8 @@ from airflow_provider_sfstream.protocol.errors.pubsub import error_from
 from airflow_provider_sfstream.protocol.errors.query import job_error, query_error
 from airflow_provider_sfstream.protocol.errors.streaming import error_from_reply, error_from_status
 from airflow_provider_sfstream.protocol.event_time import EventTimeReader
-from airflow_provider_sfstream.protocol.field_rules import FieldRules
 from airflow_provider_sfstream.protocol.json_event_time import JsonEventTimeReader
 from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.reduced_schemas import ReducedSchema
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.schemas import parse, record_name
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
@@ -119,23 +117,7 @@ def schema(given: tuple[Any, bytes]) -> str:
         entity_of(document)
     except ValueError:  # no change event
         pass
-    with suppress(SalesforceStreamError):
-        _without_fields(document, text, payload)
     return "decoded" if decoded[0][0] is not None else "quarantined"
-
-
-def _without_fields(document: Any, text: str, payload: bytes) -> None:
-    """Leave the first fields out of a payload: what is left of an event is one of the reduced schema."""
-    names = tuple(field["name"] for field in document["fields"][:2])
-    reduced = ReducedSchema("id", text, FieldRules(names))
-    try:
-        kept = reduced.reduced(payload)
-    except ValueError:
-        return
-    with decoding_with("fastavro"):
-        _, failures = AvroDecoder(text).decode_all([payload])
-        _, of_kept = AvroDecoder(reduced.schema_json).decode_all([kept])
-    assert failures or not of_kept, of_kept
 
 
 def json_event(payload: bytes) -> str:

@@ -135,16 +135,12 @@ def _same(one: pa.Array, other: pa.Array) -> bool:
 
 
 def _without_ornament(schema: Any) -> Any:
-    """Return the schema with nothing that plain decoding does not need: both libraries then give plain values. Fields
-    of nothing take no bytes, and pyruhvro does not know them."""
+    """Return the schema with nothing that plain decoding does not need: both libraries then give plain values."""
     if isinstance(schema, list):
         return [_without_ornament(branch) for branch in schema]
     if isinstance(schema, dict):
-        ornament = ("doc", "default", "logicalType", "uuid", "left_out")
-        plain = {key: _without_ornament(value) for key, value in schema.items() if key not in ornament}
-        if fields := [field for field in plain.get("fields", ()) if field["type"] != "null"]:
-            plain["fields"] = fields
-        return plain
+        ornament = ("doc", "default", "logicalType", "uuid")
+        return {key: _without_ornament(value) for key, value in schema.items() if key not in ornament}
     return schema
 
 

@@ -57,7 +57,7 @@ QUARANTINE: dict[str, ColumnType] = {
 
 _LEFT_OUT = "not quoted, nor is the payload kept here: fields of it may not be stored. The landed row has it"
 
-NO_PAYLOAD = "the landing has no payload of it: erased, or with fields that may not be landed; the manifest tells"
+NO_PAYLOAD = "the landing has no payload of it: it was erased, as the manifest tells"
 """Why an event with an empty payload cannot be decoded."""
 Batches = Iterator[pa.RecordBatch]
 Rows = Callable[[Batches], Batches]

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
-from airflow_provider_sfstream.protocol.field_rules import HASH_KEY_VARIABLE, NO_RULES, FieldRules, landing_rules
+from airflow_provider_sfstream.protocol.field_rules import HASH_KEY_VARIABLE, NO_RULES, FieldRules
 from airflow_provider_sfstream.spark.engines.engine import Engine
 from airflow_provider_sfstream.spark.event_log.job import EventLogMetrics, EventLogOptions
 from airflow_provider_sfstream.spark.event_log.job import run as run_event_log
@@ -221,33 +221,6 @@ def test_a_replica_and_its_refreshes(spark: Any, org: LocalOrg, tmp_path: Path) 
         ):
             apply(NO_RULES)
         assert rows() == after
-
-
-def test_a_refresh_does_not_fetch_what_the_landing_may_not_hold(
-    spark: Any, org: LocalOrg, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder, seen = tmp_path / "replica", list[str]()
-    with RandomWindows(org, tmp_path / "lake", 7) as windows:
-        windows._catalog.landing.rules = landing_rules(["Phone", "Website", "Fax", "BillingAddress"])
-        ids = {str(org.rest("POST", "/sobjects/Account", record)["id"]) for record in ACCOUNTS}
-        windows.drain_rest(1_000)
-        formula = FieldRules.of(["Call__c"], [], [])  # no event has it
-        options = ReplicaOptions(folder.as_uri(), tuple(windows.manifests), rules=formula)
-        metrics = run(embedded(tmp_path / "engine"), options)
-        assert metrics.quarantined == 0
-
-        def look() -> None:
-            seen.extend(path.read_text() for path in (folder / FOLDER).rglob("*.jsonl"))
-
-        refresh(spark, output_url=folder.as_uri(), salesforce_conn_id="sf", full=True, before_job=look)
-    assert sum(text.count('"Id"') for text in seen) == len(ACCOUNTS)
-    assert not any(MARK in text for text in seen)
-    assert "using fastavro" not in caplog.text, "a reduced schema is decoded as fast as another one"
-    rows = [row.asDict() for row in read_replica(spark, folder.as_uri(), "Account").collect()]
-    assert {row["Id"] for row in rows} == ids
-    assert {row["Name"] for row in rows} == {record["Name"] for record in ACCOUNTS}
-    assert not rows[0].keys() & {"Phone", "Website", "Fax", "BillingStreet", "BillingCity", "Call__c"}
-    assert files_with(tmp_path / "lake", MARK) == files_with(folder, MARK) == []
 
 
 def test_the_key_reaches_a_driver_and_no_log_nor_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
