@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.exceptions import EventsLostError
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
-from airflow_provider_sfstream.tasks.lineage.collected import collect_lineage
-from airflow_provider_sfstream.tasks.lineage.drains import DrainedWindows, drain_lineage, event_fields
-from airflow_provider_sfstream.tasks.lineage.telling import TellsLineage
+from airflow_provider_sfstream.tasks.lineage import TellsLineage, collect_lineage
 from airflow_provider_sfstream.tasks.parts import landed_stream_uri, open_landing
 from airflow_provider_sfstream.tasks.schema_changes import compared_schemas, schema_change_error
 from airflow_provider_sfstream.tasks.status import tell_of_drain
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.protocol.manifest import Manifest
-    from airflow_provider_sfstream.tasks.lineage.told import Lineage
     from airflow_provider_sfstream.tasks.outlets import DrainOutlets
     from airflow_provider_sfstream.tasks.preparation import Prepared
 
@@ -38,7 +36,8 @@ class TellsOfDrain(TellsLineage):
     fail_on: Sequence[str]
     skip_if_empty: bool
     _assets: DrainOutlets
-    _drained: DrainedWindows | None = None
+    _windows: Sequence[Manifest] | None = None
+    _own_windows: Sequence[Manifest] = ()
     _catalog: LandingCatalog | None = None
 
     def give(
@@ -88,7 +87,7 @@ class TellsOfDrain(TellsLineage):
 
         :param own: those of them that it landed itself.
         """
-        self._drained, self._catalog = DrainedWindows(tuple(given), tuple(own)), drain.landed.catalog
+        self._windows, self._own_windows, self._catalog = given, own, drain.landed.catalog
         collect_lineage(drain.hook, StreamUri.parse(self.stream_uri), self.window_manifests)
 
     @property
@@ -102,33 +101,42 @@ class TellsOfDrain(TellsLineage):
     @property
     def window_manifests(self) -> list[str]:
         """The URLs of the manifests of the windows that the task gave."""
-        return [] if self._drained is None else [manifest.window.manifest_url for manifest in self._drained.given]
+        return [manifest.window.manifest_url for manifest in self._windows or ()]
 
     def previous_manifest(self) -> Manifest | None:
         """Return the manifest of the window before the first one that the task gave; ``None`` if there is none.
 
         :raises SalesforceStreamError: if it cannot be read.
         """
-        if self._drained is None or self._catalog is None or not self._drained.given:
+        if not self._windows or self._catalog is None:
             return None
-        first = self._drained.given[0]
+        first = self._windows[0]
         previous = first.window.previous_window_id
         return None if previous is None else self._catalog.read_manifest(first.stream, previous)
 
-    def lineage(self, *, has_ended: bool) -> Lineage:
+    def lineage(self, *, has_ended: bool) -> OperatorLineage:
         """Return the topic as input and the landed stream as output; once there are windows, with what they hold.
 
         A task that ended without one tells no output.
         """
-        drained = self._drained if has_ended else None
-        fields = {} if drained is None else self._fields(drained)
-        return drain_lineage(StreamUri.parse(self.stream_uri), drained, fields, has_ended=has_ended)
+        from airflow_provider_sfstream.tasks.open_lineage import drain_lineage
 
-    def _fields(self, drained: DrainedWindows) -> dict[str, object]:
+        windows, own = (self._windows, self._own_windows) if has_ended else (None, ())
+        fields = self._event_fields() if windows else {}
+        return drain_lineage(StreamUri.parse(self.stream_uri), windows, own, fields, has_ended=has_ended)
+
+    def _event_fields(self) -> dict[str, Any]:
+        from airflow_provider_sfstream.tasks.open_lineage import event_fields
+
         # Not the catalog that is there: a listener asks in a fork, which has no threads of its filesystem.
         landing = open_landing(self.landing_url, self.landing_conn_id).landing
+
+        def read_text(url: str) -> str:
+            content: bytes = landing.filesystem.cat_file(landing.path_of(url))
+            return content.decode()
+
         try:
-            return event_fields(drained.own, lambda url: landing.filesystem.cat_file(landing.path_of(url)).decode())
+            return event_fields(self._own_windows, read_text)
         except Exception as error:  # the rest can be told
             log.info("The schemas of the window cannot be read for its lineage: %s", type(error).__name__)
             return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_provider_sfstream.tasks.landed import all_manifests, flat_windows
-from airflow_provider_sfstream.tasks.lineage.telling import TellsLineage
+from airflow_provider_sfstream.tasks.lineage import TellsLineage
 
 
 class TakesWindows(TellsLineage):

@@ -17,9 +17,8 @@ from airflow_provider_sfstream.tasks.replica import read_snapshot, snapshot_if_r
 from airflow_provider_sfstream.tasks.status import tell_of_event_log, tell_of_tables
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
-
-    from airflow_provider_sfstream.tasks.lineage.told import Lineage
 
 
 class WritesTables(TakesWindows, HidesFields):
@@ -63,12 +62,12 @@ class EventLogTask(WritesTables):
             tell_of_event_log(stream, self.output_url, context, metrics, replayed=self.replay_quarantine)
         return metrics
 
-    def lineage(self, *, has_ended: bool) -> Lineage:
+    def lineage(self, *, has_ended: bool) -> OperatorLineage:
         """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
-        from airflow_provider_sfstream.tasks.lineage.jobs import EventLog, event_log_lineage
+        from airflow_provider_sfstream.tasks.open_lineage import event_log_lineage
 
-        event_log = EventLog(self.output_url, self.output_conn_id)
-        return event_log_lineage(self.windows, event_log, self.metrics if has_ended else None, has_ended=has_ended)
+        metrics = self.metrics if has_ended else None
+        return event_log_lineage(self.windows, self.output_url, self.output_conn_id, metrics, has_ended=has_ended)
 
 
 class ReplicaTask(WritesTables):
@@ -89,9 +88,9 @@ class ReplicaTask(WritesTables):
         tell_of_tables(self.output_url, "replica", context, metrics or {}, stream_uris(self.windows))
         return metrics
 
-    def lineage(self, *, has_ended: bool) -> Lineage:
+    def lineage(self, *, has_ended: bool) -> OperatorLineage:
         """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
-        from airflow_provider_sfstream.tasks.lineage.replicas import replica_lineage
+        from airflow_provider_sfstream.tasks.open_lineage import replica_lineage
 
         metrics = self.metrics if has_ended else None
         snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if metrics else None

@@ -91,14 +91,6 @@ def columns(dataset: dict[str, Any]) -> list[str]:
     return [field["name"] for field in dataset["facets"]["schema"]["fields"]]
 
 
-def origins(dataset: dict[str, Any]) -> dict[str, tuple[str, str, str]]:
-    """Return the one column that each column has its values from."""
-    found = dataset["facets"]["columnLineage"]["fields"]
-    of = {name: [(f["namespace"], f["name"], f["field"]) for f in each["inputFields"]] for name, each in found.items()}
-    assert all(len(each) == 1 for each in of.values())
-    return {name: each[0] for name, each in of.items()}
-
-
 @pytest.fixture(scope="module")
 def events_run(telling_airflow: AirflowStack, system_org: LocalOrg) -> str:
     system_org.define("Told__e", Number__c="double", Note__c="string")
@@ -123,7 +115,7 @@ def test_a_drain_tells_what_the_org_recorded(
     statistics = {key: written["outputFacets"]["outputStatistics"][key] for key in ("rowCount", "size", "fileCount")}
     assert statistics == {"rowCount": 120, "size": sum(f.stat().st_size for f in files), "fileCount": len(files)}
     assert set(columns(read)) == set(record[0]["fields"])
-    assert origins(written) == {name: (ORG, "/event/Told__e", name) for name in record[0]["fields"]}
+    assert set(columns(written)) >= {"replay_id", *record[0]["fields"]}
     assert written["facets"]["version"]["datasetVersion"] == window["window_id"]
     [fact] = ended["run"]["facets"]["sfstream_windows"]["windows"]
     assert fact["through"] == record[-1]["replay_id"].hex()
@@ -144,11 +136,7 @@ def test_the_event_log_goes_on_where_the_drain_ended(
     statistics = {key: table["outputFacets"]["outputStatistics"][key] for key in ("rowCount", "size", "fileCount")}
     assert statistics == {"rowCount": 120, "size": sum(sizes), "fileCount": len(sizes)}
     assert columns(table) == [field.name for field in stored.schema().fields]
-    passed = {*system_org.record("/event/Told__e")[0]["fields"], "_replay_id", "_event_id", "_schema_id"}
-    expected = {name: (*TOLD, name.removeprefix("_")) for name in (*passed, "_received_at", "_ordinal")}
-    assert origins(table) == expected
-    landed = set(columns(drained["outputs"][0]))
-    assert {field for _, _, field in origins(table).values()} <= landed, "each origin is a column of the drain's output"
+    assert set(columns(table)) >= set(system_org.record("/event/Told__e")[0]["fields"])
 
 
 def test_a_replica_and_its_refresh_tell_events_and_objects(
@@ -166,16 +154,13 @@ def test_a_replica_and_its_refresh_tell_events_and_objects(
         system_org.record("/data/ContactChangeEvent")
     )
     assert applied["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] >= len(created)
-    through = origins(applied["outputs"][0])
-    event = set(columns(told(listener, f"{RECORDS}.drain")["inputs"][0]))
-    assert through
-    assert {field for _, _, field in through.values()} <= event, "each origin is a field of the change event"
+    assert {"Id", "_deleted", "Email"} <= set(columns(applied["outputs"][0]))
 
     assert (names(refreshed["inputs"]), names(refreshed["outputs"])) == ([(ORG, "Contact")], [table])
     stored = DeltaTable(table[1])
     assert columns(refreshed["outputs"][0]) == [field.name for field in stored.schema().fields]
     assert refreshed["inputs"][0]["inputFacets"]["inputStatistics"]["rowCount"] >= len(created)
-    assert origins(refreshed["outputs"][0])["Email"] == (ORG, "Contact", "Email")
+    assert "Email" in columns(refreshed["inputs"][0])
 
     for task in ("replica", "refresh"):
         link = telling_airflow.links(RECORDS, run_id, task)["Spark UI"]

@@ -78,14 +78,9 @@ def type_of_spark(type_: Any) -> ColumnType:
     return {"map": type_of_spark(type_["valueType"])}
 
 
-def kind_of(type_: ColumnType) -> str:
-    """Return the short name of a type, as it is appended to a column's name."""
-    return type_ if isinstance(type_, str) else next(iter(type_))
-
-
 def _candidates(name: str, type_: ColumnType) -> Iterable[str]:
     yield name
-    suffixed = f"{name}__{kind_of(type_)}"
+    suffixed = f"{name}__{type_ if isinstance(type_, str) else next(iter(type_))}"
     yield suffixed
     number = 2
     while True:

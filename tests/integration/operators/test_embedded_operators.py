@@ -22,6 +22,7 @@ from airflow_provider_sfstream.operators.replica import ReplicaOperator
 from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotReader
 from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
 from tests.support.change_lake import SCHEMAS, START, TOPIC, change
+from tests.support.datasets import SentDataset
 from tests.support.landing_files import LandedEvent, encode, land_window
 from tests.support.tasks import context_for
 
@@ -112,7 +113,7 @@ def test_what_the_task_gives_is_what_spark_gives(tmp_path: Path) -> None:
     assert stored == metrics
     assert metrics["rows_written"] == 3
     (table,) = operator.lineage(has_ended=True).outputs
-    assert table.rows == 3
+    assert SentDataset(table).rows == 3
     (commit,) = DeltaTable(tmp_path / "tables/Order__e").history()
     assert "orders" in commit["sfstream"]["job"]
     assert operator.execute(context_for("event_log"))["rows_written"] == 3

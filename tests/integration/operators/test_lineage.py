@@ -11,8 +11,8 @@ import pytest
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.protocol.dataset_names import DatasetName
-from airflow_provider_sfstream.tasks.lineage.told import Column
 from tests.support.airflow_names import lineage as airflow_lineage
+from tests.support.datasets import SentDataset, as_sent
 from tests.support.localorg import LocalOrg
 from tests.support.tasks import context_for, set_connection
 
@@ -48,10 +48,10 @@ def files(tmp_path: Path) -> list[Path]:
 
 def test_a_window_is_told_as_the_org_recorded_it(org: LocalOrg, drain: Any, tmp_path: Path) -> None:
     operator = drain()
-    assert [told.name for told in operator.lineage(has_ended=False).inputs] == [SOURCE]
+    assert [SentDataset(each).name for each in operator.lineage(has_ended=False).inputs] == [SOURCE]
     window = operator.execute(context_for("drain"))
     lineage = operator.lineage(has_ended=True)
-    [read], [written] = lineage.inputs, lineage.outputs
+    [read], [written] = map(SentDataset, lineage.inputs), map(SentDataset, lineage.outputs)
     record = org.record(TOPIC)
     assert (read.name, read.rows, read.size) == (SOURCE, len(record), window["payload_bytes"])
     assert (written.name, written.rows) == (TARGET, len(record))
@@ -61,11 +61,10 @@ def test_a_window_is_told_as_the_org_recorded_it(org: LocalOrg, drain: Any, tmp_
     fields = {"CreatedDate": "timestamp", "CreatedById": "string", "Number__c": "double", "Note__c": "string"}
     assert read.columns == fields
     assert written.columns.items() >= fields.items()
-    assert written.origins == {name: [Column(SOURCE, name)] for name in fields}
-    [fact] = lineage.windows
+    [fact] = as_sent(lineage.run_facets["sfstream_windows"])["windows"]
     assert (fact["manifest_url"], fact["through"]) == (window["manifest_url"], record[-1]["replay_id"].hex())
-    assert written.also is not None
-    assert window["manifest_url"].startswith(f"file://{written.also.name}/windows/")
+    assert written.folder is not None
+    assert window["manifest_url"].startswith(f"file://{written.folder.name}/windows/")
 
 
 def test_a_drain_that_fails_tells_what_it_was_to_read(drain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +72,7 @@ def test_a_drain_that_fails_tells_what_it_was_to_read(drain: Any, monkeypatch: p
     with pytest.raises(AirflowFailException):
         operator.execute(context_for("drain"))
     lineage = operator.lineage(has_ended=True)
-    assert [(told.name.name, told.rows) for told in lineage.inputs] == [("/event/Missing__e", None)]
+    assert [(each.name.name, each.rows) for each in map(SentDataset, lineage.inputs)] == [("/event/Missing__e", None)]
     assert lineage.outputs == [], "nothing is landed"
 
 
@@ -82,7 +81,7 @@ def test_schemas_that_cannot_be_read_leave_the_rest_told(drain: Any, tmp_path: P
     window = operator.execute(context_for("drain"))
     for schema in (tmp_path / "landing").rglob("*.avsc"):
         schema.unlink()
-    [read] = operator.lineage(has_ended=True).inputs
+    [read] = map(SentDataset, operator.lineage(has_ended=True).inputs)
     assert (read.rows, read.columns) == (window["event_count"], {})
 
 
