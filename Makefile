@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo up env test test-all fuzz test-random test-pythons test-airflows test-iceberg live-check mutants lint format docs reference bench proto clean
+.PHONY: demo up env test test-all fuzz test-random test-pythons test-airflows live-check mutants lint format docs reference bench proto clean
 
 demo: $(INSTALLED)  ## a real Airflow, a local Salesforce org and spark-submit: two runs of the micro-batch DAG
 	@$(BIN)/python scripts/demo.py
@@ -63,11 +63,6 @@ test-pythons:  ## the unit tests on every supported Python that is installed
 
 test-airflows: $(INSTALLED)  ## the suites that touch Airflow, and one system test, on 3.1, 3.2, the Airflow of constraints.txt and 3.4
 	@$(BIN)/python scripts/airflows.py
-
-test-iceberg:  ## replica tables in Iceberg, on the Spark that its runtime can be had for
-	python3.11 -m venv .venv-iceberg
-	.venv-iceberg/bin/python -m pip install --quiet -r tests/integration/spark/iceberg-requirements.txt
-	.venv-iceberg/bin/python -m pytest tests/integration/spark/test_replica_iceberg.py
 
 OPTIONS ?=
 live-check: $(INSTALLED)  ## holds the local org against the org of AIRFLOW_CONN_SALESFORCE_LIVE; OPTIONS=--quick and others

@@ -205,7 +205,7 @@ class PositionAgedOutError(ReplayIdLostError):
 
 
 class EventsLostError(SalesforceStreamError):
-    """Events were lost, as ``on_gap="fail_after"`` makes a task say; what was there is stored and recorded."""
+    """Events were lost, as ``fail_on=["gap"]`` makes a task say; what was there is stored and recorded."""
 
     lost = "Those that the gap says, between its two ends. All others are stored."
     guide = "on-call.md#when-events-are-lost"
@@ -230,7 +230,7 @@ class SchemaError(SalesforceStreamError):
 
 
 class SchemaChangedError(SalesforceStreamError):
-    """The schema of an event is another one than before, as ``on_schema_change="fail"`` makes a task say."""
+    """The schema of an event is another one than before, as ``fail_on=["schema_change"]`` makes a task say."""
 
     lost = "Nothing: all events are stored, with their schemas."
     guide = "drain.md#schema-changes"

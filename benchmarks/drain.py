@@ -18,8 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -31,7 +29,6 @@ from airflow_provider_sfstream.clients.auth.tokens import AccessToken
 from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
 from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.drain.limits import DrainLimits
-from airflow_provider_sfstream.drain.side_by_side import SideBySide
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
@@ -99,12 +96,8 @@ def read_bare(target: str, token: AccessToken, count: int) -> int:
     return received
 
 
-def drain_and_land(
-    target: str, token: AccessToken, count: int, folder: str, places: Sequence[bytes] = (), streams: int = 1
-) -> Manifest:
-    """Drain ``count`` events into a window at ``folder``, manifest included, as a task does: where ``places`` are known
-    from which to read on, on so many ``streams``."""
-    start = StartFrom.EARLIEST
+def drain_and_land(target: str, token: AccessToken, count: int, folder: str) -> Manifest:
+    """Drain ``count`` events into a window at ``folder``, manifest included, as a task does."""
     stream = Stream(token.org_id, "pubsub", TOPIC)
     run = RunIdentity("benchmark", "drain", "one", datetime.now(UTC))
     window_id = window_id_for(run, "live", None)
@@ -113,9 +106,8 @@ def drain_and_land(
     with (
         PubSubClient(Token(token), endpoint=f"http://{target}") as client,
         ParquetWindowWriter(catalog.landing, stream, window_id, attempt="1", schema=client.schema) as writer,
-        SideBySide(client, TOPIC, start, places, streams=streams, limit=count) if places else nullcontext() as ahead,
     ):
-        result = drain(client, writer, TOPIC, start, DrainLimits(max_events=count), ahead=ahead)
+        result = drain(client, writer, TOPIC, StartFrom.EARLIEST, DrainLimits(max_events=count))
         landed = writer.finish()
     window = ReplayWindow(
         window_id=window_id,
@@ -150,9 +142,7 @@ def memory(name: str) -> float:
     return int(status.split(f"{name}:")[1].split()[0]) / 1024
 
 
-def measure(
-    side: str, target: str, token: AccessToken, count: int, places: Sequence[bytes] = (), streams: int = 1
-) -> dict[str, float]:
+def measure(side: str, target: str, token: AccessToken, count: int) -> dict[str, float]:
     """Run one side in this process and return its figures."""
     with tempfile.TemporaryDirectory() as folder:
         idle, cpu, started = memory("VmRSS"), time.process_time(), time.perf_counter()
@@ -160,7 +150,7 @@ def measure(
             events = read_bare(target, token, count)
             payload_bytes = 0
         else:
-            manifest = drain_and_land(target, token, count, folder, places, streams)
+            manifest = drain_and_land(target, token, count, folder)
             events, payload_bytes = manifest.window.event_count, manifest.payload_bytes
         seconds = time.perf_counter() - started
         return {
@@ -172,12 +162,9 @@ def measure(
         }
 
 
-def in_a_process(
-    script: str, side: str, target: str, org: LocalOrg, token: str, count: int, **more: object
-) -> dict[str, float]:
+def in_a_process(script: str, side: str, target: str, org: LocalOrg, token: str, count: int) -> dict[str, float]:
     """Run one side of ``script`` in a process of its own."""
     given = {"target": target, "token": token, "instance_url": org.instance_url, "org_id": org.org_id, "count": count}
-    given |= more
     done = subprocess.run(
         [sys.executable, script, "--side", side],
         env={**os.environ, "SFSTREAM_BENCHMARK": json.dumps(given)},
@@ -192,8 +179,7 @@ def run_side(side: str) -> None:
     """Be one of the two processes that are compared."""
     given = json.loads(os.environ["SFSTREAM_BENCHMARK"])
     token = AccessToken(given["token"], given["instance_url"], given["org_id"])
-    places = [bytes.fromhex(each) for each in given.get("places", ())]
-    print(json.dumps(measure(side, given["target"], token, given["count"], places, given.get("streams", 1))))
+    print(json.dumps(measure(side, given["target"], token, given["count"])))
 
 
 def median(runs: list[dict[str, float]], figure: str) -> float:
@@ -204,7 +190,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--side", choices=("bare", "drain", "four"), help=argparse.SUPPRESS)
+    parser.add_argument("--side", choices=("bare", "drain"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
         run_side(arguments.side)

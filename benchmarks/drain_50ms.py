@@ -2,11 +2,9 @@
 
 At most 100 events may be outstanding on a subscription, so no client gets more than 100 of them in a round trip. The
 round trip is measured through the same network, before each round, with an echo of one byte. The bare reader of the
-benchmark ``drain`` runs too, for comparison. And so does a drain on four subscriptions side by side, which begin where
-the landing of another consumer tells.
+benchmark ``drain`` runs too, for comparison.
 
-Prints one JSON line; ``ratio`` is our events per second divided by the ceiling, ``ratio_of_four_streams`` the events
-per second on four subscriptions divided by those on one.
+Prints one JSON line; ``ratio`` is our events per second divided by the ceiling.
 """
 
 from __future__ import annotations
@@ -22,31 +20,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from drain import TOPIC, LocalOrg, Token, fill, in_a_process, median
+from drain import LocalOrg, fill, in_a_process, median
 
-from airflow_provider_sfstream.clients.auth.tokens import AccessToken
-from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
-from airflow_provider_sfstream.drain.limits import DrainLimits
-from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
-from airflow_provider_sfstream.reading.source import StartFrom
-from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
-from airflow_provider_sfstream.runs.known_places import known_places
-from airflow_provider_sfstream.runs.landed_stream import LandedStream
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.network import Network
 
 HERE = Path(__file__).parent
 DELAY = 0.025
 """Seconds, each way."""
 OUTSTANDING = 100
-STREAMS = 4
 
 
 class Echo(socketserver.BaseRequestHandler):
@@ -80,42 +65,22 @@ def round_trip(port: int, times: int = 21) -> float:
     return statistics.median(taken)
 
 
-def known(org: LocalOrg, token: str, count: int, folder: Path) -> list[str]:
-    """Land all events by another subscription, without a delay, and return the replay IDs that a drain knows then."""
-    catalog, store = LandingCatalog(Landing.from_url(str(folder))), TableReplayStore(f"sqlite:///{folder}.db")
-    other, own = (
-        LandedStream(Stream(org.org_id, "pubsub", TOPIC, name), catalog, store) for name in ("other", "airflow")
-    )
-    now = datetime.now(UTC)
-    request = WindowRequest(RunIdentity("benchmark", "other", "one", now), DrainLimits(max_events=count))
-    given = AccessToken(token, org.instance_url, org.org_id)
-    with PubSubClient(Token(given), endpoint=f"http://{org.grpc_target}") as client:
-        drain_window(other, request, source=client)
-    places = known_places(own, StartFrom.EARLIEST, None, streams=STREAMS, now=datetime.now(UTC))
-    store.close()
-    return [replay_id.hex() for replay_id in places]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=40_000)
+    parser.add_argument("--events", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
-    runs: dict[str, list[dict[str, float]]] = {"drain": [], "bare": [], "four": []}
+    runs: dict[str, list[dict[str, float]]] = {"drain": [], "bare": []}
     round_trips = []
     with tempfile.TemporaryDirectory() as directory, LocalOrg.running(Path(directory) / "org") as org:
         fill(org, arguments.events)
         token = org.token()
-        places = known(org, token, arguments.events, Path(directory) / "lake")
         with slow_network(org.grpc_port) as (org_port, echo_port):
             for _ in range(arguments.rounds):
                 for side, results in runs.items():
                     round_trips.append(round_trip(echo_port))
                     target = f"127.0.0.1:{org_port}"
-                    more = {"places": places, "streams": STREAMS} if side == "four" else {}
-                    results.append(
-                        in_a_process(str(HERE / "drain.py"), side, target, org, token, arguments.events, **more)
-                    )
+                    results.append(in_a_process(str(HERE / "drain.py"), side, target, org, token, arguments.events))
     assert all(run["events"] == arguments.events for side in runs.values() for run in side)
     rates = {
         side: statistics.median(run["events"] / run["seconds"] for run in results) for side, results in runs.items()
@@ -125,20 +90,13 @@ def main() -> None:
     report = {
         "benchmark": "drain_50ms",
         "ratio": round(rates["drain"] / ceiling, 3),
-        "ratio_of_four_streams": round(rates["four"] / rates["drain"], 2),
         "events": arguments.events,
         "rounds": arguments.rounds,
         "round_trip_ms": round(trip * 1000, 2),
         "ceiling_events_per_second": round(ceiling),
         "drain_events_per_second": round(rates["drain"]),
         "bare_events_per_second": round(rates["bare"]),
-        "four_streams_events_per_second": round(rates["four"]),
-        "all_ratios_of_four_streams": [
-            round(one["seconds"] / four["seconds"], 2) for one, four in zip(runs["drain"], runs["four"], strict=True)
-        ],
         "drain_cpu_seconds": round(median(runs["drain"], "cpu_seconds"), 2),
-        "four_streams_cpu_seconds": round(median(runs["four"], "cpu_seconds"), 2),
-        "four_streams_peak_mib_above_idle": round(max(run["peak_mib_above_idle"] for run in runs["four"]), 1),
     }
     print(json.dumps(report))
 

@@ -1,4 +1,4 @@
-"""A structured streaming query on ``live=true``, killed again and again at random: its rows against the org's record.
+"""A structured streaming query, killed again and again at random: its rows against the org's record.
 
 Prints a JSON line: how many events were published, how many the output lacks, and how many it has too often.
 """

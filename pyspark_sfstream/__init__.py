@@ -50,8 +50,6 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         from pyspark_sfstream.readers import BatchReader, FilteringReader, RowsReader
 
         options = SourceOptions.of(self.options)
-        if options.live:
-            raise ConfigurationError("live is for readStream: a batch has no place to go on from. Nothing was read.")
         made = FilteringReader if options.pushdown else BatchReader
         return made(RowsReader(options, schema, self._heads is None), self._heads)
 
@@ -71,9 +69,6 @@ class DefaultSource(DataSource):  # type: ignore[misc]
 
         source = LandedSource(options)
         heads = source.heads()
-        if options.live and not heads:
-            source.drain()
-            heads = source.heads()
         windows = source.windows({}, heads)
         if not windows:
             raise source.missing()

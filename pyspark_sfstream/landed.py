@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
 from airflow_provider_sfstream.runs.committed_order import newest_committed, windows_after
 from airflow_provider_sfstream.spark.source.files import SourceFiles
 from airflow_provider_sfstream.spark.source.options import SourceOptions
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_windows
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.tasks.live_landing import LiveLanding
+    from airflow_provider_sfstream.stores.base import ReplayStore
+    from airflow_provider_sfstream.stores.kinds import ReplayStoreKind
 
 Heads = dict[str, str]
 """The last window that was read of each stream, by :func:`key_of`. A stream that is not there: none was."""
@@ -39,15 +42,7 @@ class LandedSource:
         self._read: dict[str, tuple[str | None, list[LandedWindow]]] = {}
         if options.path:
             self._catalog = LandingCatalog(Landing.from_url(options.path, **options.storage))
-            self._live = _live(options, self._catalog)
-
-    def drain(self) -> None:
-        """Land what is new, if that is asked for.
-
-        :raises SalesforceStreamError: as a drain does.
-        """
-        if self._options.live and self._live is not None:
-            self._live.drain()
+            self._store = _store(options, self._catalog)
 
     def heads(self) -> Heads:
         """Return the newest window of each stream that is known to count.
@@ -56,7 +51,7 @@ class LandedSource:
         """
         heads: Heads = {}
         for stream in [] if self._options.manifests else self._streams():
-            position = None if self._live is None else self._live.position(stream)
+            position = None if self._store is None else self._store.read(stream).window_id
             head = newest_committed(self._catalog, stream, position)
             if head is not None:
                 heads[key_of(stream)] = head
@@ -110,25 +105,34 @@ class LandedSource:
             if start in ids and head in ids:
                 return known[1][ids.index(start) : ids.index(head)]
         stream = Stream(*json.loads(key))
-        live = self._live
-        recorded = None if live is None else lambda: live.recorded(stream)
+        recorded = None if self._store is None else partial(_recorded, self._store, self._catalog, stream)
         manifests = windows_after(self._catalog, stream, start, head, recorded)
         windows = [LandedWindow.of(manifest) for manifest in manifests]
         self._read[key] = start, windows
         return windows
 
 
-def _live(options: SourceOptions, catalog: LandingCatalog) -> LiveLanding | None:
+def _store(options: SourceOptions, catalog: LandingCatalog) -> ReplayStore | None:
     if options.replay_store is None:
         return None
     try:
-        from airflow_provider_sfstream.tasks.live_landing import LiveLanding
+        from airflow_provider_sfstream.hooks.replay_store import open_replay_store
     except ImportError as error:
         raise ConfigurationError(
-            f"live and replay_store need airflow-provider-sfstream installed for the driver's Python ({error}): the "
-            "zip for executors has not all of it. Nothing was read."
+            f"replay_store needs airflow-provider-sfstream installed for the driver's Python ({error}): the zip for "
+            "executors has not all of it. Nothing was read."
         ) from error
-    return LiveLanding(options, catalog)
+    kind = cast("ReplayStoreKind", options.replay_store)
+    return open_replay_store(kind, options.replay_store_conn_id, catalog)
+
+
+def _recorded(store: ReplayStore, catalog: LandingCatalog, stream: Stream) -> Sequence[ReplayWindow]:
+    """Return the windows that the store has, live ones in the order in which they were recorded."""
+    first_day = catalog.first_day(stream)
+    if first_day is None:
+        return []
+    beginning = datetime.combine(first_day, time(), UTC)
+    return store.windows_overlapping(stream, beginning, datetime.now(UTC) + timedelta(days=1))
 
 
 def offset_of(heads: Mapping[str, str]) -> dict[str, Any]:

@@ -101,12 +101,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return offset_of({})
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:  # noqa: N802
-        """Return the offset of the newest windows, after landing what is new if that is asked for; with a limit, one
-        of windows that hold no more events, and of one at least."""
+        """Return the offset of the newest windows; with a limit, one of windows that hold no more events, and of one at
+        least."""
         from pyspark_sfstream.landed import heads_of, offset_of
 
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        newest = self._newest() if self._target is None else self._target
+        newest = self._source.heads() if self._target is None else self._target
         return offset_of(self._source.up_to(heads_of(start), newest, most))
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
@@ -114,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = self._newest()
+        self._target = self._source.heads()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         from pyspark_sfstream.landed import heads_of
@@ -124,10 +124,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.rows(partition)
-
-    def _newest(self) -> Heads:
-        self._source.drain()
-        return self._source.heads()
 
     @property
     def _source(self) -> LandedSource:

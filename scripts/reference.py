@@ -30,7 +30,6 @@ def pages() -> dict[str, str]:
     """Return the text of each page by the name of its file."""
     login = _load("hooks.salesforce.SalesforceLoginHook")
     assets = [_load(f"assets.salesforce_stream.{name}") for name in ("salesforce_topic_asset", "landed_stream_asset")]
-    markers = _load("stores.replay_markers.StoredReplayMarkers")
     stores = ("hooks.replay_store.open_replay_store", "stores.table.TableReplayStore")
     spark = (
         "spark.event_log.reader.read_event_log",
@@ -53,7 +52,6 @@ def pages() -> dict[str, str]:
             [
                 *(_section(_load(name)) for name in (*stores, "stores.document.store.DocumentReplayStore")),
                 _section(_load("stores.base.ReplayStore"), methods=True),
-                _section(markers),
             ],
         ),
         "streaming-client.md": _page(

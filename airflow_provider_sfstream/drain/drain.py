@@ -24,7 +24,6 @@ from airflow_provider_sfstream.drain.cut import EventTimes, MisdatedEventWarning
 from airflow_provider_sfstream.drain.end_marker import EndMarker
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.progress import DrainProgress, ProgressReporter
-from airflow_provider_sfstream.drain.side_by_side import SideBySide
 from airflow_provider_sfstream.exceptions import (
     ContactError,
     LandingError,
@@ -88,7 +87,6 @@ def drain(
     gap: Gap | None = None,
     position_time: datetime | None = None,
     event_times: EventTimes | None = None,
-    ahead: SideBySide | None = None,
     progress: Callable[[DrainProgress], None] | None = None,
     max_failures: int = 8,
     clock: Callable[[], float] = time.monotonic,
@@ -106,7 +104,6 @@ def drain(
     :param gap: A gap that was accepted before ``start``, whose end is the first event of the drain.
     :param position_time: When ``start`` was the end of the stream, as far as is known; for messages and the gap.
     :param event_times: Gives the event times of payloads; by default read with the topic's own schemas.
-    :param ahead: Reads ahead of this drain on other subscriptions; it is open.
     :param progress: Called about every ten seconds; by default progress is logged.
     :param max_failures: Faults in a row, without an event or an answer between them, after which the drain gives up.
     :param clock: Monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
@@ -131,7 +128,6 @@ def drain(
         retries=Retries(topic, max_failures, random),
         losses=ReplayLosses(topic, on_invalid_replay, lambda: cursor.latest_time() or now(), gap),
         end=EndMarker(source, topic, clock) if confirms else None,
-        ahead=ahead,
         reporter=ProgressReporter(progress or (lambda report: log.info("%s: %s", topic, report)), clock, now),
         clock=clock,
         now=now,
@@ -156,7 +152,6 @@ class _Drain:
         retries: Retries,
         losses: ReplayLosses,
         end: EndMarker | None,
-        ahead: SideBySide | None,
         reporter: ProgressReporter,
         clock: Callable[[], float],
         now: Callable[[], datetime],
@@ -172,8 +167,6 @@ class _Drain:
         self._retries = retries
         self._losses = losses
         self._end = end
-        self._ahead = ahead
-        self._others_go_on = False
         self._is_time_measured = False
         self._reporter = reporter
         self._clock = clock
@@ -236,13 +229,10 @@ class _Drain:
             self._began = self._clock()  # connecting has its own time, whatever the measurement took
 
     def _read(self) -> StopReason | None:
-        """Read one subscription until the drain is to stop, or others have read on. A fault ends it with an error."""
+        """Read one subscription until the drain is to stop. A fault ends it with an error."""
         most = self._limits.max_events
         if self._end is not None:
             self._end.open(self._cursor.server_time)
-        stop = self._take_from_others()
-        if stop is not None:
-            return stop
         self._cursor.opened()
         responses = self._source.subscribe(
             self._topic,
@@ -260,42 +250,13 @@ class _Drain:
                 elif len(response) == 0:
                     stop = self._advance(response)
                 else:
-                    stop = self._store_own(response)
-                stop = self._due(stop)
-                if stop is not None or self._others_go_on:
-                    return stop
-        raise ServiceUnavailableError(f"{self._topic}: the subscription ended without a status.")
-
-    def _take_from_others(self) -> StopReason | None:
-        """Store what others have read ahead after the position. It says nothing of the end, nor of a silence."""
-        self._others_go_on = False
-        if self._ahead is None:
-            return None
-        with closing(self._ahead.after(self._cursor.position, self._slice)) as batches:
-            for batch in batches:
-                stop = None
-                if batch is not None:
-                    self._cursor.answered()
-                    stop = self._store(batch)
-                stop = self._due(stop)
+                    stop = self._store(response)
+                if stop is None and self._overdue():
+                    stop = self._out_of_time()
                 if stop is not None:
                     return stop
-        return None
-
-    def _store_own(self, batch: EventBatch) -> StopReason | None:
-        """Store what this subscription was given, up to where others have read on."""
-        self._cursor.answered()
-        own = batch if self._ahead is None else self._ahead.before_others(self._cursor.position, batch)
-        self._others_go_on = own is not batch
-        return self._store(own) if len(own) else None
-
-    def _due(self, stop: StopReason | None) -> StopReason | None:
-        """Return ``stop``, or the reason of a drain that has no time left; tell how far it is, if it goes on."""
-        if stop is None and self._overdue():
-            stop = self._out_of_time()
-        if stop is None:
-            self._reporter.update(self._event_count, self._last_event_time)
-        return stop
+                self._reporter.update(self._event_count, self._last_event_time)
+        raise ServiceUnavailableError(f"{self._topic}: the subscription ended without a status.")
 
     def _wait(self) -> StopReason | None:
         """Look at a silence: end with it, prove contact where it is time to, or go on waiting."""
@@ -342,6 +303,7 @@ class _Drain:
     def _store(self, batch: EventBatch) -> StopReason | None:
         """Give the sink what the limits leave of ``batch``, and move on to its last event."""
         cursor = self._cursor
+        cursor.answered()
         batch = cursor.without_known(self._by_server_time(batch))
         if len(batch) == 0:
             return None

@@ -63,10 +63,6 @@ class StreamSchemas:
             return None
         return self._fetch(schema_id)
 
-    def is_refused(self, schema_id: str) -> bool:
-        """Tell whether a schema that was asked for cannot be had, however often it is asked for."""
-        return schema_id in self._refused
-
     def ask_again(self) -> None:
         """Ask once more for each schema that is missing, when the stream has been read."""
         self._faults = 0

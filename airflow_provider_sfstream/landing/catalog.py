@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, date, timedelta
-from itertools import accumulate
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -141,20 +139,6 @@ class LandingCatalog:
             replay_ids += part["replay_id"].to_pylist()
         return replay_ids
 
-    def replay_ids_at(self, manifest: Manifest, rows: Iterable[int]) -> list[bytes]:
-        """Return the replay IDs of some events of the window, counted from 0. Reads a column of their row groups.
-
-        :raises LandingError: if a file cannot be read.
-        """
-        folder, replay_ids, first = self._folder_of(manifest), [], 0
-        wanted = sorted(rows)
-        for file in manifest.files:
-            here = [row - first for row in wanted if first <= row < first + file.rows]
-            first += file.rows
-            with storage_errors(f"{manifest.url_of(file.name)} could not be read", "Restore it, or check the storage"):
-                replay_ids += _values_at(self._filesystem, f"{folder}/{file.name}", "replay_id", here)
-        return replay_ids
-
     def remove_unlisted(self, manifest: Manifest) -> int:
         """Remove what dead tries left in the window's folder, and return how many files and unfinished uploads it was.
 
@@ -232,18 +216,15 @@ class LandingCatalog:
             streams = [Stream(org, api, topic, subscription) for org in orgs]
             return [stream for stream in streams if self._list(self.landing.windows_folder(stream))]
 
-    def streams(self, beside: Stream | None = None) -> list[Stream]:
+    def streams(self) -> list[Stream]:
         """Return every stream that has windows here. Lists, and reads one manifest of each.
 
-        :param beside: only those of its topic, it included.
         :raises ManifestError: if that is broken.
         :raises LandingError: if the storage could not be read.
         """
-        folders, levels = [self.landing.base], ["org", "api", "topic", "subscription"]
-        if beside is not None:
-            folders, levels = [self.landing.stream_folder(beside).rpartition("/")[0]], ["subscription"]
+        folders = [self.landing.base]
         with storage_errors(f"The streams of {self.landing.url} could not be listed"):
-            for _ in levels:
+            for _ in ("org", "api", "topic", "subscription"):
                 folders = [path for folder in folders for path in sorted(self._list(folder))]
             manifests = (self._any_manifest(f"{folder}/windows") for folder in folders)
             return [manifest.stream for manifest in manifests if manifest is not None]
@@ -352,16 +333,3 @@ class LandingCatalog:
     def _sha256(self, path: str) -> str:
         with self._filesystem.open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _values_at(filesystem: Any, path: str, column: str, rows: list[int]) -> list[Any]:
-    """Return the values of a column of a Parquet file at some of its rows."""
-    if not rows:
-        return []
-    with filesystem.open(path, "rb") as opened:
-        file = pq.ParquetFile(opened)
-        sizes = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
-        begins = [0, *accumulate(sizes)]
-        groups = [bisect_right(begins, row) - 1 for row in rows]
-        columns = {group: file.read_row_group(group, columns=[column])[column] for group in sorted(set(groups))}
-        return [columns[group][row - begins[group]].as_py() for group, row in zip(groups, rows, strict=True)]

@@ -29,7 +29,6 @@ from airflow_provider_sfstream.landing.storage import (
     refuses_second_write,
     storage_errors,
 )
-from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.protocol.topics import slug
 from airflow_provider_sfstream.redaction import has_credentials
@@ -48,11 +47,10 @@ class Landing:
     :param filesystem: An fsspec filesystem, with whatever credentials it needs.
     :param base: The folder below which everything is written, as the filesystem names it.
     :param url: The same folder as a URL, for readers of manifests. Never with a credential in it.
-    :param rules: Which fields of events it may not hold.
     :raises ConfigurationError: if ``url`` carries a password or a signature.
     """
 
-    def __init__(self, filesystem: Any, base: str, url: str, rules: FieldRules = NO_RULES) -> None:
+    def __init__(self, filesystem: Any, base: str, url: str) -> None:
         if has_credentials(url):
             raise ConfigurationError(
                 "The landing URL carries a password or a signature, which would be written into manifests. Leave it "
@@ -62,7 +60,6 @@ class Landing:
         self.filesystem = filesystem
         self.base = base.rstrip("/")
         self.url = url.rstrip("/")
-        self.rules = rules
 
     @classmethod
     def from_url(cls, url: str, **storage_options: Any) -> Landing:

@@ -101,9 +101,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     :param managed_subscription: developer name or ID of a managed event subscription, whose position Salesforce keeps:
         it is committed there once the window is durable. Takes the place of ``subscription``. (templated)
     :param landing_conn_id: Airflow connection for ``landing_url``, where it needs one. (templated)
-    :param landing_exclude_fields: fields that the landing may not hold, such as ``"Phone"`` or ``"Name.FirstName"``.
-        They are taken out of payloads before anything is written, for good. Over the Pub/Sub API
-        (docs/reference/personal-data.md).
     :param replay_store: ``"variable"`` keeps the position in an Airflow Variable (one writer at a time);
         ``"table"`` in a database table that concurrent runs cannot corrupt; ``"landing"`` in a file of the landing (one
         writer at a time). ``None``: ``"landing"`` with a managed subscription, else ``"variable"``.
@@ -119,10 +116,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     :param wait_for_confirmation: wait up to 300 seconds until Salesforce confirms the end of the stream, which takes up
         to 270 on a quiet one. An interval is complete only then. If ``deferrable``, a live run in interval mode waits
         on the triggerer. Refused on the Streaming API, which confirms nothing.
-    :param parallel_streams: so many subscriptions side by side, where replay IDs further on are known: of events that
-        another subscription to the topic, or a window from before a reset, has in this landing and replay store. The
-        window is the one that a single subscription gives. Only on the Pub/Sub API, and not with
-        ``managed_subscription`` or ``landing_exclude_fields``. docs/reference/far-behind.md
     :param until: stop before the first event whose event time is at or past this (ISO 8601 text or a datetime with
         time zone). An event dated more than a day ahead of the present is landed all the same, with a warning: its
         publisher's clock is wrong. (templated)
@@ -133,12 +126,10 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     :param accept_quiet_aging: ``True``: when the position aged out on a quiet stream of the Streaming API, continue
         from the earliest event, and record an uncertain gap (nothing is known to be lost). ``False``: fail with
         ``PositionAgedOutError``. Only on the Streaming API. docs/streaming-api.md#when-a-position-ages-out
-    :param on_gap: what a task does that found events to be lost, and recorded the gap: ``"mark"`` tells it in the log,
-        the result and the asset event; ``"fail_after"`` fails the task too, once what is there is stored and recorded.
-        Cleared, the task gives its window and succeeds.
-    :param on_schema_change: what a task does whose events have another schema than before: ``"continue"`` tells it in
-        the log, the result and the asset event; ``"fail"`` fails the task too (``SchemaChangedError``), once its window
-        is stored and recorded. Cleared, the task gives its window and succeeds.
+    :param fail_on: for what a task fails once its window is stored and recorded: ``"gap"`` where events were lost
+        (``EventsLostError``), ``"schema_change"`` where events have another schema than before
+        (``SchemaChangedError``). Cleared, the task gives its window and succeeds. Without it, the log, the result and
+        the asset event tell of both.
     :param mode: ``"incremental"``: what is new since the last run. ``"interval"``: the events of the run's data
         interval or partition, which needs a timetable that gives one. Backfill runs are always in interval mode, unless
         the run drained incrementally before: then it gives the same window again. What bounds an incremental drain,
@@ -192,7 +183,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         subscription: str = DEFAULT_SUBSCRIPTION,
         managed_subscription: str | None = None,
         landing_conn_id: str | None = None,
-        landing_exclude_fields: Sequence[str] = (),
         replay_store: ReplayStoreKind | None = None,
         replay_store_conn_id: str = "sfstream_replay_store",
         start_from: str = "earliest",
@@ -201,13 +191,11 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         max_seconds: float | None = None,
         idle_timeout: float = 10.0,
         wait_for_confirmation: bool = False,
-        parallel_streams: int = 1,
         until: str | datetime | None = None,
         grace: timedelta | None = None,
         on_invalid_replay: Literal["fail", "earliest", "latest"] | None = None,
         accept_quiet_aging: bool = False,
-        on_gap: Literal["mark", "fail_after"] = "mark",
-        on_schema_change: Literal["continue", "fail"] = "continue",
+        fail_on: Sequence[Literal["gap", "schema_change"]] = (),
         mode: Literal["incremental", "interval"] = "incremental",
         on_expired: Literal["fail", "partial"] = "fail",
         reuse: bool | str = True,
@@ -227,7 +215,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         self.subscription = consumer_name(subscription, managed_subscription)
         self.managed_subscription = managed_subscription
         self.landing_conn_id = landing_conn_id
-        self.landing_exclude_fields = landing_exclude_fields
         self.replay_store: ReplayStoreKind = replay_store or ("variable" if managed_subscription is None else "landing")
         self.replay_store_conn_id = replay_store_conn_id
         self.start_from = start_from
@@ -236,15 +223,13 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         self.max_seconds = max_seconds
         self.idle_timeout = idle_timeout
         self.wait_for_confirmation = wait_for_confirmation
-        self.parallel_streams = parallel_streams
         self.until = until
         self.grace = grace
         if on_invalid_replay is None and managed_subscription is None:
             on_invalid_replay = "fail"
         self.on_invalid_replay = on_invalid_replay
         self.accept_quiet_aging = accept_quiet_aging
-        self.on_gap = on_gap
-        self.on_schema_change = on_schema_change
+        self.fail_on = fail_on
         self.mode = mode
         self.on_expired = on_expired
         self.reuse = reuse
@@ -334,7 +319,6 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
                     on_invalid_replay=self.on_invalid_replay or "fail",
                     accept_quiet_aging=self.accept_quiet_aging,
                     advance=self.advance == "automatic",
-                    parallel_streams=self.parallel_streams,
                 ),
                 source=client,
             )

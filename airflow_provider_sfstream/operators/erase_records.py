@@ -25,10 +25,10 @@ class EraseRecordsOperator(BaseOperator):
 
     A replica loses the rows and all their versions, what was fetched for it, and every snapshot but the newest.
 
-    **Not covered**: PushTopics and platform events, records and events that name one of these, event logs of Parquet
-    folders and Iceberg tables (refused), and what docs/reference/personal-data.md lists besides. Events that come
-    later are not touched: run it again after the deletion in Salesforce has landed. What a backfill drains again
-    within 72 hours is back, and what a refresh fetches.
+    **Not covered**: PushTopics and platform events, records and events that name one of these, tables that do not tell
+    the ids of their records (refused), and what docs/reference/personal-data.md lists besides. Events that come later
+    are not touched: run it again after the deletion in Salesforce has landed. What a backfill drains again within 72
+    hours is back, and what a refresh fetches.
 
     ``{landing_url}/erasures/{erasure_id}.json`` records who erased what and when, with a keyed hash of each id. Safe to
     retry and to kill at any line; a retry does the rest. Let no drain, prune, or job of these tables run beside it.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tasks.embedded_job import MAX_EVENTS, EmbeddedJobOperator
-from airflow_provider_sfstream.tasks.parts import check_choice, time_from_text
+from airflow_provider_sfstream.tasks.parts import time_from_text
 from airflow_provider_sfstream.tasks.table_job import EventLogTask
 
 if TYPE_CHECKING:
@@ -36,9 +36,6 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
     :param event_time_from: only process events at or after this time (ISO 8601, with time zone). Not needed, and not
         to be contradicted, with the result of an interval. (templated)
     :param event_time_to: only process events before this time. (templated)
-    :param decoder: ``"auto"`` or ``"fastavro"``.
-    :param table_format: ``"delta"``, or ``"parquet"`` for folders of Parquet files, below which one job at a time may
-        write (see docs/event-log.md). All tables below one ``output_url`` have one format.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param replay_quarantine: take back what is in the quarantine for want of a schema, as that operator does.
     :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
@@ -51,8 +48,7 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
         written. Memory grows by some 100 bytes an event.
     :param salesforce_conn_id: Airflow connection of the org, for ``replay_quarantine``. (templated)
     :param landing_conn_id: Airflow connection of the landing, as given to the drain. (templated)
-    :raises ConfigurationError: at construction, if ``decoder``, ``table_format``, ``max_events`` or a rule for fields
-        is unusable.
+    :raises ConfigurationError: at construction, if ``max_events`` or a rule for fields is unusable.
     """
 
     template_fields: Sequence[str] = (
@@ -72,8 +68,6 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
         output_conn_id: str | None = None,
         event_time_from: str | None = None,
         event_time_to: str | None = None,
-        decoder: Literal["auto", "fastavro"] = "auto",
-        table_format: Literal["delta", "parquet"] = "delta",
         verify_files: bool = True,
         replay_quarantine: bool = False,
         max_events: int = MAX_EVENTS,
@@ -85,8 +79,6 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
         hash_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        check_choice("decoder", decoder, ("auto", "fastavro"))
-        check_choice("table_format", table_format, ("delta", "parquet"))
         super().__init__(
             windows=windows,
             output_url=output_url,
@@ -97,8 +89,6 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
         )
         self.event_time_from = event_time_from
         self.event_time_to = event_time_to
-        self.decoder = decoder
-        self.table_format = table_format
         self.verify_files = verify_files
         self.replay_quarantine = replay_quarantine
         self.salesforce_conn_id = salesforce_conn_id
@@ -119,8 +109,6 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
             options = EventLogOptions(
                 landed.manifests,
                 self.output_url,
-                self.decoder,
-                self.table_format,
                 time_from_text("event_time_from", landed.event_time_from),
                 time_from_text("event_time_to", landed.event_time_to),
                 landed.own_windows,

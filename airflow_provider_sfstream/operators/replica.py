@@ -35,7 +35,6 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
     :param output_url: folder of the replica, as a URL of Airflow's object storage. (templated)
     :param output_conn_id: Airflow connection of its storage, where it needs one. Delta's log on S3 is written with the
         connection's credentials, elsewhere with those of the worker's environment. (templated)
-    :param table_format: ``"delta"``: Iceberg tables are written by Spark alone.
     :param deletes: ``"soft"`` keeps deleted records with ``_deleted``; ``"hard"`` removes them.
     :param history: keep every version of each record too, from now on
         (docs/replica.md#every-version-of-each-record).
@@ -64,7 +63,6 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
         windows: Any,
         output_url: str,
         output_conn_id: str | None = None,
-        table_format: Literal["delta"] = "delta",
         deletes: Literal["soft", "hard"] = "soft",
         history: bool = False,
         target_file_bytes: int = 128 << 20,
@@ -78,11 +76,6 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
         hash_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        if table_format != "delta":
-            raise ConfigurationError(
-                f"table_format={table_format!r} is not written in the worker's own process, only 'delta' is. Use "
-                "SparkSubmitReplicaOperator for it. Nothing was written."
-            )
         check_choice("deletes", deletes, ("soft", "hard"))
         check_positive(target_file_bytes=target_file_bytes, keep_snapshots=keep_snapshots)
         super().__init__(
@@ -93,7 +86,6 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
             max_events=max_events,
             **kwargs,
         )
-        self.table_format = table_format
         self.deletes = deletes
         self.history = history
         self.target_file_bytes = target_file_bytes

@@ -1,14 +1,12 @@
-"""Start a Spark job on landed replay windows."""
+"""Write landed events to typed tables with Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tasks.field_rules import rule_arguments
 from airflow_provider_sfstream.tasks.links import ManifestLink, SparkUILink, StreamLink
-from airflow_provider_sfstream.tasks.parts import check_choice
 from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
 from airflow_provider_sfstream.tasks.table_job import EventLogTask
 
@@ -17,14 +15,11 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.tasks.landed import Landed
 
-JOBS = {"event_log": "event_log.py"}
-TABLE_FORMATS = ("delta", "parquet")
-
 
 class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
-    """Run a job of this package with ``spark-submit`` on windows that a drain landed.
+    """Run the ``event_log`` job with ``spark-submit`` on windows that a drain landed.
 
-    Only manifest URLs travel through XCom, never events. The jobs are idempotent by window: a retry, a clear or
+    Only manifest URLs travel through XCom, never events. The job is idempotent by window: a retry, a clear or
     two windows that overlap change nothing. Tables are Delta tables: jobs of different streams write to one table side
     by side; of two jobs of one stream at once, one fails, names the other, and is tried again.
 
@@ -38,15 +33,11 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
         events are left out; with none left, the task is skipped. The result of an interval bounds the job by
         itself; several results must be of one interval. (templated)
     :param output_url: folder of the tables, as a URL that Spark can write to. (templated)
-    :param job: ``"event_log"``.
     :param output_conn_id: Airflow connection with which the worker reads the metrics file, where it needs one. The
         job itself uses Spark's credentials. (templated)
     :param event_time_from: only process events at or after this time (ISO 8601, with time zone). Not needed, and not
         to be contradicted, with the result of an interval. (templated)
     :param event_time_to: only process events before this time. (templated)
-    :param decoder: ``"auto"`` or ``"fastavro"``.
-    :param table_format: ``"delta"``, or ``"parquet"`` for folders of Parquet files, below which one job at a time may
-        write (see docs/event-log.md). All tables below one ``output_url`` have one format.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param replay_quarantine: take back what is in the quarantine for want of a schema: fetch those that the windows
         landed without from Salesforce into the landing, then run the job on the windows, as always. Salesforce is
@@ -85,11 +76,8 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
         *,
         windows: Any,
         output_url: str,
-        job: str = "event_log",
         event_time_from: str | None = None,
         event_time_to: str | None = None,
-        decoder: str = "auto",
-        table_format: Literal["delta", "parquet"] = "delta",
         verify_files: bool = True,
         replay_quarantine: bool = False,
         salesforce_conn_id: str = "salesforce_default",
@@ -101,16 +89,10 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        if job not in JOBS:
-            raise ConfigurationError(f"job={job!r} is not a job of this package. Use one of: {', '.join(JOBS)}.")
-        check_choice("table_format", table_format, TABLE_FORMATS)
-        super().__init__(script=JOBS[job], output_url=output_url, name=name or f"sfstream-{job}", **kwargs)
+        super().__init__(script="event_log.py", output_url=output_url, name=name or "sfstream-event_log", **kwargs)
         self.windows = windows
-        self.job = job
         self.event_time_from = event_time_from
         self.event_time_to = event_time_to
-        self.decoder = decoder
-        self.table_format = table_format
         self.verify_files = verify_files
         self.replay_quarantine = replay_quarantine
         self.salesforce_conn_id = salesforce_conn_id
@@ -128,7 +110,6 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
 
     def _arguments(self, landed: Landed) -> list[str]:
         arguments = [part for url in landed.manifests for part in ("--manifest", url)]
-        arguments += ["--decoder", self.decoder, "--table-format", self.table_format]
         arguments += [] if self.verify_files else ["--trust-files"]
         if landed.event_time_from and landed.event_time_to:
             arguments += ["--event-time-from", landed.event_time_from, "--event-time-to", landed.event_time_to]

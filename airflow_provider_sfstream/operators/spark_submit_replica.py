@@ -35,15 +35,11 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
     :param windows: what to apply: the XCom result of a drain of change events over the Pub/Sub API, a manifest URL,
         or a list of these. (templated)
     :param output_url: folder of the replica, as a URL that Spark can write to. (templated)
-    :param table_format: ``"delta"``, which needs no package, or ``"iceberg"`` with its package on the Spark connection
-        (docs/replica.md#iceberg). It cannot be changed for a table that exists.
-    :param table_prefix: catalog and namespace of Iceberg tables: ``"lake.salesforce"``. (templated)
     :param deletes: ``"soft"`` keeps deleted records with ``_deleted``; ``"hard"`` removes them.
     :param history: keep every version of each record too, from now on
-        (docs/replica.md#every-version-of-each-record). For Delta tables.
-    :param buckets: into how many parts new Iceberg tables are divided by record id.
-    :param target_file_bytes: how large the files of Delta tables are to be. A run rewrites only the files that have a
-        changed record.
+        (docs/replica.md#every-version-of-each-record).
+    :param target_file_bytes: how large the files of tables are to be. A run rewrites only the files that have a changed
+        record.
     :param keep_snapshots: how many snapshots, and so how many runs back, readers may still be reading.
     :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
     :param exclude_fields: fields that the tables may not have, such as ``"Phone"``, ``"Name.FirstName"`` or, of one
@@ -61,7 +57,7 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
         is kept below ``AIRFLOW_HOME``. Settings in ``conf`` go before.
     """
 
-    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "windows", "table_prefix", "hash_conn_id")
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "windows", "hash_conn_id")
     operator_extra_links = (StreamLink(), ManifestLink(), SparkUILink())
 
     def __init__(
@@ -69,11 +65,8 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
         *,
         windows: Any,
         output_url: str,
-        table_format: Literal["delta", "iceberg"] = "delta",
-        table_prefix: str | None = None,
         deletes: Literal["soft", "hard"] = "soft",
         history: bool = False,
-        buckets: int = 16,
         target_file_bytes: int = 128 << 20,
         keep_snapshots: int = 10,
         verify_files: bool = True,
@@ -84,16 +77,12 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        check_choice("table_format", table_format, ("delta", "iceberg"))
         check_choice("deletes", deletes, ("soft", "hard"))
-        check_positive(buckets=buckets, target_file_bytes=target_file_bytes, keep_snapshots=keep_snapshots)
+        check_positive(target_file_bytes=target_file_bytes, keep_snapshots=keep_snapshots)
         super().__init__(script="replica.py", output_url=output_url, name=name or "sfstream-replica", **kwargs)
         self.windows = windows
-        self.table_format = table_format
-        self.table_prefix = table_prefix
         self.deletes = deletes
         self.history = history
-        self.buckets = buckets
         self.target_file_bytes = target_file_bytes
         self.keep_snapshots = keep_snapshots
         self.verify_files = verify_files
@@ -106,11 +95,8 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
     def run_job(self, context: Context, manifests: tuple[str, ...]) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
         arguments = [part for url in manifests for part in ("--manifest", url)]
-        arguments += ["--table-format", self.table_format, "--deletes", self.deletes]
-        arguments += ["--buckets", str(self.buckets), "--target-file-bytes", str(self.target_file_bytes)]
+        arguments += ["--deletes", self.deletes, "--target-file-bytes", str(self.target_file_bytes)]
         arguments += ["--keep-snapshots", str(self.keep_snapshots)]
-        if self.table_prefix:
-            arguments += ["--table-prefix", self.table_prefix]
         if not self.verify_files:
             arguments.append("--trust-files")
         if self.history:

@@ -27,8 +27,6 @@ SHORTEST_KEY = 16
 """Characters of a key: with a shorter one, whoever has a table could find it by trying."""
 
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
-_HEADER, _FREE = "changeeventheader", ("commituser", "changeorigin")
-"""All of a change event's header is needed to apply it, but for these."""
 _NEEDED = ("id", "changeeventheader")
 """What rows are told apart and ordered by."""
 
@@ -138,25 +136,6 @@ NO_RULES = FieldRules()
 
 NO_SUCH_FIELD = "No table of these events has a field %s: the rules for it hide nothing."
 """Logged with the names."""
-
-
-def landing_rules(names: Any) -> FieldRules:
-    """Return the rules of a landing that may not hold some fields.
-
-    :raises ConfigurationError: if a name is none, or that of a field by which events are told apart and ordered.
-    """
-    try:
-        rules = FieldRules.of(names, (), ())
-    except ConfigurationError as error:
-        raise ConfigurationError(str(error).replace("exclude_fields", "landing_exclude_fields")) from None
-    for name in rules.exclude:
-        parts = name.lower().split(".")
-        needed = parts[-1] == "createddate" or (_HEADER in parts and parts[-1] not in _FREE)
-        if needed:
-            raise ConfigurationError(
-                f"landing_exclude_fields: events are told apart and ordered by {name}; leave it out. Nothing was read."
-            )
-    return rules
 
 
 class Coverage:

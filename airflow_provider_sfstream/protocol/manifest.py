@@ -41,17 +41,6 @@ class MissingSchema:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """What a landing may not hold, and so was not landed: ``fields`` by name; ``schemas``, the id that events have in
-    Salesforce by the id of the reduced schema that they landed with; how many events were ``emptied``, of which nothing
-    could be kept."""
-
-    fields: tuple[str, ...]
-    schemas: dict[str, str]
-    emptied: int
-
-
-@dataclass(frozen=True)
 class Manifest:
     """Everything known about one landed window.
 
@@ -63,8 +52,8 @@ class Manifest:
     ``untimed_events`` how many tell no event time (``None``: not known). ``late_before`` is when the window before
     ended without confirmation: events that count before it were delivered too late for the run of that window, and the
     run that landed this one reads them with its own (``None``: there are no such events). ``retention`` is how long
-    Salesforce retains the events (``None``: not known). ``left_out`` which fields the landing may not hold (``None``:
-    it holds all), ``erased`` how many events each erasure has changed, by its id: nothing else ever changes a manifest.
+    Salesforce retains the events (``None``: not known). ``erased`` how many events each erasure has changed, by its id:
+    nothing else ever changes a manifest.
     """
 
     stream: Stream
@@ -82,7 +71,6 @@ class Manifest:
     late_before: datetime | None = None
     retention: timedelta | None = None
     missing_schemas: dict[str, MissingSchema] = field(default_factory=dict)
-    left_out: LeftOut | None = None
     erased: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -149,8 +137,6 @@ class Manifest:
             "finished_at": _iso(self.finished_at),
             "provider_version": self.provider_version,
         }
-        if self.left_out is not None:
-            document["left_out"] = vars(self.left_out)
         if self.erased:
             document["erased"] = self.erased
         return json.dumps(document, indent=1, sort_keys=True)
@@ -227,7 +213,6 @@ class Manifest:
                 late_before=_time(document.get("late_before")),
                 retention=_seconds(document.get("retention")),
                 missing_schemas=missing,
-                left_out=_left_out(document.get("left_out")),
                 erased=dict(document.get("erased", {})),
             )
         except ManifestError:
@@ -237,12 +222,6 @@ class Manifest:
                 f"{url} is not a readable manifest ({type(error).__name__}: {error}). It was changed after it was "
                 "written, or it is something else. The window's data files are untouched."
             ) from error
-
-
-def _left_out(document: dict[str, Any] | None) -> LeftOut | None:
-    if document is None:
-        return None
-    return LeftOut(tuple(document["fields"]), dict(document["schemas"]), document["emptied"])
 
 
 def _gap_to_document(gap: Gap | None) -> dict[str, Any] | None:

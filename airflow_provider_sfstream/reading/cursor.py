@@ -15,7 +15,7 @@ from datetime import datetime
 from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
 from airflow_provider_sfstream.protocol.server_time import ServerTime
 
-UNPINNED = (StartFrom.LATEST, StartFrom.COMMITTED)
+_UNPINNED = (StartFrom.LATEST, StartFrom.COMMITTED)
 """Starts that may be somewhere else the next time, until a replay ID was received."""
 
 PROOF_EVERY = 30.0
@@ -50,7 +50,7 @@ class Cursor:
     @property
     def is_pinned(self) -> bool:
         """Whether the next subscription would continue exactly here."""
-        return self.position not in UNPINNED
+        return self.position not in _UNPINNED
 
     def opened(self) -> None:
         """Record that a subscription is about to be opened: answers to earlier ones are no evidence for it."""

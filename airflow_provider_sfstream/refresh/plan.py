@@ -198,7 +198,7 @@ def computed_columns(name: str, table: TableState, described: Mapping[str, str])
     :param described: the type of each field of the object, as describe says it, by name.
     """
     from airflow_provider_sfstream.spark.replica.rules import treatment_of
-    from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
+    from airflow_provider_sfstream.spark.rows.replica_rows import TABLE_ENVELOPE
     from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 
     columns = table.columns.columns
@@ -211,7 +211,7 @@ def computed_columns(name: str, table: TableState, described: Mapping[str, str])
         and kind not in _NOT_FETCHED
         and treatment_of(name, table, field, is_computed=True) != "exclude"
     ]
-    placed = ColumnRegistry(dict(columns)).place(wanted, reserved=(*TABLE_ENVELOPE, BUCKET, *carried))
+    placed = ColumnRegistry(dict(columns)).place(wanted, reserved=(*TABLE_ENVELOPE, *carried))
     return dict(zip(placed, wanted, strict=True))
 
 

@@ -24,7 +24,6 @@ from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.streams import RunIdentity, window_id_for
 from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
 from airflow_provider_sfstream.reading.source import EventSource, StartFrom
-from airflow_provider_sfstream.runs.known_places import known_places
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
 from airflow_provider_sfstream.runs.lost_positions import without_position
@@ -38,10 +37,9 @@ class WindowRequest:
     """What one run is to drain.
 
     ``start_from`` is where a stream without a recorded position begins. With ``advance=False`` the window is
-    landed and the position left to :func:`commit_window`. ``again`` is for a
-    run that has recorded a window already and drains on. ``parallel_streams``: subscriptions side by side, where replay
-    IDs are known to begin them at. ``accept_quiet_aging``: continue from the earliest event where a position of the
-    Streaming API aged out on a quiet stream, and record an uncertain gap.
+    landed and the position left to :func:`commit_window`. ``again`` is for a run that has recorded a window already and
+    drains on. ``accept_quiet_aging``: continue from the earliest event where a position of the Streaming API aged out
+    on a quiet stream, and record an uncertain gap.
     """
 
     run: RunIdentity
@@ -51,7 +49,6 @@ class WindowRequest:
     accept_quiet_aging: bool = False
     advance: bool = True
     again: bool = False
-    parallel_streams: int = 1
 
 
 @dataclass(frozen=True)
@@ -194,10 +191,6 @@ def _land(
         previous=previous,
         previous_window_id=position.window_id,
         fence=position.fence,
-        places=known_places(
-            landed, start, None if previous is None else previous.window, streams=request.parallel_streams, now=now()
-        ),
-        parallel_streams=request.parallel_streams,
     )
     try:
         manifest = land_window(new, source=source, catalog=catalog, now=now)

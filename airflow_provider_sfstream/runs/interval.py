@@ -39,7 +39,6 @@ from airflow_provider_sfstream.runs.interval_plan import (
     may_count_in,
     plan_interval,
 )
-from airflow_provider_sfstream.runs.known_places import known_places
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
 from airflow_provider_sfstream.runs.positions import given_at
@@ -85,7 +84,6 @@ class IntervalRequest:
     on_expired: OnExpired = "fail"
     reuse: bool = True
     end_seen: SeenEnd | None = None
-    parallel_streams: int = 1
 
     @property
     def drain_limits(self) -> DrainLimits:
@@ -258,11 +256,10 @@ class _Gathering:
             on_invalid_replay=request.on_invalid_replay,
             accept_quiet_aging=request.accept_quiet_aging,
             again=True,
-            parallel_streams=request.parallel_streams,
         )
         seen = request.end_seen
         if seen is not None and position.replay_id == seen.after:
-            live = replace(live, limits=request.limits, parallel_streams=1)  # there is nothing to read
+            live = replace(live, limits=request.limits)  # there is nothing to read
             self._check_clock(drain_window(self.landed, live, source=seen, now=self.now))
             return
         with self.open_source() as source:
@@ -346,13 +343,12 @@ class _Gathering:
             self.catalog.verify(manifest)
             return manifest
         log.info("Draining %s of %s from the bus, as a backfill window.", part.span, self.stream)
-        start = StartFrom.EARLIEST if part.after is None else part.after
         new = NewWindow(
             stream=self.stream,
             run=request.run,
             window_id=window_id,
             kind="backfill",
-            start=start,
+            start=StartFrom.EARLIEST if part.after is None else part.after,
             limits=request.drain_limits,
             on_invalid_replay="fail",
             retention=self.landed.retention,
@@ -361,8 +357,6 @@ class _Gathering:
             published_from=part.published_from,
             unbroken_since=self.landed.unbroken_since(),
             is_broken=is_broken,
-            places=known_places(self.landed, start, part.span.start, streams=request.parallel_streams, now=self.now()),
-            parallel_streams=request.parallel_streams,
         )
         known = self._young_position() if part.after is None and source.confirms_positions and not is_broken else None
         try:

@@ -5,22 +5,17 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.drain.drain import drain
-from airflow_provider_sfstream.drain.left_out import WithoutFields
 from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.drain.schemas import StreamSchemas
 from airflow_provider_sfstream.drain.seen_end import SeenEnd
-from airflow_provider_sfstream.drain.side_by_side import PATIENCE, SideBySide
-from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
-from airflow_provider_sfstream.protocol.field_rules import FieldRules
 from airflow_provider_sfstream.protocol.manifest import Manifest, MissingSchema
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 from airflow_provider_sfstream.reading.event_times import StreamEventTimes, TimeReaders
@@ -42,8 +37,7 @@ class NewWindow:
     that a live window begins from. ``begins_at`` is the time that ``start`` was chosen to precede, ``published_from``
     one before which no event after ``start`` was published, ``unbroken_since`` the newest gap or reset of the stream.
     ``readable`` is evidence that the stream was not reset since; a window of a stream that ``is_broken`` covers nothing
-    that was published before it. ``gap`` is one before ``start`` that was accepted. ``places`` are replay IDs of the
-    topic that seem to follow ``start``: with any, it is read on ``parallel_streams`` subscriptions side by side.
+    that was published before it. ``gap`` is one before ``start`` that was accepted.
     """
 
     stream: Stream
@@ -64,8 +58,6 @@ class NewWindow:
     readable: ReadablePosition | None = None
     is_broken: bool = False
     gap: Gap | None = None
-    places: tuple[bytes, ...] = ()
-    parallel_streams: int = 1
 
 
 def land_window(
@@ -73,13 +65,10 @@ def land_window(
 ) -> Manifest:
     """Drain ``new`` and return its manifest, or the one that another try of the run wrote first.
 
-    :raises ConfigurationError: if the window before was landed without fields that this one would have.
     :raises SalesforceStreamError: of the drain or the landing. The window does not exist then.
     """
-    _check_left_out(new, catalog.landing.rules)
     stream, previous = new.stream, None if new.previous is None else new.previous.window
-    schemas, rules = StreamSchemas(source), catalog.landing.rules
-    without = WithoutFields(stream.topic, schemas, rules) if rules else None
+    schemas = StreamSchemas(source)
     started_at = now()
     attempt = f"{new.run.try_number}-{secrets.token_hex(4)}"
     writing = ParquetWindowWriter(
@@ -87,27 +76,25 @@ def land_window(
         stream,
         new.window_id,
         attempt=attempt,
-        schema=schemas.get if without is None else without.schema,
+        schema=schemas.get,
         payload_encoding=source.payload_encoding,
     )
     with writing as writer:
         if isinstance(source, SeenEnd):
             result = source.drained(stream.topic, new.start)
         else:
-            with _side_by_side(new, source) as ahead:
-                result = drain(
-                    source,
-                    writer if without is None else without.into(writer),
-                    stream.topic,
-                    new.start,
-                    new.limits,
-                    on_invalid_replay=new.on_invalid_replay,
-                    gap=new.gap,
-                    position_time=None if previous is None else _known_end(previous),
-                    event_times=StreamEventTimes(TimeReaders(source.payload_encoding, schemas.get)),
-                    ahead=ahead,
-                    now=now,
-                )
+            result = drain(
+                source,
+                writer,
+                stream.topic,
+                new.start,
+                new.limits,
+                on_invalid_replay=new.on_invalid_replay,
+                gap=new.gap,
+                position_time=None if previous is None else _known_end(previous),
+                event_times=StreamEventTimes(TimeReaders(source.payload_encoding, schemas.get)),
+                now=now,
+            )
         schemas.ask_again()
         is_proven = new.readable is None or new.readable.is_read(new.limits.confirm_timeout or new.limits.idle_timeout)
         landed = writer.finish()
@@ -156,37 +143,8 @@ def land_window(
             late_before=_late_before(new.previous),
             retention=new.known_retention,
             missing_schemas=_missing(window, stream, landed.without_schema, schemas),
-            left_out=None if without is None else without.told(),
         )
     )
-
-
-def _side_by_side(new: NewWindow, source: EventSource) -> AbstractContextManager[SideBySide | None]:
-    """Return what reads ahead of the drain, where there is anything to begin at."""
-    if not new.places:
-        return nullcontext()
-    return SideBySide(
-        source,
-        new.stream.topic,
-        new.start,
-        new.places,
-        streams=new.parallel_streams,
-        limit=new.limits.max_events,
-        patience=min(PATIENCE, new.limits.idle_timeout),
-    )
-
-
-def _check_left_out(new: NewWindow, rules: FieldRules) -> None:
-    """Make sure that what was left out of the window before is left out of this one."""
-    before = None if new.previous is None else new.previous.left_out
-    known = {name.lower() for name in rules.exclude}
-    forgotten = [name for name in (before.fields if before else ()) if name.lower() not in known]
-    if forgotten:
-        raise ConfigurationError(
-            f"{new.stream}: windows are landed without {', '.join(forgotten)}, and this drain is not told to leave it "
-            "out. Nothing was read, and the position was not moved. Name it in landing_exclude_fields, or give another "
-            "landing_url."
-        )
 
 
 def _late_before(previous: Manifest | None) -> datetime | None:

@@ -97,7 +97,6 @@ def without_position(
             on_invalid_replay=policy,
             gap=aged.new_gap(landed),
             unbroken_since=landed.unbroken_since(),
-            places=(),
         )
     if policy != "fail" and policy != new.on_invalid_replay:
         return replace(new, on_invalid_replay=policy)

@@ -126,16 +126,6 @@ class ReplayStore(Protocol):
         """Return the recorded gaps, by the time they were detected. A store may keep only the most recent ones."""
         ...
 
-    def mark(self, stream: Stream, expected: Position, replay_id: bytes, *, updated_by: str) -> Position:
-        """Move the position from ``expected`` to ``replay_id`` without a window: for events that were handled, and not
-        landed. A stream is either marked so or drained into windows; reset it to change over.
-
-        :raises PositionConflictError: if (replay ID, fence) is no longer ``expected``.
-        :raises ConfigurationError: if a window ends at the position, if ``replay_id`` cannot be one, or ``updated_by``
-            is empty.
-        """
-        ...
-
     def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
         """Set the position whatever it was (``None``: forget it); keep an audit record of who, when, why, from and to.
 
@@ -197,43 +187,6 @@ def conflict_message(stream: Stream, expected: Position, current: Position, wind
         f"Window {window.window_id} was not recorded and the position was not moved by this run: its files are landed "
         "but will never be read, and none of its events is lost. Retry the task: it drains from the new position. "
         "If this keeps happening, two DAGs share one subscription: give each its own subscription name."
-    )
-
-
-def require_mark(stream: Stream, replay_id: bytes, updated_by: str) -> None:
-    """Refuse to mark something that is no replay ID, or without a name.
-
-    :raises InvalidReplayIdError: if ``replay_id`` is empty or too long.
-    :raises ConfigurationError: if ``updated_by`` is empty.
-    """
-    if not 0 < len(replay_id) <= LONGEST:
-        raise InvalidReplayIdError(
-            f"{stream}: cannot mark a replay ID of {len(replay_id)} bytes; one has 1 to {LONGEST}. Nothing was changed."
-        )
-    if not updated_by.strip():
-        raise ConfigurationError(f"{stream}: a mark is recorded with who made it; give that. Nothing was changed.")
-
-
-def require_no_window(stream: Stream, current: Position) -> None:
-    """Refuse to mark a position at which a window ends: what is marked would be missing between two windows.
-
-    :raises ConfigurationError: if one does.
-    """
-    if current.window_id is not None:
-        raise ConfigurationError(
-            f"{stream} is drained into windows, the last of which is {current.window_id}: marking events as handled "
-            "would leave them out of the next one. Use another subscription name. Nothing was changed."
-        )
-
-
-def mark_conflict_message(stream: Stream, expected: Position, current: Position, updated_by: str) -> str:
-    """Return the text of a :class:`PositionConflictError` for a mark."""
-    who = current.updated_by or "somebody unknown"
-    when = "" if current.updated_at is None else f" at {current.updated_at.isoformat()}"
-    return (
-        f"{stream}: {who} moved the position first{when}. It is {current}; {updated_by} had gone on from {expected}. "
-        "The position was not moved, and no event is lost: what was handled since may come again. If this keeps "
-        "happening, two consumers share one subscription: give each its own subscription name."
     )
 
 

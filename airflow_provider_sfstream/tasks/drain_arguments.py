@@ -11,12 +11,10 @@ from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.protocol.field_rules import FieldRules, landing_rules
 from airflow_provider_sfstream.protocol.managed import ManagedSubscription
 from airflow_provider_sfstream.protocol.topics import Api, Topic, is_on_pubsub
 from airflow_provider_sfstream.tasks.parts import (
     check_choice,
-    check_positive,
     is_template,
     time_from_text,
     wake_up_conditions,
@@ -28,19 +26,17 @@ _CHOICES = {
     "advance": ("automatic", "manual"),
     "mode": ("incremental", "interval"),
     "on_invalid_replay": ("fail", "earliest", "latest"),
-    "on_gap": ("mark", "fail_after"),
-    "on_schema_change": ("continue", "fail"),
     "on_expired": ("fail", "partial"),
     "accept_quiet_aging": ("True", "False"),
     "reuse": ("True", "False"),  # a template renders to text
 }
+_FAILURES = ("gap", "schema_change")
 _LIMITS = ("until", "grace", "max_events", "max_bytes", "max_seconds")
 _NOT_WITH_MANAGED = {
     "start_from": ("earliest", "the subscription's defaultReplay says where it begins"),
     "accept_quiet_aging": (False, "it is for the Streaming API"),
     "mode": ("incremental", "Salesforce keeps one position. Backfills of this DAG are intervals all the same"),
     "advance": ("automatic", "Salesforce is told of a window by the task that drained it"),
-    "parallel_streams": (1, "a managed subscription has room for one stream"),
 }
 
 
@@ -58,7 +54,6 @@ class DrainArguments:
     subscription: str
     managed_subscription: str | None
     landing_conn_id: str | None
-    landing_exclude_fields: Sequence[str]
     replay_store: ReplayStoreKind
     replay_store_conn_id: str
     start_from: str
@@ -67,13 +62,11 @@ class DrainArguments:
     max_seconds: float | None
     idle_timeout: float
     wait_for_confirmation: bool
-    parallel_streams: int
     until: str | datetime | None
     grace: timedelta | None
     on_invalid_replay: Literal["fail", "earliest", "latest"] | None
     accept_quiet_aging: bool
-    on_gap: Literal["mark", "fail_after"]
-    on_schema_change: Literal["continue", "fail"]
+    fail_on: Sequence[Literal["gap", "schema_change"]]
     mode: Literal["incremental", "interval"]
     on_expired: Literal["fail", "partial"]
     reuse: bool | str
@@ -129,25 +122,6 @@ class DrainArguments:
         )
 
     @property
-    def landing_rules(self) -> FieldRules:
-        """Which fields the landing may not hold.
-
-        :raises ConfigurationError: if they cannot be used, or not with this API or ``parallel_streams``.
-        """
-        rules = landing_rules(self.landing_exclude_fields)
-        if rules and not is_template(self.topic) and Topic.parse(self.topic, self.api).api != "pubsub":
-            raise ConfigurationError(
-                "landing_exclude_fields goes with the Pub/Sub API only, whose events have schemas that tell where a "
-                "field is. Leave it out, or drain the topic with api='pubsub'. Nothing was read."
-            )
-        if rules and self.parallel_streams > 1:
-            raise ConfigurationError(
-                "landing_exclude_fields keeps fields out of temporary files too, and with parallel_streams whole "
-                "payloads wait in these. Leave parallel_streams out. Nothing was read."
-            )
-        return rules
-
-    @property
     def given_limits(self) -> list[str]:
         """The names of the limits that an interval does not have, as far as they were given."""
         return [name for name in _LIMITS if getattr(self, name) not in (None, "")]
@@ -159,24 +133,24 @@ class DrainArguments:
 
     def _check_declared(self) -> None:
         """Refuse what goes together with nothing, when the DAG is parsed."""
+        self._check_fail_on()
         if not is_template(self.until):
             _ = self.limits
-        _ = self.landing_rules
         if self.managed_subscription is not None:
             self._check_managed(self.managed_subscription)
         _ = self.conditions
         if self.mode == "interval":
             self._check_interval()
 
+    def _check_fail_on(self) -> None:
+        if isinstance(self.fail_on, str):
+            raise ConfigurationError(f"fail_on={self.fail_on!r} must be a list: fail_on=[{self.fail_on!r}].")
+        for each in self.fail_on:
+            check_choice("fail_on", each, _FAILURES)
+
     def _check_api(self) -> None:
         """Refuse arguments that the API of the topic does not have."""
-        check_positive(parallel_streams=self.parallel_streams)
         is_streaming = Topic.parse(self.topic, self.api).api == "streaming"
-        if self.parallel_streams > 1 and is_streaming:
-            raise ConfigurationError(
-                f"parallel_streams={self.parallel_streams} is for the Pub/Sub API. Leave it out for {self.topic} on "
-                "the Streaming API. Nothing was read or moved."
-            )
         if self.wait_for_confirmation and is_streaming:
             remedy = "leave it out, and drain often enough that nothing ages out"
             if is_on_pubsub(self.topic):

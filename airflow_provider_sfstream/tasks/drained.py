@@ -34,9 +34,8 @@ class TellsOfDrain(TellsLineage):
     topic: str
     landing_url: str
     landing_conn_id: str | None
-    on_gap: str
     accept_quiet_aging: bool
-    on_schema_change: str
+    fail_on: Sequence[str]
     skip_if_empty: bool
     _assets: DrainOutlets
     _drained: DrainedWindows | None = None
@@ -57,9 +56,9 @@ class TellsOfDrain(TellsLineage):
         :param own: the windows that the run drained itself, in this try or one before.
         :param lost: the gap, or the spans that are missing.
         :param empty: what to say of a result without events.
-        :raises EventsLostError: something is lost, or may be unless that was accepted, and ``on_gap`` is
-            ``"fail_after"``.
-        :raises SchemaChangedError: schemas changed, or could not be compared, and ``on_schema_change`` is ``"fail"``.
+        :raises EventsLostError: something is lost, or may be unless that was accepted, and ``fail_on`` has
+            ``"gap"``.
+        :raises SchemaChangedError: schemas changed, or could not be compared, and ``fail_on`` has ``"schema_change"``.
         :raises AirflowSkipException: there are no events, and ``skip_if_empty`` is set.
         """
         self.remember(drain, given, own)
@@ -69,8 +68,8 @@ class TellsOfDrain(TellsLineage):
         tell_of_drain(self.stream_uri, context, drain.landed.stream, new, changes or (), result.get("missing", ()))
         self._assets.tell(drain.arguments, result, context)
         if result["drained"]:
-            changed = schema_change_error(self.topic, changes) if self.on_schema_change == "fail" else None
-            if lost and self.on_gap == "fail_after" and not (is_uncertain and self.accept_quiet_aging):
+            changed = schema_change_error(self.topic, changes) if "schema_change" in self.fail_on else None
+            if lost and "gap" in self.fail_on and not (is_uncertain and self.accept_quiet_aging):
                 also = "" if changed is None else f" Beside that, {changed.happened}"
                 were_lost = "possible loss, nothing is known to be lost," if is_uncertain else "events were lost"
                 raise EventsLostError(

@@ -156,7 +156,6 @@ def give_interval(
             on_expired=arguments.on_expired,
             reuse=arguments.reuses,
             end_seen=end_seen,
-            parallel_streams=arguments.parallel_streams,
         ),
         open_source=drain.hook.get_conn,
         admit=admit if reserve else None,

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
 from airflow_provider_sfstream.protocol.streams import RunIdentity
 from airflow_provider_sfstream.redaction import has_credentials
@@ -43,21 +42,19 @@ def run_identity(context: Context) -> RunIdentity:
     )
 
 
-def open_landing(landing_url: str, landing_conn_id: str | None, rules: FieldRules = NO_RULES) -> LandingCatalog:
+def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalog:
     """Return the catalog of the landing at ``landing_url``, a URL or path that :class:`ObjectStoragePath` takes.
 
-    :param rules: which fields of events it may not hold.
     :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
     """
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
 
-    return LandingCatalog(open_folder("landing", landing_url, landing_conn_id, rules))
+    return LandingCatalog(open_folder("landing", landing_url, landing_conn_id))
 
 
-def open_folder(name: str, url: str, conn_id: str | None, rules: FieldRules = NO_RULES) -> Landing:
+def open_folder(name: str, url: str, conn_id: str | None) -> Landing:
     """Return the folder that two arguments say, ``{name}_url`` and ``{name}_conn_id``.
 
-    :param rules: which fields of events it may not hold.
     :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
     """
     from airflow_provider_sfstream.landing.location import Landing
@@ -84,7 +81,7 @@ def open_folder(name: str, url: str, conn_id: str | None, rules: FieldRules = NO
     # Absolute, where a local path is relative or begins with ~, which Airflow leaves as it is.
     base = filesystem._strip_protocol(path.path) if is_local(filesystem) else path.path
     # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
-    return Landing(filesystem, base, filesystem.unstrip_protocol(path.path), rules)
+    return Landing(filesystem, base, filesystem.unstrip_protocol(path.path))
 
 
 def start_from_text(text: str) -> StartFrom | bytes:

@@ -40,7 +40,7 @@ def prepare(arguments: DrainArguments, *, may_be_landed: bool = False, writes: b
     """
     topic = Topic.parse(arguments.topic, arguments.api)
     start_from = start_from_text(arguments.start_from)
-    catalog = open_landing(arguments.landing_url, arguments.landing_conn_id, arguments.landing_rules)
+    catalog = open_landing(arguments.landing_url, arguments.landing_conn_id)
     if writes:
         catalog.landing.check_writable()
     store = open_replay_store(arguments.replay_store, arguments.replay_store_conn_id, catalog)

@@ -185,17 +185,26 @@ def _delta(url: str, files: WorkerFiles, pinned: Mapping[str, Any]) -> tuple[Any
 def _parquet(url: str, files: WorkerFiles, _: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
     import pyarrow.dataset as ds
 
-    from airflow_provider_sfstream.spark.engines.embedded import parquet_files
-
     is_file = url.endswith(".parquet")
     folder, name = (url.rpartition("/")[0], url.rpartition("/")[2]) if is_file else (url, "")
     is_there = bool(files.file_names(folder))
     filesystem = files.table_location(folder).filesystem()
-    names = parquet_files(filesystem, name) if is_there else []
+    names = _parquet_files(filesystem, name) if is_there else []
     if not names:
         raise ConfigurationError(f"{url} is no Delta table, and has no Parquet files. Nothing was published.")
     sizes = {info.path: info.size for info in filesystem.get_file_info(names)}
     return ds.dataset(names, filesystem=filesystem, format="parquet", partitioning="hive"), {"files": sizes}
+
+
+def _parquet_files(filesystem: Any, path: str) -> list[str]:
+    """Return the Parquet files of a folder and those below it; the path itself if it is a file."""
+    import pyarrow.fs as fs
+
+    if path.endswith(".parquet"):
+        return [path]
+    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+    names = sorted(each.path for each in found if each.path.endswith(".parquet"))
+    return [name for name in names if not any(part.startswith((".", "_")) for part in name.split("/"))]
 
 
 @contextmanager

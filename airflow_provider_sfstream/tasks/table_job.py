@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -37,7 +37,6 @@ class EventLogTask(WritesTables):
 
     event_time_from: str | None
     event_time_to: str | None
-    table_format: Literal["delta", "parquet"]
     replay_quarantine: bool
     salesforce_conn_id: str
     landing_conn_id: str | None
@@ -68,7 +67,7 @@ class EventLogTask(WritesTables):
         """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
         from airflow_provider_sfstream.tasks.lineage.jobs import EventLog, event_log_lineage
 
-        event_log = EventLog(self.output_url, self.output_conn_id, self.table_format)
+        event_log = EventLog(self.output_url, self.output_conn_id)
         return event_log_lineage(self.windows, event_log, self.metrics if has_ended else None, has_ended=has_ended)
 
 

@@ -78,11 +78,6 @@ class WorkerFiles:
         file: BinaryIO = path.open("wb")
         return file
 
-    def move(self, url: str, target: str) -> None:
-        """Move a file."""
-        path, new = self._path(url), self._in_folder(target)
-        path.fs.mv(path.path, new.path)
-
     def table_location(self, url: str) -> TableLocation:
         """Return a folder as delta-rs reaches it: one of S3 with the credentials of the Airflow connection, another one
         with what the worker's environment has."""

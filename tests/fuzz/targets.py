@@ -42,10 +42,8 @@ from airflow_provider_sfstream.protocol.errors.pubsub import error_from
 from airflow_provider_sfstream.protocol.errors.query import job_error, query_error
 from airflow_provider_sfstream.protocol.errors.streaming import error_from_reply, error_from_status
 from airflow_provider_sfstream.protocol.event_time import EventTimeReader
-from airflow_provider_sfstream.protocol.field_rules import FieldRules
 from airflow_provider_sfstream.protocol.json_event_time import JsonEventTimeReader
 from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.reduced_schemas import ReducedSchema
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
 from airflow_provider_sfstream.protocol.schemas import parse, record_name
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
@@ -58,11 +56,11 @@ from airflow_provider_sfstream.spark.decode.self_described import read_body
 from airflow_provider_sfstream.spark.replica.refresh_document import RefreshDocument
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
 from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
-from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
 from airflow_provider_sfstream.stores.document.document import PositionDocument, gaps_from_json
 from airflow_provider_sfstream.stores.table.urls import sqlalchemy_url
 from tests.fuzz.strategies import JSON, NAMES, PAYLOADS, SCHEMAS, TEXTS, amplified, bodies
+from tests.support.decoders import LIBRARIES, decoding_with
 
 SECRET = "c0rrect/horse battery+staple"
 REMEMBERED = st.sampled_from(
@@ -109,8 +107,9 @@ def schema(given: tuple[Any, bytes]) -> str:
     times.read(payload)
     times.read_many([payload, payload[:-1]])
     decoded: list[Any] = []
-    for choice in ("auto", "fastavro"):
-        events, failures = AvroDecoder(text, choice).decode_all([payload, payload[:-1]])  # type: ignore[arg-type]
+    for library in LIBRARIES:
+        with decoding_with(library):
+            events, failures = AvroDecoder(text).decode_all([payload, payload[:-1]])
         decoded.append((events, [failure.row for failure in failures]))
     JsonDecoder(text).decode_all([b'{"payload": {}}'])
     try:
@@ -118,22 +117,7 @@ def schema(given: tuple[Any, bytes]) -> str:
         entity_of(document)
     except ValueError:  # no change event
         pass
-    with suppress(SalesforceStreamError):
-        _without_fields(document, text, payload)
     return "decoded" if decoded[0][0] is not None else "quarantined"
-
-
-def _without_fields(document: Any, text: str, payload: bytes) -> None:
-    """Leave the first fields out of a payload: what is left of an event is one of the reduced schema."""
-    names = tuple(field["name"] for field in document["fields"][:2])
-    reduced = ReducedSchema("id", text, FieldRules(names))
-    try:
-        kept = reduced.reduced(payload)
-    except ValueError:
-        return
-    _, failures = AvroDecoder(text, "fastavro").decode_all([payload])
-    _, of_kept = AvroDecoder(reduced.schema_json, "fastavro").decode_all([kept])
-    assert failures or not of_kept, of_kept
 
 
 def json_event(payload: bytes) -> str:
@@ -207,7 +191,6 @@ def documents(text: bytes) -> int:
         (lambda: PrunedWindows.from_json(text, "pruned.json"), ()),
         (lambda: RefreshDocument.from_json(text.decode(errors="replace"), "refresh.json"), ()),
         (lambda: Snapshot.from_json(text.decode(errors="replace"), "snapshot"), ()),
-        (lambda: ColumnRegistry.from_json(text.decode(errors="replace"), "columns.json"), (ValueError,)),
         (lambda: PositionDocument.from_json(text.decode(errors="replace"), STREAM), (ValueError,)),
         (lambda: gaps_from_json(text.decode(errors="replace"), STREAM), (ValueError,)),
     ]
@@ -334,7 +317,6 @@ MANIFEST: dict[str, Any] = {
     "provider_version": "0",
 }
 OTHERS = [
-    {"format": "sfstream-columns", "version": 1, "columns": [{"name": "a", "type": {"struct": {"b": "string"}}}]},
     {"format": "sfstream-pruned", "version": 1, "window_ids": ["w"], "through": "00"},
     {"format": "sfstream-position", "version": 1, "stream": vars(STREAM), "position": "00", "fence": 1},
     {"format": "sfstream-gaps", "version": 1, "stream": vars(STREAM), "gaps": [{"after": "00"}]},

@@ -15,7 +15,6 @@ from airflow_provider_sfstream.spark.engines.engine import Engine
 from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
 from airflow_provider_sfstream.spark.event_log.job import EventLogMetrics, EventLogOptions, run
 from airflow_provider_sfstream.spark.event_log.reader import read_event_log
-from airflow_provider_sfstream.spark.event_log.tables import TableFormat
 from airflow_provider_sfstream.spark.rows.event_batches import ENVELOPE, PARTITIONS
 from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
 from airflow_provider_sfstream.spark.storage.table_location import TableLocation
@@ -30,10 +29,8 @@ SPAN = (DAY, DAY + timedelta(days=3))
 class Lake:
     """A landing and tables in a temporary folder."""
 
-    def __init__(
-        self, spark: Any, folder: Path, table_format: TableFormat = "delta", engine: Callable[[], Engine] | None = None
-    ) -> None:
-        self.table_format, self.engine = table_format, engine or (lambda: SparkEngine(spark))
+    def __init__(self, spark: Any, folder: Path, engine: Callable[[], Engine] | None = None) -> None:
+        self.engine = engine or (lambda: SparkEngine(spark))
         self.spark, self.landing, self.output = spark, folder / "landing", folder / "tables"
 
     def land(self, window_id: str, events: list[LandedEvent], schemas: dict[str, Any], **given: Any) -> str:
@@ -51,8 +48,7 @@ class Lake:
 
     def run(self, *manifests: str, **given: Any) -> EventLogMetrics:
         is_new = not self.output.exists()
-        options = {"table_format": self.table_format, **given}
-        metrics = run(self.engine(), EventLogOptions(manifests, self.output.as_uri(), **options))
+        metrics = run(self.engine(), EventLogOptions(manifests, self.output.as_uri(), **given))
         if is_new and "own_windows" not in given:
             self._compare_with_memory(manifests, given)
         return metrics
@@ -72,29 +68,21 @@ class Lake:
             assert ours == theirs, name
 
     def rows(self, table: str = "Order__e") -> list[dict[str, Any]]:
-        if self.table_format == "delta":
-            frame = read_event_log(self.spark, self.output.as_uri(), table)
-        else:
-            frame = self.spark.read.option("mergeSchema", True).parquet(str(self.output / table))
+        frame = read_event_log(self.spark, self.output.as_uri(), table)
         rows = [row.asDict(recursive=True) for row in frame.collect()]
         return sorted(rows, key=lambda row: (row.get("_replay_id") or row.get("replay_id"), row["window_id"]))
 
     def files(self, table: str = "Order__e") -> set[str]:
         """Return the live files of a table."""
-        if self.table_format == "delta":
-            return set(self.log(table).version().files)
-        return {str(path.relative_to(self.output / table)) for path in (self.output / table).rglob("*.parquet")}
+        return set(self.log(table).version().files)
 
     def log(self, table: str = "Order__e", job: str = "") -> DeltaTableLog:
         return DeltaTableLog(TableLocation(str(self.output / table)), job)
 
     def columns(self, table: str = "Order__e") -> dict[str, Any]:
         """Return a table's columns as the job knows them."""
-        if self.table_format == "delta":
-            fields = json.loads(self.log(table).version().schema_json)["fields"]
-            return {field["name"]: field["type"] for field in fields if field["name"] not in ENVELOPE | PARTITIONS}
-        registry = json.loads((self.output / table / "_sfstream/columns.json").read_text())
-        return {column["name"]: column["type"] for column in registry["columns"]}
+        fields = json.loads(self.log(table).version().schema_json)["fields"]
+        return {field["name"]: field["type"] for field in fields if field["name"] not in ENVELOPE | PARTITIONS}
 
 
 def _without_partitions(table: pa.Table) -> pa.Table:

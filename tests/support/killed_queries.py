@@ -12,13 +12,25 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 
+from airflow_provider_sfstream.clients.auth.credentials import ClientCredentials
+from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
+from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.position_files import PositionFiles
+from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
+from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
+from airflow_provider_sfstream.runs.landed_stream import LandedStream
+from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
 from sfstream_localorg.process import LocalOrg
 
-PROGRAM = Path(__file__).with_name("live_query.py")
+PROGRAM = Path(__file__).with_name("streaming_query.py")
 
 
 @dataclass
@@ -34,26 +46,39 @@ class KilledQueries:
     seconds: float
 
 
+class Publisher:
+    """Publish events with consecutive numbers, and drain them into a landing."""
+
+    def __init__(self, org: LocalOrg, topic: str, landing_url: str) -> None:
+        self._org, self._topic, self.number, self._windows = org, topic, 0, 0
+        catalog = LandingCatalog(Landing.from_url(landing_url))
+        store = DocumentReplayStore(catalog, PositionFiles(catalog.landing))
+        self._landed = LandedStream(Stream(org.org_id, "pubsub", topic), catalog, store)
+
+    def land(self, count: int) -> None:
+        """Publish so many events, and land them as a window."""
+        org = self._org
+        org.publish(self._topic, [{"Number__c": float(self.number + each)} for each in range(count)])
+        self.number += count
+        self._windows += 1
+        run = RunIdentity("orders", "drain", f"run-{self._windows}", datetime.now(UTC))
+        provider = OAuthTokenProvider(ClientCredentials(org.instance_url, org.client_id, org.client_secret))
+        with PubSubClient(provider, endpoint=f"http://{org.grpc_target}") as client:
+            drain_window(self._landed, WindowRequest(run, DrainLimits(max_events=count)), source=client)
+
+
 def run(org: LocalOrg, folder: Path, kills: int, seed: int, within: float = 12.0) -> KilledQueries:
-    """Kill a query so many times, each within some seconds of its start, while events are published; then let it end.
+    """Kill a query so many times, each within some seconds of its start, while events are landed; then let it end.
 
     ``SIGKILL`` ends the driver and its Java, and in every other case its Python workers with them. In the others these
-    live on until they notice, which may be in a drain.
+    live on until they notice.
     """
-    chance, begun, number = random.Random(seed), time.monotonic(), 0
-    org.knobs(keepalive_seconds=0.05)
+    chance, begun = random.Random(seed), time.monotonic()
     topic = str(org.define("Order__e", Number__c="double")["name"])
-    connection = json.dumps(org.airflow_connection())
-    environment = os.environ | {"AIRFLOW_CONN_SALESFORCE_DEFAULT": connection, "AIRFLOW_HOME": str(folder / "airflow")}
+    publisher = Publisher(org, topic, str(folder / "landing"))
+    environment = os.environ | {"AIRFLOW_HOME": str(folder / "airflow")}
     command = [sys.executable, str(PROGRAM), str(folder), topic]
-
-    def publish() -> None:
-        nonlocal number
-        count = chance.randint(1, 40)
-        org.publish(topic, [{"Number__c": float(each)} for each in range(number, number + count)])
-        number += count
-
-    publish()
+    publisher.land(chance.randint(1, 40))
     log = (folder / "query.log").open("ab")
     with log:
         for kill in range(kills):
@@ -66,19 +91,16 @@ def run(org: LocalOrg, folder: Path, kills: int, seed: int, within: float = 12.0
                     raise AssertionError((folder / "query.log").read_text()[-3000:])
                 until = time.monotonic() + chance.uniform(0, within)
                 while time.monotonic() < until:
-                    publish()
-                    time.sleep(chance.uniform(0.02, 0.3))
+                    publisher.land(chance.randint(1, 40))
+                    time.sleep(chance.uniform(0.1, 0.6))
             finally:
                 _kill(query, with_workers=kill % 2 == 0)
-        publish()
-        found, finish = folder / "found.json", [*command, "--finish", str(folder / "found.json")]
-        # A worker that has outlived its driver may move the position first: then a query fails, and is started again.
-        for _ in range(3):
-            if subprocess.run(finish, env=environment, stderr=log, check=False, timeout=300).returncode == 0:
-                break
+        publisher.land(chance.randint(1, 40))
+        found = folder / "found.json"
+        subprocess.run([*command, "--finish", str(found)], env=environment, stderr=log, check=True, timeout=300)
     rows = Counter((bytes.fromhex(replay_id), value) for replay_id, value in json.loads(found.read_text()))
     published = [event["replay_id"] for event in org.record(topic)]
-    record = Counter(zip(published, map(float, range(number)), strict=True))
+    record = Counter(zip(published, map(float, range(publisher.number)), strict=True))
     return KilledQueries(
         kills=kills,
         events=len(published),

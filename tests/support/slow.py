@@ -3,12 +3,6 @@
 from __future__ import annotations
 
 SLOW: dict[str, str] = {
-    "tests/unit/drain/test_side_by_side.py::test_it_is_what_one_subscription_gives": (
-        "a hundred drains, each with a dozen threads beside it"
-    ),
-    "tests/unit/runs/test_known_places.py::test_killed_at_any_change_and_tried_again": (
-        "three windows and a database for each of ten changes"
-    ),
     "tests/unit/runs/test_bounded_reads.py::test_a_backfill_of_an_old_hour_reads_few_documents": (
         "lands two thousand windows"
     ),
@@ -129,12 +123,6 @@ SLOW: dict[str, str] = {
     "tests/integration/spark/test_replica_cluster.py::test_the_replica_equals_the_org_though_a_worker_died": (
         "starts a Spark cluster, and spark-submit twice"
     ),
-    "tests/integration/spark/test_replica_merge.py::test_every_state_of_a_row_meets_every_change": (
-        "thousands of rows of 90 columns, as Spark runs by itself"
-    ),
-    "tests/integration/spark/test_replica_merge.py::test_random_windows_give_what_the_model_gives": (
-        "five Spark jobs over 90 columns"
-    ),
     "tests/integration/spark/test_replica_workload.py::test_a_replica_from_an_enriched_channel_equals_the_org": (
         "a replica made, refreshed and compared, as below"
     ),
@@ -178,15 +166,6 @@ SLOW: dict[str, str] = {
     ),
     "tests/unit/spark/test_change_batches.py::test_a_batch_gives_what_its_events_give_one_by_one": (
         "the first of them loads the decoder"
-    ),
-    "tests/unit/spark/test_change_fold.py::test_a_record_with_very_many_changes_takes_no_more_memory_than_a_batch": (
-        "a hundred thousand rows, made one by one"
-    ),
-    "tests/unit/spark/test_change_fold.py::test_batches_may_be_cut_anywhere": (
-        "hundreds of examples in `make test-all`, few in `make test`"
-    ),
-    "tests/unit/spark/test_change_fold.py::test_folds_of_earlier_and_later_changes_compose": (
-        "hundreds of examples in `make test-all`, few in `make test`"
     ),
     "tests/unit/test_imports.py::test_nothing_that_takes_long_is_loaded": "starts Airflow in a process, once",
     "tests/unit/test_imports.py::test_the_configuration_decides_whether_a_sensor_defers": (

@@ -22,7 +22,7 @@ ELSEWHERE = {
     "cookbook-2": "on_landed",
     "event-log-1": "drain-1",
     "managed-subscriptions-1": "sfstream_managed",
-    "reference/personal-data-1": "test_landing_exclude_fields, test_hidden_fields: nothing else may use that landing",
+    "reference/personal-data-1": "test_hidden_fields: the other guides keep that replica without rules",
     "reference/personal-data-2": "test_erase_records, test_erase_from_replicas",
     "tutorial-1": "the tutorial's test, command by command",
     "when-to-run-1": "sfstream_on_event",

@@ -34,14 +34,11 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
     parser = argparse.ArgumentParser(prog="event_log.py", description=__doc__)
     parser.add_argument("--manifest", action="append", default=[], metavar="URL", help="manifest.json of a window")
     parser.add_argument("--output", required=True, metavar="URL", help="folder of the tables")
-    parser.add_argument("--decoder", choices=("auto", "fastavro"), default="auto")
     parser.add_argument("--event-time-from", type=_moment, metavar="ISO", help="leave out earlier events")
     parser.add_argument("--event-time-to", type=_moment, metavar="ISO", help="leave out events at or after this")
     own = "a window that the run of the interval landed itself: its late events are written too"
     parser.add_argument("--own-window", action="append", default=[], metavar="ID", help=own)
     parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
-    one = "of all tables below the output"
-    parser.add_argument("--table-format", choices=("delta", "parquet"), default="delta", help=one)
     parser.add_argument("--job", default="", metavar="NAME", help="of this run, in the history of the tables")
     parser.add_argument("--trust-files", action="store_true", help="do not compare landed files with their SHA-256")
     add_rules(parser)
@@ -54,8 +51,6 @@ def parse_arguments(arguments: Sequence[str]) -> EventLogOptions:
     return EventLogOptions(
         manifests=tuple(given.manifest),
         output=given.output,
-        decoder=given.decoder,
-        table_format=given.table_format,
         event_time_from=first,
         event_time_to=end,
         own_windows=tuple(given.own_window),

@@ -30,24 +30,19 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
     parser.add_argument("--refresh", metavar="URL", help="refresh.json of records that were fetched")
     parser.add_argument("--max-deleted-fraction", type=float, default=0.2, help="of a table, that a refresh may delete")
     parser.add_argument("--output", required=True, metavar="URL", help="folder of the tables")
-    parser.add_argument("--table-format", choices=("delta", "iceberg"), default="delta")
-    parser.add_argument("--table-prefix", metavar="CATALOG.NAMESPACE", help="where new Iceberg tables are")
     parser.add_argument("--deletes", choices=("soft", "hard"), default="soft")
     parser.add_argument("--history", action="store_true", help="keep every version of each record too")
-    parser.add_argument("--buckets", type=int, default=16, help="parts of a new Iceberg table")
-    size = "bytes of a file of a Delta table, about"
-    parser.add_argument("--target-file-bytes", type=int, default=TARGET_BYTES, help=size)
+    parser.add_argument("--target-file-bytes", type=int, default=TARGET_BYTES, help="of a table's file, about")
     parser.add_argument("--job", default="", metavar="NAME", help="of this run, in the history of the tables")
     parser.add_argument("--keep-snapshots", type=int, default=10)
-    parser.add_argument("--decoder", choices=("auto", "fastavro"), default="auto")
     parser.add_argument("--metrics-file", metavar="URL", help="where to write the metrics, as JSON")
     parser.add_argument("--trust-files", action="store_true", help="do not compare landed files with their SHA-256")
     add_rules(parser)
     given = parser.parse_args(arguments)
     if bool(given.manifest) == bool(given.refresh):
         parser.error("give at least one --manifest, or --refresh")
-    if min(given.buckets, given.keep_snapshots, given.target_file_bytes) < 1:
-        parser.error("--buckets, --keep-snapshots and --target-file-bytes must be above zero")
+    if min(given.keep_snapshots, given.target_file_bytes) < 1:
+        parser.error("--keep-snapshots and --target-file-bytes must be above zero")
     if not 0 <= given.max_deleted_fraction <= 1:
         parser.error("--max-deleted-fraction must be from 0 to 1")
     return ReplicaOptions(
@@ -55,14 +50,10 @@ def parse_arguments(arguments: Sequence[str]) -> ReplicaOptions:
         manifests=tuple(given.manifest),
         refresh=given.refresh,
         max_deleted_fraction=given.max_deleted_fraction,
-        table_format=given.table_format,
-        table_prefix=given.table_prefix,
         deletes=given.deletes,
         history=given.history,
-        buckets=given.buckets,
         target_file_bytes=given.target_file_bytes,
         keep_snapshots=given.keep_snapshots,
-        decoder=given.decoder,
         metrics_file=given.metrics_file,
         verify_files=not given.trust_files,
         job=given.job,

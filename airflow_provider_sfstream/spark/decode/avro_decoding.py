@@ -12,7 +12,7 @@ import logging
 import os
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import fastavro
 import pyarrow as pa
@@ -31,19 +31,17 @@ from airflow_provider_sfstream.spark.decode.decoded_events import (
 
 log = logging.getLogger(__name__)
 
-DecoderChoice = Literal["auto", "fastavro"]
 _PROBED_PAYLOADS = 16
 
 
 class AvroDecoder:
-    """Decodes the payloads of one schema.
+    """Decodes the payloads of one schema: with pyruhvro, if it is installed and agrees with fastavro about the first.
 
     :param schema_json: the Avro schema that the payloads were written with.
-    :param choice: ``"auto"``: pyruhvro, if it is installed and agrees with fastavro about the first payloads.
     :raises SchemaError: if that is no schema to read payloads by.
     """
 
-    def __init__(self, schema_json: str, choice: DecoderChoice = "auto") -> None:
+    def __init__(self, schema_json: str) -> None:
         schema = parse(schema_json)
         self.members: tuple[Member, ...] = members_of(schema)
         self._schema = fastavro.parse_schema(_without_ornament(schema))
@@ -52,9 +50,7 @@ class AvroDecoder:
         self._end = os.urandom(8)
         self._end_number: int = struct.unpack("<q", self._end)[0]
         self._name = schema["name"]
-        self._pyruhvro: Any = None
-        if choice == "auto" and not needs_fastavro(self.members):
-            self._pyruhvro = _import_pyruhvro()
+        self._pyruhvro: Any = None if needs_fastavro(self.members) else _import_pyruhvro()
         self._probed = False
 
     @property
@@ -139,16 +135,12 @@ def _same(one: pa.Array, other: pa.Array) -> bool:
 
 
 def _without_ornament(schema: Any) -> Any:
-    """Return the schema with nothing that plain decoding does not need: both libraries then give plain values. Fields
-    of nothing take no bytes, and pyruhvro does not know them."""
+    """Return the schema with nothing that plain decoding does not need: both libraries then give plain values."""
     if isinstance(schema, list):
         return [_without_ornament(branch) for branch in schema]
     if isinstance(schema, dict):
-        ornament = ("doc", "default", "logicalType", "uuid", "left_out")
-        plain = {key: _without_ornament(value) for key, value in schema.items() if key not in ornament}
-        if fields := [field for field in plain.get("fields", ()) if field["type"] != "null"]:
-            plain["fields"] = fields
-        return plain
+        ornament = ("doc", "default", "logicalType", "uuid")
+        return {key: _without_ornament(value) for key, value in schema.items() if key not in ornament}
     return schema
 
 

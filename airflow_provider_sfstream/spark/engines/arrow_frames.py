@@ -65,9 +65,6 @@ class ArrowFrame:
         frames = (self, *others)
         return ArrowFrame(lambda wanted: (batch for frame in frames for batch in frame.batches(wanted)))
 
-    def kept(self) -> ArrowFrame:
-        return self
-
     def counted(self, *columns: str) -> list[Mapping[str, Any]]:
         found: Counter[tuple[Any, ...]] = Counter()
         for batch in self.select(*columns).batches(None):

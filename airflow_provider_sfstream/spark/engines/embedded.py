@@ -5,28 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Protocol
-from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.fs as fs
-import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.decode.arrow_columns import conform
 from airflow_provider_sfstream.spark.engines.arrow_duplicates import Duplicates, find_duplicates
 from airflow_provider_sfstream.spark.engines.arrow_frames import ArrowFrame, ArrowParts, Columns
 from airflow_provider_sfstream.spark.engines.engine import LISTED, JobFiles, TableKeys
 from airflow_provider_sfstream.spark.engines.part_files import copy_part, numbered, part_batches
 from airflow_provider_sfstream.spark.rows.event_batches import Batches, WindowReference
+from airflow_provider_sfstream.spark.rows.merging import as_table
 from airflow_provider_sfstream.spark.rows.routing import PARCEL
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, check_folders
-from airflow_provider_sfstream.spark.storage.partition_files import WRITTEN, as_they_are, files_of, write_files
 
 
 class EmbeddedFiles(JobFiles, Protocol):
@@ -35,8 +30,6 @@ class EmbeddedFiles(JobFiles, Protocol):
     def open(self, url: str) -> BinaryIO: ...
 
     def create(self, url: str) -> BinaryIO: ...
-
-    def move(self, url: str, target: str) -> None: ...
 
 
 class _Tally:
@@ -102,34 +95,13 @@ class EmbeddedEngine:
 
         def batches(wanted: Columns) -> Batches:
             filesystem = location.filesystem()
-            for path in (file for each in paths for file in parquet_files(filesystem, each)):
-                values = _partition_values(path)
+            for path in paths:
                 with filesystem.open_input_file(path) as file:
-                    for batch in part_batches(file, [name for name in schema.names if name not in values]):
-                        rows = _laid_out(batch, schema, values)
+                    for batch in part_batches(file, schema.names):
+                        rows = as_table(batch, schema)
                         yield rows if wanted is None else rows.select(list(wanted))
 
         return ArrowFrame(batches)
-
-    def stored_schema(self, url: str) -> Mapping[str, Any]:
-        from deltalake import Schema
-
-        filesystem = self.files.table_location(url).filesystem()
-        schemas = [pq.read_schema(filesystem.open_input_file(name)) for name in parquet_files(filesystem, "")]
-        unified = pa.unify_schemas(schemas, promote_options="permissive")
-        stored: Mapping[str, Any] = json.loads(Schema.from_arrow(unified).to_json())
-        return stored
-
-    def replace_partitions(self, url: str, rows: ArrowFrame, partition_by: Sequence[str]) -> int:
-        staging = f".sfstream-staging-{uuid.uuid4().hex}"
-        write = write_files(as_they_are, self.files.table_location(f"{url}/{staging}"), partition_by)
-        files = files_of(rows.made(write, WRITTEN).collected())
-        for folder in {file.path.rpartition("/")[0] for file in files}:
-            self.files.delete(f"{url}/{folder}")
-        for file in files:
-            self.files.move(f"{url}/{staging}/{file.path}", f"{url}/{file.path}")
-        self.files.delete(f"{url}/{staging}")
-        return sum(file.rows for file in files)
 
     def find_duplicates(
         self,
@@ -193,34 +165,6 @@ class EmbeddedEngine:
             raise ConfigurationError(f"Files of windows are missing: {url}. Nothing was written.") from None
         shutil.move(partial, copy)
         return copy
-
-
-def parquet_files(filesystem: Any, path: str) -> list[str]:
-    """Return the Parquet files of a folder and those below it; the path itself if it is a file."""
-    if path.endswith(".parquet"):
-        return [path]
-    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
-    names = sorted(each.path for each in found if each.path.endswith(".parquet"))
-    return [name for name in names if not any(part.startswith((".", "_")) for part in name.split("/"))]
-
-
-def _partition_values(path: str) -> dict[str, str]:
-    """Return the values that the names of folders give to columns."""
-    parts = [folder.partition("=") for folder in path.split("/")[:-1]]
-    return {name: unquote(value) for name, separator, value in parts if separator}
-
-
-def _laid_out(batch: pa.RecordBatch, schema: pa.Schema, values: Mapping[str, str]) -> pa.RecordBatch:
-    """Return rows with the columns of a schema; null where they have no such column."""
-    arrays = []
-    for field in schema:
-        if field.name in values:
-            arrays.append(pa.repeat(pa.scalar(values[field.name]).cast(field.type), len(batch)))
-        elif field.name in batch.schema.names:
-            arrays.append(conform(batch.column(field.name), field.type))
-        else:
-            arrays.append(pa.nulls(len(batch), field.type))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _parcels(file: BinaryIO, number: int, places: Sequence[tuple[int, int]]) -> Batches:

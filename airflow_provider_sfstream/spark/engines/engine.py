@@ -54,10 +54,6 @@ class Frame(Protocol):
         """Return these rows and those of others of the same columns, as one part."""
         ...
 
-    def kept(self) -> Self:
-        """Return the same rows, made once if the engine has room for them."""
-        ...
-
     def counted(self, *columns: str) -> list[Mapping[str, Any]]:
         """Return the combinations of values of some columns, each with its ``count`` of rows."""
         ...
@@ -166,17 +162,8 @@ class Engine(Protocol):
     def file_rows(self, url: str, paths: Sequence[str], schema: pa.Schema) -> Frame:
         """Return the rows of Parquet files with these columns; null where a file lacks one.
 
-        :param url: of a folder, and ``paths`` of files in it, or of folders of them. What is in a folder named
-            ``column=value`` has that value.
+        :param url: of a folder, and ``paths`` of files in it.
         """
-        ...
-
-    def stored_schema(self, url: str) -> Mapping[str, Any]:
-        """Return the schema of all Parquet files below a folder, as Spark has schemas in JSON."""
-        ...
-
-    def replace_partitions(self, url: str, rows: Any, partition_by: Sequence[str]) -> int:
-        """Write rows into a table of folders, replacing just the partitions that they go to; return how many it is."""
         ...
 
     def find_duplicates(

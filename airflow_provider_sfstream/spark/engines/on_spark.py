@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -34,7 +34,7 @@ class SparkEngine:
     rows_at_once: int | None = None
 
     def __init__(self, spark: Any) -> None:
-        configure(spark, {})
+        configure(spark)
         self.spark = spark
         self.application_id = str(spark.sparkContext.applicationId)
         self.tasks_at_once = int(spark.sparkContext.defaultParallelism)
@@ -65,25 +65,8 @@ class SparkEngine:
 
         if not paths:
             return SparkFrame(self.spark.createDataFrame([], from_arrow_schema(schema)))
-        read = self.spark.read.schema(from_arrow_schema(schema)).option("basePath", url)
+        read = self.spark.read.schema(from_arrow_schema(schema))
         return SparkFrame(read.parquet(*(f"{url}/{path}" for path in paths)))
-
-    def stored_schema(self, url: str) -> Mapping[str, Any]:
-        schema: Mapping[str, Any] = self.spark.read.option("mergeSchema", True).parquet(url).schema.jsonValue()
-        return schema
-
-    def replace_partitions(self, url: str, rows: SparkFrame, partition_by: Sequence[str]) -> int:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
-        rows.checked()
-        # Few partitions are open at a time; sorting wide rows to have only one open costs more than writing them.
-        self.spark.conf.set("spark.sql.maxConcurrentOutputFileWriters", "64")
-        observation = Observation()
-        observed = rows.rows.observe(observation, f.count(f.lit(1)).alias("rows"))
-        writer = observed.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-        writer.partitionBy(*partition_by).parquet(url)
-        return int(observation.get["rows"])
 
     def find_duplicates(
         self,

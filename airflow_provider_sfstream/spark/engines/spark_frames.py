@@ -52,9 +52,6 @@ class SparkFrame:
     def together(self, others: Iterable[SparkFrame] = ()) -> SparkFrame:
         return self.of(union([self.rows, *(other.rows for other in others)]).coalesce(1))
 
-    def kept(self) -> SparkFrame:
-        return self.of(self.rows.persist())
-
     def counted(self, *columns: str) -> list[Mapping[str, Any]]:
         return self.of(self.rows.groupBy(*columns).count()).collected()
 

@@ -11,9 +11,8 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.record_ids import RecordIds
 from airflow_provider_sfstream.spark.engines.engine import JobFiles
 from airflow_provider_sfstream.spark.event_log.delta_tables import PARTITION_BY
-from airflow_provider_sfstream.spark.event_log.formats import find_tables
 from airflow_provider_sfstream.spark.event_log.kept_rules import KeptRules
-from airflow_provider_sfstream.spark.event_log.tables import QUARANTINE_TABLE
+from airflow_provider_sfstream.spark.event_log.tables import QUARANTINE_TABLE, find_tables
 from airflow_provider_sfstream.spark.rows.erased_rows import (
     HEADER,
     erased_events,
@@ -32,23 +31,16 @@ class EventLogErasure:
     :param files: those below it.
     :param event: the name of the object's change event.
     :param job: who erases, as the tables' history names it.
-    :raises ConfigurationError: if a table cannot be searched: one of Parquet folders, or one whose events do not tell
-        their records. Nothing was erased.
+    :raises ConfigurationError: if a table cannot be searched, because its events do not tell their records. Nothing was
+        erased.
     """
 
     def __init__(self, files: JobFiles, output: str, event: str, job: str) -> None:
         self._files, self._base, self._job = files, files.url(output), job
         location = files.table_location(self._base)
         self._tables: list[tuple[str, DeltaTableLog]] = []
-        try:
-            names = find_tables(files, self._base, "delta")
-        except ConfigurationError:
-            raise ConfigurationError(
-                f"{self._base} has tables that are folders of Parquet files, from which nothing is erased: make them "
-                "anew in another folder, from the landing once it is erased from, and remove these. Nothing was erased."
-            ) from None
         kept = KeptRules.read(files, self._base)
-        for name in names:
+        for name in find_tables(files, self._base):
             table = DeltaTableLog(location.below(name), job)
             if name != event and (name.endswith("ChangeEvent") or not _headers(table.version(bounds=False))):
                 continue

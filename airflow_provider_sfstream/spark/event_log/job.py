@@ -13,11 +13,10 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.field_rules import NO_RULES, NO_SUCH_FIELD, Coverage, FieldRules, unmet
-from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.decode.payload_formats import WITH_SCHEMA, Format, table_of_topic
 from airflow_provider_sfstream.spark.engines.engine import Engine, Frame
+from airflow_provider_sfstream.spark.event_log.delta_tables import DeltaTables
 from airflow_provider_sfstream.spark.event_log.field_survey import FoundFields, survey_fields
-from airflow_provider_sfstream.spark.event_log.formats import find_tables, open_tables
 from airflow_provider_sfstream.spark.event_log.kept_rules import KeptRules
 from airflow_provider_sfstream.spark.event_log.table_plans import (
     TableSources,
@@ -31,7 +30,7 @@ from airflow_provider_sfstream.spark.event_log.tables import (
     Dates,
     EventTables,
     Partition,
-    TableFormat,
+    find_tables,
 )
 from airflow_provider_sfstream.spark.rows.event_batches import (
     TablePlan,
@@ -57,7 +56,6 @@ class EventLogOptions:
     the run of that interval landed itself, late events are written too: those that count before the window's
     ``late_before``, because the run of their own interval had ended when Salesforce delivered them.
 
-    ``table_format`` is ``"delta"``, or ``"parquet"`` for folders of files; all tables below one output have one format.
     ``job`` names this run in the tables' history and to another job that loses against it; by default it is the Spark
     application's id. ``verify_files`` compares landed files with their SHA-256 first. ``rules`` say which
     fields may not be stored as they come.
@@ -65,8 +63,6 @@ class EventLogOptions:
 
     manifests: tuple[str, ...]
     output: str
-    decoder: DecoderChoice = "auto"
-    table_format: TableFormat = "delta"
     event_time_from: datetime | None = None
     event_time_to: datetime | None = None
     own_windows: tuple[str, ...] = ()
@@ -123,8 +119,8 @@ def run(engine: Engine, options: EventLogOptions) -> EventLogMetrics:
 
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
     :raises ConfigurationError: if landed files do not have the rows that their manifest counts, or the output has
-        tables of another format, or kept by other rules for fields; nothing was written.
-    :raises PositionConflictError: if another job has written events of the same streams to a Delta table meanwhile. The
+        tables kept by other rules for fields; nothing was written.
+    :raises PositionConflictError: if another job has written events of the same streams meanwhile. The
         tables are as that job and this one left them, each whole; running it again completes them.
     """
     started = time.monotonic()
@@ -134,11 +130,11 @@ def run(engine: Engine, options: EventLogOptions) -> EventLogMetrics:
     metrics = EventLogMetrics([window.window_id for window in windows], application_id=engine.application_id)
     if any(window.files for window in windows):
         base = files.url(options.output)
-        names = find_tables(files, base, options.table_format)
+        names = find_tables(files, base)
 
         def tables(windows: Sequence[WindowReference], dates: Dates) -> EventTables:
             job = options.job or engine.application_id
-            return open_tables(engine, base, names, options.table_format, windows, dates, job)
+            return DeltaTables(engine, base, names, windows, dates, job)
 
         kept = KeptRules.read(files, base)
         kept.check(options.rules)
@@ -254,7 +250,6 @@ class EventLogJob:
             schemas,
             fields,
             self._references,
-            self._options.decoder,
             _microseconds(self._options.event_time_from),
             _microseconds(self._options.event_time_to),
             rules,

@@ -1,7 +1,6 @@
 """What the job asks of the tables below one folder, one for each event type, and of the quarantine beside them.
 
-Each format answers it in a module of its own. The formats share what a table is called, and what a run replaces: the
-partitions of its own windows, as a whole.
+A run replaces the partitions of its own windows, as a whole.
 """
 
 from __future__ import annotations
@@ -9,17 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from airflow_provider_sfstream.spark.engines.engine import TableKeys
+from airflow_provider_sfstream.spark.engines.engine import JobFiles, TableKeys
 from airflow_provider_sfstream.spark.rows.event_batches import Rows, TablePlan
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 
 QUARANTINE_TABLE = "_quarantine"
 TABLE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,127}")
-TableFormat = Literal["delta", "parquet"]
 Dates = tuple[date, date] | None
 """The first and the last of the event dates that matter; ``None``: any."""
 KEYS = pa.schema(
@@ -40,6 +38,11 @@ def check_table_name(name: str) -> str:
     return name
 
 
+def find_tables(files: JobFiles, base: str) -> list[str]:
+    """Return the names of the tables of events below a folder."""
+    return [name for name in files.folders(base) if TABLE_NAME.fullmatch(name) and _has_events(files, f"{base}/{name}")]
+
+
 class EventTables(Protocol):
     """The tables as one run sees and changes them. Its *own* rows are those of the window partitions that it writes."""
 
@@ -50,10 +53,7 @@ class EventTables(Protocol):
         """
 
     def registry(self, table: str) -> ColumnRegistry:
-        """Return the columns that a table has.
-
-        :raises ValueError: if they are kept in a file that is broken.
-        """
+        """Return the columns that a table has."""
 
     def write(self, table: str, rows: Any, decode: Rows, plan: TablePlan) -> int:
         """Write what ``decode`` makes of landed rows in place of the table's own rows; return how many it is.
@@ -66,3 +66,9 @@ class EventTables(Protocol):
 
     def remove_rest(self, written: Mapping[str, Collection[Partition]]) -> None:
         """Remove own rows that are in other tables or partitions than those ``written`` now."""
+
+
+def _has_events(files: JobFiles, table: str) -> bool:
+    """Tell whether a folder is a Delta table by event date, as a replica's tables are not."""
+    folders = files.folders(table)
+    return "_delta_log" in folders and any(folder.startswith("event_date=") for folder in folders)

@@ -54,8 +54,6 @@ class ReplicaUpkeep:
         kept = versions_named(self._store.kept())
         moved: dict[str, TableState] = {}
         for name, table in snapshot.tables.items():
-            if table.table_format != "delta":
-                continue
             # Its pieces divide by themselves: its own files are not merged, lest ranges of ids meet.
             version = self._keep_small(name, table.version, kept.get(name, set()), merges=False)
             history = table.history

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from airflow_provider_sfstream.spark.engines.engine import Engine, Frame
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
 from airflow_provider_sfstream.spark.replica.pieces import Piece, ends_of, pieces_of_table, quantiles
 from airflow_provider_sfstream.spark.replica.rewriting import REWRITTEN, HistoryPlan, Rewriting, rewritten
-from airflow_provider_sfstream.spark.replica.sinks import Came, Rewritten
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, TableState
+from airflow_provider_sfstream.spark.rows.event_batches import Rows
 from airflow_provider_sfstream.spark.rows.history_batches import version_schema
 from airflow_provider_sfstream.spark.rows.merging import Merge, table_schema
 from airflow_provider_sfstream.spark.rows.routing import PARCEL, parcels, pieces_of, sampled
@@ -38,6 +38,33 @@ _SAMPLED = 10_000
 _IDS = pa.schema([("Id", pa.string())])
 _SMALL_FILES, _SMALL = 64, 32 << 20
 """So many files of so many bytes of a history are merged."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came for a table.
+
+    :param frame: rows, and ``make`` what its rows are made of it, for ``mapInArrow``.
+    :param schema: of those rows: change rows if ``are_changes``, in any order; else rows with an ``Id``, each once.
+    :param count: about how many they are.
+    :param may_be_seen: whether records may have been fetched after some of the changes were committed.
+    """
+
+    frame: Frame
+    make: Rows
+    schema: pa.Schema
+    are_changes: bool
+    count: int
+    may_be_seen: bool = False
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """How many rows were written anew; ``dirty`` and ``deleted`` of them."""
+
+    rows: int
+    dirty: int
+    deleted: int
 
 
 class DeltaSink:
@@ -60,6 +87,7 @@ class DeltaSink:
             self._log(HISTORY.format(name)).restore(table.history)
 
     def read(self, name: str, table: TableState) -> Frame:
+        """Return all rows of a table."""
         version = self._log(name).version(table.version) if table.version >= 0 else None
         paths = () if version is None else tuple(version.files)
         return self._engine.file_rows(f"{self._base}/{name}", paths, table_schema(table.columns.columns))
@@ -67,6 +95,13 @@ class DeltaSink:
     def merge(
         self, name: str, table: TableState, came: Came, merge: Merge, *, everything: bool, gone_at: int | None = None
     ) -> tuple[TableState, Rewritten]:
+        """Merge what came into a table; return the table as it is then.
+
+        Merging the same again gives the same table.
+
+        :param everything: whether the new rows of records are wanted too for which nothing came.
+        :param gone_at: of a refresh, when the version of a row that it drops ends (microseconds since the epoch).
+        """
         log = self._log(name)
         read = log.version(progress=[PROGRESS])
         pieces = self._pieces(read, came)
@@ -79,7 +114,7 @@ class DeltaSink:
             merge=merge,
             came=came.schema,
             are_changes=came.are_changes,
-            may_be_seen=came.fetched is not None,
+            may_be_seen=came.may_be_seen,
             everything=everything,
             history=history,
             target=self._options.target_file_bytes,

@@ -41,7 +41,8 @@ class ReplicaErasure:
     :param entity: the object, and the name of its table.
     :param event: the name of its change event.
     :param job: who erases, as the replica's snapshot names it.
-    :raises ConfigurationError: if there is no replica, or its table is not a Delta table. Nothing was erased.
+    :raises ConfigurationError: if there is no replica, or its table does not tell the ids of its records. Nothing was
+        erased.
     """
 
     def __init__(self, files: JobFiles, output: str, entity: str, event: str, job: str) -> None:
@@ -53,11 +54,11 @@ class ReplicaErasure:
         if not snapshot.number:
             raise ConfigurationError(f"There is no replica at {self._base}. Nothing was erased.")
         table = snapshot.tables.get(entity)
-        if table is not None and (table.table_format != "delta" or "id" in table.hidden):
+        if table is not None and "id" in table.hidden:
             raise ConfigurationError(
-                f"The table {entity} of the replica at {self._base} is no Delta table, or does not tell the ids of its "
-                "records, so nothing can be erased from it. Make the replica anew, from the landing once it is erased "
-                "from, and remove this one. Nothing was erased."
+                f"The table {entity} of the replica at {self._base} does not tell the ids of its records, so nothing "
+                "can be erased from it. Make the replica anew, from the landing once it is erased from, and remove "
+                "this one. Nothing was erased."
             )
 
     def run(self, ids: RecordIds) -> dict[str, int]:
@@ -170,7 +171,4 @@ class ReplicaErasure:
                     table = pa.Table.from_batches([left for _, left in found])
                     pq.write_table(table, target, compression="zstd", coerce_timestamps="us")
                 filesystem.move(f"{folder}{_OWN}{name}", each.path)
-                checksum = f"{folder}.{name}.crc"  # of Hadoop, on local storage
-                if filesystem.get_file_info(checksum).is_file:
-                    filesystem.delete_file(checksum)
         return changed

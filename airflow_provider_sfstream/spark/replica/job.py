@@ -35,10 +35,10 @@ for good. Not more than fit on a page of window ids."""
 def run(engine: Engine, options: ReplicaOptions) -> ReplicaMetrics:
     """Bring the replica forward.
 
-    :param engine: Spark's for Iceberg tables, and for records fetched anew.
+    :param engine: Spark's for records fetched anew.
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
     :raises ConfigurationError: if the windows hold no change events, their files were changed, a table is fed by
-        another stream or kept in another format or by other rules for fields, or the refresh is not of this replica;
+        another stream or kept by other rules for fields, or the refresh is not of this replica;
         nothing was published.
     :raises PositionConflictError: if another job wrote meanwhile; nothing of this one counts.
     """

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
-from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.engines.engine import Frame
 from airflow_provider_sfstream.spark.rows.event_batches import WindowReference
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
@@ -31,7 +30,6 @@ class LandedChanges:
     windows: tuple[LandedWindow, ...]
     first_sequences: tuple[int, ...]
     refused: Mapping[str, str]
-    decoder: DecoderChoice
     rules: FieldRules = NO_RULES
 
     @property

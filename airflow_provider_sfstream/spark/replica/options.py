@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
-from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.replica.pieces import TARGET_BYTES
-from airflow_provider_sfstream.spark.replica.snapshots import TableFormat
 from airflow_provider_sfstream.spark.rows.merging import Deletes
 
 
@@ -21,12 +19,9 @@ class ReplicaOptions:
     :param refresh: URL of what ``RefreshDirtyRecordsOperator`` fetched.
     :param max_deleted_fraction: the share of a table's rows (0 to 1) that a refresh may find gone from
         the org. Up to ten rows always may.
-    :param table_format: of new tables.
-    :param table_prefix: catalog and namespace of new Iceberg tables: ``lake.salesforce``.
     :param deletes: ``"hard"`` removes deleted records, ``"soft"`` marks them.
     :param history: keep ended versions from now on. Once kept, they are kept on.
-    :param buckets: of new Iceberg tables.
-    :param target_file_bytes: how large the files of Delta tables are to be.
+    :param target_file_bytes: how large the files of tables are to be.
     :param job: who writes, as the tables' histories and another job's error name it; the Spark application if empty.
     :param keep_snapshots: how many snapshots stay readable.
     :param verify_files: compare landed files with their SHA-256 first.
@@ -37,14 +32,10 @@ class ReplicaOptions:
     manifests: tuple[str, ...] = ()
     refresh: str | None = None
     max_deleted_fraction: float = 0.2
-    table_format: TableFormat = "delta"
-    table_prefix: str | None = None
     deletes: Deletes = "soft"
     history: bool = False
-    buckets: int = 16
     target_file_bytes: int = TARGET_BYTES
     keep_snapshots: int = 10
-    decoder: DecoderChoice = "auto"
     metrics_file: str | None = None
     verify_files: bool = True
     job: str = ""

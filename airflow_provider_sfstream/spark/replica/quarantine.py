@@ -6,7 +6,7 @@ Beside the tables, and not that of an event log, which may be below the same fol
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -14,6 +14,7 @@ from airflow_provider_sfstream.spark.engines.engine import Engine, Frame
 from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.spark.rows.event_batches import Batches, Rows, quarantine_schema, refused_rows
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
+from airflow_provider_sfstream.spark.storage.partition_files import WRITTEN, files_of, write_files
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,8 @@ class ReplicaQuarantine:
     """
 
     def __init__(self, engine: Engine, base: str) -> None:
-        self._engine, self._files, self._base = engine, engine.files, base
+        self._files, self._url = engine.files, f"{base}/{REPLICA_QUARANTINE}"
+        self._location = engine.files.table_location(base).below(REPLICA_QUARANTINE)
 
     def set_aside(self, changes: LandedChanges, outcasts: Sequence[Frame]) -> int:
         """Set aside the events that cannot be read, all of the run at once; return how many they are.
@@ -53,19 +55,27 @@ class ReplicaQuarantine:
         self._remove(changes.windows, begun)
         if not outcasts:
             return 0
-        schema = quarantine_schema().append(pa.field(FROM_ORDINAL, pa.int64()))
-        rows = outcasts[0].together(outcasts[1:]).made(_with_part(begun), schema)
-        count = self._engine.replace_partitions(f"{self._base}/{REPLICA_QUARANTINE}", rows, ("window_id", FROM_ORDINAL))
+        write = write_files(_with_part(begun), self._location, ("window_id", FROM_ORDINAL))
+        written = files_of(outcasts[0].together(outcasts[1:]).made(write, WRITTEN).collected())
+        self._remove_others({file.path for file in written})
+        count = sum(file.rows for file in written)
         log.warning("%d events could not be read; they are in %s.", count, REPLICA_QUARANTINE)
         return count
 
     def _remove(self, windows: Iterable[LandedWindow], begun: Mapping[str, int]) -> None:
         """Remove what a run that was killed has set aside of the events to apply."""
-        present = set(self._files.folders(f"{self._base}/{REPLICA_QUARANTINE}"))
+        present = set(self._files.folders(self._url))
         for window in windows:
             if (folder := f"window_id={window.window_id}") in present:
                 part = f"{FROM_ORDINAL}={begun.get(window.window_id, 0)}"
-                self._files.delete(f"{self._base}/{REPLICA_QUARANTINE}/{folder}/{part}")
+                self._files.delete(f"{self._url}/{folder}/{part}")
+
+    def _remove_others(self, written: Collection[str]) -> None:
+        """Remove what a task that was lost and run again has left beside the files that count."""
+        for folder in {path.rpartition("/")[0] for path in written}:
+            for name in self._files.file_names(f"{self._url}/{folder}"):
+                if f"{folder}/{name}" not in written:
+                    self._files.delete(f"{self._url}/{folder}/{name}")
 
 
 def _with_part(begun: Mapping[str, int]) -> Rows:

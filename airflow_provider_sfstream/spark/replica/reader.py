@@ -22,7 +22,7 @@ def read_replica(spark: Any, output_url: str, table: str, *, snapshot: int | Non
     :param output_url: the replica's folder.
     :param table: API name of the Salesforce object, for example ``"Account"``.
     :param snapshot: number of the snapshot; ``None`` for the current one.
-    :raises ConfigurationError: if there is no such table, or it is kept in another format.
+    :raises ConfigurationError: if there is no such table.
     :raises FileNotFoundError: if the snapshot is not kept any longer.
     """
     files, base, state = _table(spark, output_url, table, snapshot)
@@ -41,7 +41,7 @@ def read_history(spark: Any, output_url: str, table: str, *, snapshot: int | Non
     :param output_url: the replica's folder.
     :param table: API name of the Salesforce object, for example ``"Account"``.
     :param snapshot: number of the snapshot; ``None`` for the current one.
-    :raises ConfigurationError: if there is no such table, it is kept in another format, or it has no history.
+    :raises ConfigurationError: if there is no such table, or it has no history.
     :raises FileNotFoundError: if the snapshot is not kept any longer.
     """
     from pyspark.sql import functions as f
@@ -80,6 +80,4 @@ def _table(spark: Any, output_url: str, table: str, snapshot: int | None) -> tup
     base = files.url(output_url)
     store = SnapshotStore(files, base)
     state = table_of(store.current() if snapshot is None else store.read(snapshot), table, output_url)
-    if state.table_format != "delta":
-        raise ConfigurationError(f"{table} below {output_url} is a table of {state.table_format}: read it as one.")
     return files, base, state

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.field_rules import FieldRules, Treatment
-from airflow_provider_sfstream.protocol.reduced_schemas import left_out_names
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.spark.rows.hidden_values import (
     coverage_of,
@@ -31,23 +30,21 @@ def check_rules(snapshot: Snapshot, rules: FieldRules, where: str) -> None:
 
 
 def under_rules(name: str, table: TableState, rules: FieldRules, schemas: Collection[str]) -> TableState:
-    """Return a table with rules, and with the columns that they are found to be of; so are those that its events landed
-    without, since a refresh would bring them back.
+    """Return a table with rules, and with the columns that they are found to be of.
 
     :param schemas: Avro schemas of the events that are to be applied.
     :raises ConfigurationError: if it has rows with what it may not have from now on. Nothing was published.
     """
+    if not rules:
+        return table
     now, before = (coverage_of(each, name, schemas) for each in (rules, table.rules))
     if fields := shown(table.columns.columns, now, before):
         raise ConfigurationError(
             f"The replica of {name} has {', '.join(fields)} as they come: it was made without a rule for them. "
             "Nothing was published. Give another output_url, for a replica made anew, or leave the rule out."
         )
-    carried = {column.name.lower() for text in schemas for column in replica_columns(json.loads(text))}
-    hidden = {column: how for column, how in table.hidden.items() if column not in carried and "." not in column}
+    hidden = dict(table.hidden)
     for text in schemas:
-        hidden.update((column, "exclude") for column in left_out_names(json.loads(text)))
-    for text in schemas if rules else ():
         columns = replica_columns(json.loads(text))
         for column, how in zip(columns, hidden_columns(now, text), strict=True):
             if isinstance(how, str):
@@ -65,8 +62,4 @@ def treatment_of(name: str, table: TableState, column: str, *, is_computed: bool
         parts, so that a rule for one of these is for it too.
     """
     field = field_of(column)
-    if (how := table.hidden.get(field.lower())) is not None:
-        return how
-    if is_computed and any(known.startswith(f"{field.lower()}.") for known in table.hidden):
-        return "exclude"
-    return coverage_of(table.rules, name).of((field,), is_opaque=is_computed)
+    return table.hidden.get(field.lower()) or coverage_of(table.rules, name).of((field,), is_opaque=is_computed)

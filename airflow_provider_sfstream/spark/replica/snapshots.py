@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules, Treatment
 from airflow_provider_sfstream.spark.rows.replica_rows import FlagReason
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 
-FORMAT, VERSION = "sfstream-replica", 2
-
-TableFormat = Literal["delta", "iceberg"]
+FORMAT, VERSION = "sfstream-replica", 3
 
 
 @dataclass(frozen=True)
@@ -105,10 +103,8 @@ class TableState:
     """One table of a replica.
 
     :param stream: key of the stream that its changes come from.
-    :param version: of a Delta table; -1 before it has rows.
-    :param history: of the Delta table of ended versions, -1 before it has one; ``None`` where no history is kept.
-    :param buckets: in how many an Iceberg table is.
-    :param table_prefix: catalog and namespace of an Iceberg table.
+    :param version: of the table; -1 before it has rows.
+    :param history: version of the table of ended versions, -1 before it has one; ``None`` where no history is kept.
     :param columns: the record's columns, in order.
     :param dirty: how many rows have to be fetched.
     :param dirty_list: the folder, relative to the output folder, of JSON lines that list them (``Id``, ``sequence``),
@@ -122,11 +118,8 @@ class TableState:
     """
 
     stream: str
-    table_format: TableFormat = "delta"
     version: int = -1
     history: int | None = None
-    buckets: int = 16
-    table_prefix: str | None = None
     columns: ColumnRegistry = field(default_factory=ColumnRegistry)
     dirty: int = 0
     dirty_list: str | None = None
@@ -229,7 +222,5 @@ def _table_of_document(document: dict[str, Any]) -> TableState:
     values["flag"] = None if flag is None else Flag(**{**flag, "columns": tuple(flag["columns"])})
     computed = document["computed"]
     values["computed"] = Computed(**{**computed, "columns": tuple(computed["columns"])})
-    values["rules"] = FieldRules.of_document(
-        document.get("rules", {})
-    )  # absent in snapshots from before there were any
+    values["rules"] = FieldRules.of_document(document["rules"])
     return TableState(**values)

@@ -167,7 +167,7 @@ class StreamRun:
             for each in reversed(landed)
             if each.last_sequence > start
         )
-        found = last_whole_sequence(unapplied, schemas.usable(), self._options.decoder)
+        found = last_whole_sequence(unapplied, schemas.usable())
         return start if found is None else found
 
     def _apply(
@@ -189,7 +189,6 @@ class StreamRun:
             first_sequences=tuple(each.place.first_sequence for each in landed),
             windows=tuple(each.window for each in landed),
             refused=schemas.refused,
-            decoder=self._options.decoder,
             rules=self._options.rules,
         )
         tables = self._tables_of(schemas, survey.seen, landed, span[0])
@@ -218,8 +217,8 @@ class StreamRun:
     ) -> dict[str, tuple[TableState, dict[str, str]]]:
         """Return the tables that events are for, each with its schemas by id.
 
-        :raises ConfigurationError: if a table is made from another stream, or kept in another format, or holds what
-            the rules for fields say that it may not.
+        :raises ConfigurationError: if a table is made from another stream, or holds what the rules for fields say that
+            it may not.
         """
         found: dict[str, tuple[TableState, dict[str, str]]] = {}
         wanted = set(present)
@@ -252,9 +251,6 @@ class StreamRun:
         since = min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
         return TableState(
             stream=self._key,
-            table_format=self._options.table_format,
-            buckets=self._options.buckets,
-            table_prefix=self._options.table_prefix,
             flag=Flag("new", since, start),
         )
 
@@ -263,11 +259,6 @@ class StreamRun:
             raise ConfigurationError(
                 f"The replica of {name} is made from the stream {table.stream}, these windows are of {self._key}. "
                 "Between two streams there is no order: give each an output_url of its own. Nothing was published."
-            )
-        if table.table_format != self._options.table_format:
-            raise ConfigurationError(
-                f"The replica of {name} is a {table.table_format} table; table_format={self._options.table_format!r} "
-                "needs another output_url. Nothing was published."
             )
         return table
 

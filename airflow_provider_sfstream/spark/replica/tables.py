@@ -13,7 +13,7 @@ from typing import Any
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.spark.engines.engine import LISTED, Frame
 from airflow_provider_sfstream.spark.engines.spark_frames import SparkFrame
-from airflow_provider_sfstream.spark.replica.delta_sink import DeltaSink
+from airflow_provider_sfstream.spark.replica.delta_sink import Came, DeltaSink
 from airflow_provider_sfstream.spark.replica.dirty_lists import DirtyLists
 from airflow_provider_sfstream.spark.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
@@ -27,15 +27,14 @@ from airflow_provider_sfstream.spark.replica.reconciliation import (
 )
 from airflow_provider_sfstream.spark.replica.refresh import differing, image_schema, images, refresh_merge
 from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
-from airflow_provider_sfstream.spark.replica.sinks import Came, MergeSink, ReplicaSink
-from airflow_provider_sfstream.spark.replica.snapshots import Flag, Snapshot, TableFormat, TableState
+from airflow_provider_sfstream.spark.replica.snapshots import Flag, Snapshot, TableState
 from airflow_provider_sfstream.spark.replica.table_fields import fields_of, with_computed, with_fields
 from airflow_provider_sfstream.spark.rows.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
 from airflow_provider_sfstream.spark.rows.event_batches import quarantine_schema
 from airflow_provider_sfstream.spark.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
-from airflow_provider_sfstream.spark.rows.merging import DROPPED, ChangesMerge, MarkMerge
+from airflow_provider_sfstream.spark.rows.merging import ChangesMerge, MarkMerge
 from airflow_provider_sfstream.spark.rows.replica_columns import replica_columns
-from airflow_provider_sfstream.spark.rows.replica_rows import BUCKET, TABLE_ENVELOPE
+from airflow_provider_sfstream.spark.rows.replica_rows import TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.rows.routing import columns_of, shaped
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 
@@ -66,7 +65,7 @@ class Applied:
 class ReplicaTables:
     """The tables below one output folder.
 
-    :param engine: Spark's for Iceberg tables, refreshes and comparisons.
+    :param engine: Spark's for refreshes and comparisons.
     :param base: the output folder, as the engine names it.
     """
 
@@ -74,19 +73,13 @@ class ReplicaTables:
         self._engine, self._files, self._base, self._deletes = engine, engine.files, base, options.deletes
         self._lists = DirtyLists(engine, base)
         self._delta = DeltaSink(engine, base, options)
-        self._sinks: dict[TableFormat, ReplicaSink] = {"delta": self._delta, "iceberg": MergeSink(engine)}
 
     def check(self, name: str, table: TableState) -> None:
-        """Make sure that a table can be written as it is to be.
+        """Take back what a run that ended too early has left of a table.
 
-        :raises ConfigurationError: if not; nothing was written.
+        :raises ConfigurationError: if somebody else has changed it; nothing was written.
         """
-        if table.history is not None and table.table_format != "delta":
-            raise ConfigurationError(
-                f"A history of {name} is kept for Delta tables only, and this one is in {table.table_format}. "
-                "Leave out history=True. Nothing was written."
-            )
-        self._sink(table).check(name, table)
+        self._delta.check(name, table)
 
     def apply(self, name: str, table: TableState, changes: LandedChanges, schemas: Mapping[str, str]) -> Applied:
         """Apply the changes of one table's events. Tables may be worked on at the same time.
@@ -99,12 +92,12 @@ class ReplicaTables:
         counted = self._engine.tally()
         landed: Frame = changes.rows.where(lambda columns: columns.one_of("schema_id", schemas))
         make, count = change_rows(plan, counted.add), changes.span[1] - changes.span[0]
-        came = Came(landed, make, plan.arrow_schema(), True, count, _fetched_since(table, changes))
+        came = Came(landed, make, plan.arrow_schema(), True, count, _may_be_seen(table, changes))
         after = replace(table, columns=ColumnRegistry(plan.columns))
         told = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
         after = with_fields(after, table, told, changes.since(), max(changes.first_sequences))
         merge = ChangesMerge(plan.columns, self._deletes)
-        after, rewritten = self._sink(table).merge(name, after, came, merge, everything=False)
+        after, rewritten = self._delta.merge(name, after, came, merge, everything=False)
         listed = self._lists.listed(table)
         if listed is not None:
             narrow = columns_of(change_rows(plan, lambda _: None), ["Id", "_sequence"])
@@ -149,7 +142,7 @@ class ReplicaTables:
             schema = image_schema(refresh, columns)
             came = Came(SparkFrame(rows), shaped(schema), schema, False, refresh.fetched)
             # A full refresh has no line for a record that the org no longer has, so it looks at every row.
-            after, rewritten = self._sink(table).merge(
+            after, rewritten = self._delta.merge(
                 name, table, came, merge, everything=is_full, gone_at=_microseconds(gone_at)
             )
         finally:
@@ -179,7 +172,7 @@ class ReplicaTables:
             found = ranges(judged)
             bad = Came(SparkFrame(wrong(judged)), shaped(IDS), IDS, False, 0)
             merge = MarkMerge(columns, refresh.applied_sequence, _microseconds(datetime.now(UTC)))
-            after, rewritten = self._sink(table).merge(name, table, bad, merge, everything=False, gone_at=0)
+            after, rewritten = self._delta.merge(name, table, bad, merge, everything=False, gone_at=0)
         finally:
             judged.unpersist()
         through = moment(rows)
@@ -204,15 +197,12 @@ class ReplicaTables:
             live = [each.tables[name].dirty_list for each in kept if name in each.tables]
             self._lists.tidy(name, [place for place in live if place is not None])
 
-    def _sink(self, table: TableState) -> ReplicaSink:
-        return self._sinks[table.table_format]
-
     def _rows(self, name: str, table: TableState) -> Any:
         """Return the rows of a table as a DataFrame of Spark."""
-        return self._sink(table).read(name, table).rows  # type: ignore[attr-defined]
+        return self._delta.read(name, table).rows  # type: ignore[attr-defined]
 
     def _with_list(self, name: str, table: TableState, at_most: int, changed: Frame | None) -> TableState:
-        rows = self._sink(table).read(name, table) if at_most or changed is not None else None
+        rows = self._delta.read(name, table) if at_most or changed is not None else None
         return self._lists.written(name, table, rows, changed)
 
     def _check_gone(
@@ -243,12 +233,10 @@ class ReplicaTables:
             )
 
 
-def _fetched_since(table: TableState, changes: LandedChanges) -> datetime | None:
-    """Return when the first of these changes may have been committed, if a row may have been fetched after that."""
-    first = changes.earliest()
-    if table.refreshed_through is None or datetime.fromisoformat(table.refreshed_through) < first:
-        return None
-    return first
+def _may_be_seen(table: TableState, changes: LandedChanges) -> bool:
+    """Tell whether records may have been fetched after some of these changes were committed."""
+    through = table.refreshed_through
+    return through is not None and datetime.fromisoformat(through) >= changes.earliest()
 
 
 def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
@@ -262,12 +250,12 @@ def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: Lan
             for column, how in zip(replica_columns(json.loads(text)), hidden, strict=True)
             if how != "exclude"
         ]
-        columns = registry.place(wanted, reserved=(*TABLE_ENVELOPE, BUCKET, DROPPED))
+        columns = registry.place(wanted, reserved=TABLE_ENVELOPE)
         for (field, _), column in zip(wanted, columns, strict=True):
             if field.lower() != column.lower():
                 log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
         found[schema_id] = ChangeSchema(text, placed(columns, hidden))
-    return ChangePlan(name, registry.columns, found, changes.first_sequences, changes.decoder, changes.rules)
+    return ChangePlan(name, registry.columns, found, changes.first_sequences, changes.rules)
 
 
 def _refreshed_through(table: TableState, images: Any) -> TableState:

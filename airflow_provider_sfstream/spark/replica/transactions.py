@@ -12,7 +12,6 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_sfstream.spark.decode.avro_decoding import DecoderChoice
 from airflow_provider_sfstream.spark.engines.engine import Frame
 from airflow_provider_sfstream.spark.rows.change_batches import transaction_schema, transactions
 from airflow_provider_sfstream.spark.rows.event_batches import Batches, Rows, by_value
@@ -53,9 +52,7 @@ def seen_sequences(applied_id: bytes) -> Rows:
     return seen
 
 
-def last_whole_sequence(
-    windows: Iterable[tuple[Frame, int]], schemas: dict[str, str], decoder: DecoderChoice
-) -> int | None:
+def last_whole_sequence(windows: Iterable[tuple[Frame, int]], schemas: dict[str, str]) -> int | None:
     """Return the sequence of the last event before the last transaction; ``None`` if there is no other one.
 
     :param windows: the landed rows of each window that has any, read as the only one, and the sequence of its first
@@ -64,7 +61,7 @@ def last_whole_sequence(
     """
     last: str | None = None
     for rows, first_sequence in windows:
-        ends = rows.made(_last_two(transactions(schemas, (first_sequence,), decoder)), transaction_schema()).collected()
+        ends = rows.made(_last_two(transactions(schemas, (first_sequence,))), transaction_schema()).collected()
         found = sorted((end["_sequence"], end["_transaction_key"]) for end in ends)
         if last is None and found:
             last = found[-1][1]

@@ -22,7 +22,7 @@ import pyarrow.compute
 from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder, DecoderChoice
+from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.spark.rows.change_decoding import (
     OVERFLOW,
     ChangeDecoder,
@@ -67,7 +67,6 @@ class ChangePlan:
     columns: dict[str, ColumnType]
     schemas: dict[str, ChangeSchema]
     first_sequences: tuple[int, ...]
-    decoder: DecoderChoice = "auto"
     rules: FieldRules = NO_RULES
 
     def arrow_schema(self) -> pa.Schema:
@@ -122,7 +121,7 @@ def undecodable_rows(plan: ChangePlan, windows: tuple[WindowReference, ...]) -> 
     return rows
 
 
-def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...], decoder: DecoderChoice = "auto") -> Rows:
+def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...]) -> Rows:
     """Return a function for ``mapInArrow`` that gives ``_sequence`` and ``_transaction_key`` of landed events of any
     entity: a null key where the payload cannot be decoded, or no change event schema is there for it.
 
@@ -133,7 +132,7 @@ def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...], deco
     def rows(batches: Batches) -> Batches:
         for batch in batches:
             for schema_id, group in by_value(batch, "schema_id"):
-                reader = _key_decoder(schemas.get(schema_id, ""), decoder)
+                reader = _key_decoder(schemas.get(schema_id, ""))
                 keys = transaction_keys(reader, group) if reader else pa.nulls(len(group), pa.string())
                 arrays = [_sequences(group, first_sequences), keys]
                 yield pa.RecordBatch.from_arrays(arrays, schema=transaction_schema())
@@ -142,16 +141,16 @@ def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...], deco
 
 
 @lru_cache(maxsize=256)
-def _decoder(schema: ChangeSchema, table: tuple[str, ...], choice: DecoderChoice, rules: FieldRules) -> ChangeDecoder:
+def _decoder(schema: ChangeSchema, table: tuple[str, ...], rules: FieldRules) -> ChangeDecoder:
     """Kept over the tasks of one Python worker, and so are the bitmaps that it has read."""
-    return ChangeDecoder(schema, table, choice, rules)
+    return ChangeDecoder(schema, table, rules)
 
 
 @lru_cache(maxsize=256)
-def _key_decoder(schema_json: str, choice: DecoderChoice) -> AvroDecoder | None:
+def _key_decoder(schema_json: str) -> AvroDecoder | None:
     try:
         replica_columns(json.loads(schema_json))
-        return AvroDecoder(schema_json, choice)
+        return AvroDecoder(schema_json)
     except ValueError:
         return None
 
@@ -159,7 +158,7 @@ def _key_decoder(schema_json: str, choice: DecoderChoice) -> AvroDecoder | None:
 def _by_schema(batch: pa.RecordBatch, plan: ChangePlan) -> Iterator[tuple[pa.RecordBatch, ChangeDecoder]]:
     table = tuple(plan.columns)
     for schema_id, group in by_value(batch, "schema_id"):
-        yield group, _decoder(plan.schemas[schema_id], table, plan.decoder, plan.rules)
+        yield group, _decoder(plan.schemas[schema_id], table, plan.rules)
 
 
 def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) -> Batches:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
-from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder, DecoderChoice
+from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.spark.decode.decoded_events import DecodedEvents, Undecodable
 from airflow_provider_sfstream.spark.rows.change_bitmaps import BitmapReader
 from airflow_provider_sfstream.spark.rows.hidden_values import Hidden, coverage_of, hidden_columns, stored
@@ -75,10 +75,9 @@ class ChangeDecoder:
         self,
         schema: ChangeSchema,
         table: Sequence[str],
-        choice: DecoderChoice = "auto",
         rules: FieldRules = NO_RULES,
     ) -> None:
-        self._decoder = AvroDecoder(schema.schema_json, choice)
+        self._decoder = AvroDecoder(schema.schema_json)
         self._columns = replica_columns(json.loads(schema.schema_json))
         self._names = schema.columns
         places = {name: place for place, name in enumerate(table)}

@@ -1,8 +1,4 @@
-"""What runs on executors: all changes of a record become one folded row.
-
-Folding is associative in order: a change is the folded row of itself, and folded rows that follow one another compose.
-So a record's changes may come in any number of batches; one row of it is carried from each to the next.
-"""
+"""What runs on executors: all changes of a record become one folded row."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ import pyarrow.compute
 
 from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.spark.rows.replica_rows import FOLDED_ENVELOPE
 
 Columns: TypeAlias = dict[str, ColumnType]
@@ -28,38 +23,9 @@ def folded_schema(columns: Columns) -> pa.Schema:
     return pa.schema([(name, arrow_type(type_)) for name, type_ in (FOLDED_ENVELOPE | columns).items()])
 
 
-def folded_rows(columns: Columns) -> Rows:
-    """Return a function for ``mapInArrow`` that folds a partition's change rows, sorted by ``Id`` and ``_sequence``.
-
-    All changes of a record must be in one partition. No more than one batch and one row is held at a time, however
-    many changes a record has.
-    """
-
-    def rows(batches: Batches) -> Batches:
-        carried: pa.RecordBatch | None = None
-        for batch in batches:
-            if not len(batch):
-                continue
-            single = _as_folded(batch, columns)
-            folded = compose(single if carried is None else concatenated(carried, single), columns)
-            if len(folded) > 1:
-                yield folded.slice(0, len(folded) - 1)
-            # Taken, not sliced: a slice would keep the whole batch.
-            carried = folded.take(pa.array([len(folded) - 1]))
-        if carried is not None:
-            yield carried
-
-    return rows
-
-
 def fold(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
     """Return one folded row for each record of these change rows, which are sorted by ``Id`` and ``_sequence``."""
-    return compose(_as_folded(changes, columns), columns)
-
-
-def compose(rows: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
-    """Return one folded row for each record of these folded rows, which are sorted by ``Id`` and ``_sequence``."""
-    schema = folded_schema(columns)
+    rows, schema = _as_folded(changes, columns), folded_schema(columns)
     if not len(rows):
         return rows
     groups = _Groups(rows)
@@ -155,8 +121,3 @@ def set_array(words: _Numbers) -> pa.Array:
 def is_valid(column: pa.Array) -> _Numbers:
     """Tell which values are not null."""
     return column.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def concatenated(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the rows of two batches as one."""
-    return pa.Table.from_batches([one, other]).combine_chunks().to_batches()[0]

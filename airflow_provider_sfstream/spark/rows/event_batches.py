@@ -17,7 +17,7 @@ import pyarrow.compute
 from airflow_provider_sfstream.protocol.field_rules import NO_RULES, FieldRules
 from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder, DecoderChoice
+from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.spark.decode.decoded_events import DecodedEvents, EventDecoder, Undecodable
 from airflow_provider_sfstream.spark.decode.json_decoding import JsonDecoder, SelfDescribedDecoder
 from airflow_provider_sfstream.spark.decode.payload_formats import Format
@@ -57,7 +57,7 @@ QUARANTINE: dict[str, ColumnType] = {
 
 _LEFT_OUT = "not quoted, nor is the payload kept here: fields of it may not be stored. The landed row has it"
 
-NO_PAYLOAD = "the landing has no payload of it: erased, or with fields that may not be landed; the manifest tells"
+NO_PAYLOAD = "the landing has no payload of it: it was erased, as the manifest tells"
 """Why an event with an empty payload cannot be decoded."""
 Batches = Iterator[pa.RecordBatch]
 Rows = Callable[[Batches], Batches]
@@ -109,7 +109,6 @@ class TablePlan:
     schemas: dict[str, SchemaPlan]
     fields: dict[Format, FieldsPlan]
     windows: tuple[WindowReference, ...]
-    decoder: DecoderChoice = "auto"
     time_from: int | None = None
     time_to: int | None = None
     rules: FieldRules = NO_RULES
@@ -176,11 +175,11 @@ def refused_rows(reasons: dict[str, str], windows: tuple[WindowReference, ...]) 
 
 
 @lru_cache(maxsize=256)
-def _decoder(format_: Format, source: SchemaPlan | FieldsPlan, choice: DecoderChoice) -> EventDecoder:
+def _decoder(format_: Format, source: SchemaPlan | FieldsPlan) -> EventDecoder:
     """Kept over the tasks of one Python worker, and so is what it has found out about its first payloads."""
     if isinstance(source, FieldsPlan):
         return SelfDescribedDecoder(format_, source.fields)
-    return AvroDecoder(source.schema_json, choice) if format_ == "avro" else JsonDecoder(source.schema_json)
+    return AvroDecoder(source.schema_json) if format_ == "avro" else JsonDecoder(source.schema_json)
 
 
 def _by_source(
@@ -190,11 +189,11 @@ def _by_source(
     for format_, part in by_value(batch, "format"):
         if format_ in plan.fields:
             fields = plan.fields[format_]
-            yield part, fields, _decoder(format_, fields, plan.decoder)
+            yield part, fields, _decoder(format_, fields)
             continue
         for schema_id, group in by_value(part, "schema_id"):
             schema = plan.schemas[schema_id]
-            yield group, schema, _decoder(format_, schema, plan.decoder)
+            yield group, schema, _decoder(format_, schema)
 
 
 def by_value(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:

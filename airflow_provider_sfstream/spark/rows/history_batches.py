@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.rows.change_fold import concatenated, is_valid, set_array, set_words
+from airflow_provider_sfstream.spark.rows.change_fold import is_valid, set_array, set_words
 from airflow_provider_sfstream.spark.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.spark.rows.merging import Deletes, as_table, later
 
@@ -88,7 +88,7 @@ def ended_by_changes(
     steps = steps.take(pc.sort_indices(order, [(name, "ascending") for name in ("Id", "is_change", "_sequence")]))
     last: pa.RecordBatch | None = None
     for batch in steps.combine_chunks().to_batches(max_chunksize=at_once):
-        states = states_after(batch if last is None else concatenated(last, batch), columns)
+        states = states_after(batch if last is None else _concatenated(last, batch), columns)
         yield _closed(states, columns, deletes)
         last = states.take(pa.array([len(states) - 1]))
 
@@ -273,3 +273,8 @@ def _true(column: pa.Array) -> _Numbers:
 
 def _numbers(column: pa.Array) -> _Numbers:
     return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _concatenated(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of two batches as one."""
+    return pa.Table.from_batches([one, other]).combine_chunks().to_batches()[0]

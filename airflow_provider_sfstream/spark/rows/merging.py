@@ -2,7 +2,6 @@
 
 A merge is given two batches of equal length: ``base`` has the rows that the table has, ``change`` what came for the
 same records; a row is null where its side has nothing. It returns the new rows, and which of them do not stay.
-It serves every table format.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from airflow_provider_sfstream.spark.rows.replica_rows import TABLE_ENVELOPE
 
 Columns: TypeAlias = dict[str, ColumnType]
 Deletes = Literal["soft", "hard"]
-DROPPED = "_dropped"
-"""True for a row that does not stay in the table."""
 
 
 class Merge(Protocol):

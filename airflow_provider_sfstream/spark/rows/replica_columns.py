@@ -23,7 +23,6 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_provider_sfstream.protocol.compound_fields import part_name
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType, Member, members_of
 
 HEADER = "ChangeEventHeader"
@@ -39,6 +38,7 @@ _HEADER_TYPES: dict[str, ColumnType] = {
 }
 """What a change event's header is read for."""
 _EVENT_NAME = re.compile(r"(?P<entity>[A-Za-z][A-Za-z0-9_]*)ChangeEvent")
+_PERSON_NAMES = ("PersonName", "Switchable_PersonName")
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,18 @@ def _columns_of(member: Member, at: int) -> list[ReplicaColumn]:
     if value.conversion != "struct":
         return [ReplicaColumn(member.name, value.type, member.position, None, at)]
     parts = enumerate(value.members)
-    names = [part_name(value.record, member.field, part.name) for part in value.members]
+    names = [_part_name(value.record, member.field, part.name) for part in value.members]
     return [
         ReplicaColumn(name, part.value.type, member.position, part.position, at, inside)
         for name, (inside, part) in zip(names, parts, strict=True)
     ]
+
+
+def _part_name(record: str, field: str, part: str) -> str:
+    if record in _PERSON_NAMES:
+        return part
+    if record in ("Address", "Location") and field.endswith("__c"):
+        return f"{field.removesuffix('c')}{part}__s"
+    if record == "Address" and field.endswith("Address"):
+        return field.removesuffix("Address") + part
+    return f"{field}_{part}"

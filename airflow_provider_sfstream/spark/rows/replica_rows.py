@@ -26,9 +26,6 @@ FlagReason: TypeAlias = Literal["new", "overflow", "gap", "undecodable", "all_re
 stream that is lost, an event that cannot be read, a gap event for all records (``001*``); or some of its columns: the
 object's fields are others than before (``schema``), and no event says what records have in them."""
 
-BUCKET = "_bucket"
-"""The part of a table that a record id is in: ``pmod(xxhash64(Id), buckets)``."""
-
 TABLE_ENVELOPE: dict[str, ColumnType] = {
     "Id": "string",
     "_deleted": "boolean",

@@ -20,11 +20,10 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "replay_store": ("landing", "table", "variable"),
     "api": ("pubsub", "streaming"),
 }
-_SWITCHES = {"verify_files": True, "pushdown": False, "live": False}
-_ONLY_LIVE = ("salesforce_conn_id", "start_from", "max_seconds", "idle_timeout")
+_SWITCHES = {"verify_files": True, "pushdown": False}
 _KNOWN = {
     *("path", "manifests", "topic", "subscription", "org", "max_events", "replay_store_conn_id"),
-    *(*_CHOICES, *_SWITCHES, *_ONLY_LIVE),
+    *(*_CHOICES, *_SWITCHES),
 }
 
 
@@ -44,11 +43,6 @@ class SourceOptions:
     max_events: int | None
     replay_store: str | None
     replay_store_conn_id: str
-    live: bool
-    salesforce_conn_id: str
-    start_from: str
-    max_seconds: float
-    idle_timeout: float
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -62,10 +56,9 @@ class SourceOptions:
         storage = {name.removeprefix(STORAGE): named.pop(name) for name in [*named] if name.startswith(STORAGE)}
         remember_secrets(*storage.values())
         _check(named)
-        live = _switch(named, "live")
         topics = tuple(Topic.parse(name, named.get("api")) for name in _listed(named.get("topic", "")))
         manifests = _listed(named.get("manifests", ""))
-        _check_place(named.get("path", ""), manifests, topics, live)
+        _check_place(named.get("path", ""), manifests, topics)
         return cls(
             path=named.get("path", ""),
             manifests=manifests,
@@ -76,14 +69,9 @@ class SourceOptions:
             on_undecodable=named.get("on_undecodable", "fail"),
             verify_files=_switch(named, "verify_files"),
             pushdown=_switch(named, "pushdown"),
-            max_events=int(_number(named, "max_events")) if "max_events" in named else None,
-            replay_store=named.get("replay_store", "landing" if live else None),
+            max_events=_count(named, "max_events"),
+            replay_store=named.get("replay_store"),
             replay_store_conn_id=named.get("replay_store_conn_id", "sfstream_replay_store"),
-            live=live,
-            salesforce_conn_id=named.get("salesforce_conn_id", "salesforce_default"),
-            start_from=named.get("start_from", "earliest"),
-            max_seconds=_number(named, "max_seconds", 60.0),
-            idle_timeout=_number(named, "idle_timeout", 10.0),
             storage={name: _plain(value) for name, value in storage.items()},
         )
 
@@ -100,18 +88,15 @@ def _check(named: Mapping[str, str]) -> None:
             raise ConfigurationError(
                 f"{name}={quoted_setting(named[name])} must be one of {', '.join(choices)}. Nothing was read."
             )
-    alone = [name for name in _ONLY_LIVE if name in named and not _switch(named, "live")]
-    if alone:
-        raise ConfigurationError(f"{alone[0]} is for a drain: give live=true too. Nothing was read.")
 
 
-def _check_place(path: str, manifests: tuple[str, ...], topics: tuple[Topic, ...], live: bool) -> None:
+def _check_place(path: str, manifests: tuple[str, ...], topics: tuple[Topic, ...]) -> None:
     if any(has_credentials(url) for url in (path, *manifests)):
         raise ConfigurationError(
             f"A URL carries a password or a signature. Give what the storage needs as options {STORAGE}NAME; nothing "
             "was read."
         )
-    if manifests and (path or topics or live):
+    if manifests and (path or topics):
         raise ConfigurationError("Give path and topic, or manifests, not both: either says what to read.")
     if not manifests and not (path and topics):
         raise ConfigurationError(
@@ -137,14 +122,13 @@ def _switch(named: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-def _number(named: Mapping[str, str], name: str, default: float = 0.0) -> float:
-    try:
-        number = float(named.get(name, default))
-    except ValueError:
-        number = -1.0
-    if not 0 < number < float("inf") and name in named:
-        raise ConfigurationError(f"{name}={quoted_setting(named[name])} must be a number above zero. Nothing was read.")
-    return number
+def _count(named: Mapping[str, str], name: str) -> int | None:
+    if name not in named:
+        return None
+    text = named[name]
+    if not text.isdecimal() or int(text) == 0:
+        raise ConfigurationError(f"{name}={quoted_setting(text)} must be a whole number above zero. Nothing was read.")
+    return int(text)
 
 
 def _plain(value: str) -> Any:

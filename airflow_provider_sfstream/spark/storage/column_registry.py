@@ -1,20 +1,16 @@
 """The columns that a table has, and under which name a field of a new schema is written.
 
-Kept as ``_sfstream/columns.json`` in the table's folder, so that a type conflict is found without reading the table.
 A column keeps its type for ever: a field whose type differs gets a column of its own, named after the new type
 (``Amount__c__string``). Structs only grow.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
-
-FORMAT, VERSION = "sfstream-columns", 1
 
 
 @dataclass
@@ -22,27 +18,6 @@ class ColumnRegistry:
     """Columns by name, in the order in which they came. Names are compared without case, as Spark does."""
 
     columns: dict[str, ColumnType] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, text: str, where: str) -> ColumnRegistry:
-        """Return the registry stored at ``where``.
-
-        :raises ValueError: if the text is not a registry of a version known here.
-        """
-        try:
-            document = json.loads(text)
-            if document["format"] == FORMAT and document["version"] == VERSION:
-                return cls({column["name"]: column["type"] for column in document["columns"]})
-        except (ValueError, KeyError, TypeError, RecursionError):
-            pass
-        raise ValueError(
-            f"{where} is not a column registry of version {VERSION}. Restore it, or remove it to have it made anew "
-            "from the table's files. Nothing was written."
-        )
-
-    def to_json(self) -> str:
-        columns = [{"name": name, "type": type_} for name, type_ in self.columns.items()]
-        return json.dumps({"format": FORMAT, "version": VERSION, "columns": columns}, indent=1)
 
     def place(self, wanted: Iterable[tuple[str, ColumnType]], reserved: Iterable[str]) -> tuple[str, ...]:
         """Return the column for each of one source's wanted columns, in order, registering those that are new.

@@ -37,12 +37,12 @@ worker that rewrites pieces of a wide table needs half as much again with them. 
 partly from the environment alone."""
 
 
-def configure(spark: Any, settings: dict[str, str]) -> None:
-    """Set what results depend on, what a job needs, and how many tasks shuffle unless that is set already.
+def configure(spark: Any) -> None:
+    """Set what results depend on, and how many tasks shuffle unless that is set already.
 
     Spark's 200 tasks would make a small window wait for two hundred empty ones.
     """
-    for name, value in (RESULT_SETTINGS | settings).items():
+    for name, value in RESULT_SETTINGS.items():
         spark.conf.set(name, value)
     context, partitions = spark.sparkContext, "spark.sql.shuffle.partitions"
     context.environment.update(WORKER_ENVIRONMENT | context.environment)

@@ -25,10 +25,7 @@ from airflow_provider_sfstream.stores.base import (
     PositionReset,
     advanced,
     conflict_message,
-    mark_conflict_message,
     require_kind,
-    require_mark,
-    require_no_window,
     require_not_at_position,
     require_reset,
 )
@@ -190,21 +187,6 @@ class DocumentReplayStore:
         """Return the most recent gaps (see :data:`GAPS_KEPT`), by the time they were detected."""
         gaps = dict.fromkeys((*self._load(stream).gaps, *self._other_gaps(stream)))
         return sorted(gaps, key=lambda gap: gap.detected_at)
-
-    def mark(self, stream: Stream, expected: Position, replay_id: bytes, *, updated_by: str) -> Position:
-        """Move the position from ``expected`` to ``replay_id`` without a window, in one write."""
-        require_mark(stream, replay_id, updated_by)
-        document = self._load(stream)
-        current = document.position
-        require_no_window(stream, current)
-        if (current.replay_id, current.fence) != (expected.replay_id, expected.fence):
-            raise PositionConflictError(mark_conflict_message(stream, expected, current, updated_by))
-        moved = Position(replay_id, current.fence + 1, None, self._clock(), updated_by)
-        self._store(self.key(stream), replace(document, position=moved, run=None).to_json())
-        after = self._load(stream).position
-        if after != moved:
-            raise PositionConflictError(mark_conflict_message(stream, expected, after, updated_by))
-        return moved
 
     def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
         """Set the position whatever it was (``None``: forget it), also where the Variable is corrupt.

@@ -18,10 +18,7 @@ from airflow_provider_sfstream.stores.base import (
     PositionReset,
     advanced,
     conflict_message,
-    mark_conflict_message,
     require_kind,
-    require_mark,
-    require_no_window,
     require_not_at_position,
     require_reset,
 )
@@ -143,20 +140,6 @@ class TableReplayStore:
         """Return all recorded gaps, by the time they were detected."""
         query = select(GapRow).where(GapRow.stream_key == stream.key).order_by(GapRow.detected_at, GapRow.gap_key)
         return self._read(lambda session: [rows.gap_from_row(row) for row in session.scalars(query)])
-
-    def mark(self, stream: Stream, expected: Position, replay_id: bytes, *, updated_by: str) -> Position:
-        """Move the position from ``expected`` to ``replay_id`` without a window, in one transaction."""
-        require_mark(stream, replay_id, updated_by)
-
-        def step(session: Session) -> Position:
-            require_no_window(stream, _position(session, stream))
-            moved = Position(replay_id, expected.fence + 1, None, self._clock(), updated_by)
-            if not _compare_and_set(session, stream, expected, moved):
-                current = _position(session, stream)
-                raise PositionConflictError(mark_conflict_message(stream, expected, current, updated_by))
-            return moved
-
-        return self._write(stream, step)
 
     def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
         """Set the position whatever it was (``None``: forget it), with an audit row in the same transaction."""

@@ -17,8 +17,8 @@ class TableContents:
 
     :param columns: column type by name, in order.
     :param files: how many it has of the windows that were asked for, of ``size`` bytes together; ``None`` where that is
-        not recorded.
-    :param version: of a Delta table.
+        not known.
+    :param version: the newest.
     """
 
     columns: dict[str, Any] = field(default_factory=dict)
@@ -27,21 +27,16 @@ class TableContents:
     version: int | None = None
 
 
-def table_contents(url: str, conn_id: str | None, table_format: str, windows: Collection[str]) -> TableContents:
+def table_contents(url: str, conn_id: str | None, windows: Collection[str]) -> TableContents:
     """Return what is in a table of events.
 
     :param conn_id: Airflow connection of the storage, where it needs one.
     :param windows: ids of those whose files are counted.
     :raises Exception: whatever the storage raises, where the table cannot be read here.
     """
-    from airflow_provider_sfstream.spark.rows.event_batches import ENVELOPE, PARTITIONS
-    from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry, type_of_spark
+    from airflow_provider_sfstream.spark.storage.column_registry import type_of_spark
     from airflow_provider_sfstream.spark.storage.partition_files import window_of
 
-    if table_format != "delta":
-        registry = f"{url}/_sfstream/columns.json"
-        text = storage_path(registry, conn_id).read_text()
-        return TableContents({**ENVELOPE, **ColumnRegistry.from_json(text, registry).columns, **PARTITIONS})
     table = newest_version(storage_path(url, conn_id))
     fields = json.loads(table.schema_json)["fields"] if table.schema_json else []
     # A part of a window is in a partition of its own: the window's id, a dot, and the bounds of its times.

@@ -26,7 +26,6 @@ class EventLog:
 
     output_url: str
     output_conn_id: str | None
-    table_format: str
 
 
 def event_log_lineage(
@@ -62,7 +61,7 @@ def _table(
     contents = TableContents()
     if time.monotonic() < until:
         try:
-            contents = table_contents(url, event_log.output_conn_id, event_log.table_format, windows)
+            contents = table_contents(url, event_log.output_conn_id, windows)
         except Exception as error:  # the job is Spark's, which may read where the worker may not
             log.info("What is in the table %s cannot be read here: %s", name, quoted(str(error)))
     source = None if name == _QUARANTINE else only_source(streams, name)

@@ -73,18 +73,12 @@ def _table(
 
     columns = {} if table is None else {**TABLE_ENVELOPE, **table.columns.columns}
     return Told(
-        _name(output_url, name, table),
+        name_of_url(f"{output_url.rstrip('/')}/{name}"),
         types_text(columns),
         {} if source is None else {column: [Column(source, column)] for column in unchanged},
         rows=rows,
         version=None if snapshot is None or table is None else str(snapshot.number),
     )
-
-
-def _name(output_url: str, name: str, table: TableState | None) -> DatasetName:
-    if table is not None and table.table_format == "iceberg":
-        return DatasetName("iceberg", f"{table.table_prefix}.{name}")
-    return name_of_url(f"{output_url.rstrip('/')}/{name}")
 
 
 def _of_one_field(table: TableState) -> list[str]:

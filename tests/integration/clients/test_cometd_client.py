@@ -10,11 +10,10 @@ import random
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from aiosfstream import ReplayMarker, ReplayMarkerStoragePolicy, ReplayOption
+from aiosfstream import DefaultMappingStorage, ReplayMarker, ReplayMarkerStoragePolicy, ReplayOption
 from aiosfstream.exceptions import AuthenticationError, ClientInvalidOperation, ServerError, TransportError
 
 from airflow_provider_sfstream.clients.network.tls import load_ca, ssl_context
@@ -25,8 +24,6 @@ from airflow_provider_sfstream.clients.streaming.cometd.messages import Unreadab
 from airflow_provider_sfstream.clients.streaming.cometd.replay import ReplayFrom
 from airflow_provider_sfstream.exceptions import ConfigurationError, LoginUnavailableError
 from airflow_provider_sfstream.protocol.replay_ids import replay_id_to_integer
-from airflow_provider_sfstream.stores.replay_markers import StoredReplayMarkers
-from airflow_provider_sfstream.stores.table import TableReplayStore
 from tests.support.cometd_clients import OrgTokens
 from tests.support.cometd_proxy import FIRST_CONNECT, CometdProxy, answer, drop, hang, lose, reply, rewrite, trickle
 from tests.support.localorg import LocalOrg
@@ -252,10 +249,10 @@ async def test_the_automatic_policy_marks_what_is_returned(scene: Scene) -> None
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_no_event_is_missed_whatever_happens(scene: Scene, tmp_path: Path, seed: int) -> None:
+async def test_no_event_is_missed_whatever_happens(scene: Scene, seed: int) -> None:
     chance = random.Random(seed)
     count = 60
-    store = TableReplayStore(f"sqlite:///{tmp_path}/positions.db")
+    markers: dict[str, ReplayMarker] = {}
     seen: list[int] = []
 
     async def publish() -> None:
@@ -268,7 +265,7 @@ async def test_no_event_is_missed_whatever_happens(scene: Scene, tmp_path: Path,
                 scene.proxy.next("/meta/connect", fault)
 
     async def read_until_an_error() -> None:
-        replay = StoredReplayMarkers(store, scene.org.org_id, default_id=ReplayOption.ALL_EVENTS)
+        replay = DefaultMappingStorage(markers, default_id=ReplayOption.ALL_EVENTS)
         async with scene.client(replay=replay) as client:
             while count not in seen:
                 message = await client.receive()
@@ -283,7 +280,6 @@ async def test_no_event_is_missed_whatever_happens(scene: Scene, tmp_path: Path,
             with contextlib.suppress(TransportError, ServerError):
                 await read_until_an_error()
         await publishing
-    store.close()
     assert sessions > 3
     assert seen == list(range(1, count + 1))  # each is marked before the next: not even twice
 

@@ -17,7 +17,6 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
-from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
 from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotReader
@@ -132,12 +131,6 @@ def test_windows_that_are_too_large_name_the_other_operator(tmp_path: Path, oper
     assert f"SparkSubmit{operator.__name__}" in told
     assert "nothing is lost" in told
     assert not (tmp_path / "tables").exists()
-
-
-def test_iceberg_is_sparks_alone() -> None:
-    given: Any = "iceberg"
-    with pytest.raises(ConfigurationError, match="SparkSubmitReplicaOperator"):
-        ReplicaOperator(task_id="replica", windows=[], output_url="/lake", table_format=given)
 
 
 def test_memory_does_not_grow_with_the_window(tmp_path: Path) -> None:

@@ -301,14 +301,11 @@ def test_what_cannot_be_searched_is_refused_before_anything_changes(
 def test_a_table_that_does_not_tell_its_records_is_refused(made: Lake, tmp_path: Path) -> None:
     shutil.copytree(made.folder, tmp_path / "lake")
     windows = [manifest.window.manifest_url for manifest, _ in landed(tmp_path / "lake")]
-    for name, given in (
-        ("hidden", {"mask_fields": ["ChangeEventHeader.recordIds"]}),
-        ("folders", {"table_format": "parquet"}),
-    ):
-        output = str(tmp_path / name)
-        EventLogOperator(task_id="log", windows=windows, output_url=output, **given).execute(context_for("log"))
-        with pytest.raises(AirflowFailException, match=r"Make it anew|make them anew"):
-            erase(tmp_path / "lake", [made.person], event_log_urls=[output])
+    output = str(tmp_path / "hidden")
+    given = {"mask_fields": ["ChangeEventHeader.recordIds"]}
+    EventLogOperator(task_id="log", windows=windows, output_url=output, **given).execute(context_for("log"))
+    with pytest.raises(AirflowFailException, match="Make it anew"):
+        erase(tmp_path / "lake", [made.person], event_log_urls=[output])
     assert not (tmp_path / "lake/landing/erasures").exists()
 
 

@@ -130,7 +130,6 @@ def test_an_unknown_one_fails_at_once(kept: Subscription) -> None:
         ({"start_from": "latest"}, "start_from='latest' goes with no managed_subscription: the subscription's default"),
         ({"mode": "interval"}, "Backfills of this DAG are intervals all the same"),
         ({"advance": "manual"}, "by the task that drained it"),
-        ({"parallel_streams": 4}, "room for one stream"),
         ({"subscription": "mine"}, "subscription or managed_subscription, not both"),
         ({"api": "streaming"}, "Pub/Sub API only"),
         ({"managed_subscription": "not a name"}, "does not name a managed event subscription"),

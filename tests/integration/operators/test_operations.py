@@ -167,7 +167,7 @@ def test_a_task_can_fail_after_a_loss_though_all_is_stored(org: SharedOrg, drain
     drain()
     org.fault("reset_stream", topic=org.topic)
     new = publish(org, 2)
-    arguments = {"on_invalid_replay": "earliest", "on_gap": "fail_after"}
+    arguments = {"on_invalid_replay": "earliest", "fail_on": ["gap"]}
     operator = DrainReplayWindowOperator(
         task_id="drain", topic=org.topic, landing_url=str(tmp_path / "lake"), replay_store="table", **arguments
     )
@@ -176,7 +176,7 @@ def test_a_task_can_fail_after_a_loss_though_all_is_stored(org: SharedOrg, drain
     assert landed_replay_ids(tmp_path / "lake", stream(org))[-2:] == new
     cleared = operator.execute(context_for("drain", run_id="with a gap", try_number=2))
     assert (cleared["event_count"], cleared["drained"], cleared["gap"] is None) == (2, False, False)
-    assert drain(on_gap="fail_after")["event_count"] == 0
+    assert drain(fail_on=["gap"])["event_count"] == 0
 
 
 def test_a_refreshed_sandbox_is_another_stream(

@@ -16,11 +16,9 @@ from airflow_provider_sfstream.operators.replay_position import (
     ResetReplayPositionOperator,
 )
 from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.runs import known_places
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from scripts.airflow_stack import free_port
-from tests.support.landed import replay_ids_of
-from tests.support.localorg import LocalOrg, wait_until
+from tests.support.localorg import LocalOrg
 from tests.support.tasks import context_for, set_connection, told
 
 TOPIC = "/event/Order__e"
@@ -117,17 +115,6 @@ def test_start_from_a_replay_id_and_until(org: LocalOrg, store: TableReplayStore
     assert (early["event_count"], early["stop_reason"]) == (0, "until")
 
 
-def test_parallel_streams_begin_at_what_another_subscription_landed(
-    org: LocalOrg, store: TableReplayStore, drain: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(known_places, "LEAST_EVENTS", 50)
-    drain(subscription="other").execute(context_for("drain"))
-    org.admin("DELETE", "/requests")
-    window = drain(parallel_streams=4).execute(context_for("drain", run_id="run-2", hour=2))
-    assert replay_ids_of(window["manifest_url"]) == [event["replay_id"] for event in org.record(TOPIC)]
-    wait_until(lambda: len(org.requests(method="Subscribe")) > 4, what="the end of the subscriptions")
-
-
 def test_bad_arguments_are_refused_when_the_dag_is_parsed(drain: Any) -> None:
     with pytest.raises(InvalidTopicError, match="/event/"):
         drain(topic="event/Order__e")
@@ -135,8 +122,6 @@ def test_bad_arguments_are_refused_when_the_dag_is_parsed(drain: Any) -> None:
         {"replay_store": "redis"},
         {"on_invalid_replay": "ignore"},
         {"advance": "later"},
-        {"parallel_streams": 0},
-        {"parallel_streams": 2, "api": "streaming"},
     ]
     for bad in refused:
         with pytest.raises(ConfigurationError, match=next(iter(bad))):

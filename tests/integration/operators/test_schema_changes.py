@@ -105,20 +105,20 @@ def test_a_drain_fails_for_it_once_and_everything_is_stored(
     org: SharedOrg, store: TableReplayStore, drain: Drain
 ) -> None:
     publish(org)
-    drain("run-1", on_schema_change="fail")
+    drain("run-1", fail_on=["schema_change"])
     get_a_note(org)
     with pytest.raises(AirflowFailException, match="SchemaChangedError") as caught:
-        drain("run-2", hour=2, on_schema_change="fail")
+        drain("run-2", hour=2, fail_on=["schema_change"])
     text = told(caught.value)
     assert f"schemas changed ({event_of(org)}, 1 fields added: Note__c)" in text
     assert "Lost: Nothing: all events are stored, with their schemas." in text
     last = org.record(org.topic)[-1]["replay_id"]
     assert store.read(Stream(org.org_id, "pubsub", org.topic)).replay_id == last
-    cleared = drain("run-2", hour=2, on_schema_change="fail")
+    cleared = drain("run-2", hour=2, fail_on=["schema_change"])
     assert (cleared["event_count"], cleared["drained"]) == (1, False)
     assert cleared["schema_changes"][0]["added"] == ADDED
     publish(org, Note__c="more")
-    assert drain("run-3", hour=3, on_schema_change="fail")["schema_changes"] == []
+    assert drain("run-3", hour=3, fail_on=["schema_change"])["schema_changes"] == []
 
 
 def test_an_interval_and_a_backfill_tell_of_what_they_drained(org: SharedOrg, drain: Drain) -> None:
@@ -135,7 +135,7 @@ def test_an_interval_and_a_backfill_tell_of_what_they_drained(org: SharedOrg, dr
     org.define(event_of(org), Number__c="double", Other__c="double")
     publish(org)
     with pytest.raises(AirflowFailException, match="SchemaChangedError"):
-        drain("next", hour=4, run_fields=hour, mode="interval", reuse=False, on_schema_change="fail")
+        drain("next", hour=4, run_fields=hour, mode="interval", reuse=False, fail_on=["schema_change"])
 
 
 def test_a_schema_that_cannot_be_compared_is_said_to_be_unknown(
@@ -147,7 +147,7 @@ def test_a_schema_that_cannot_be_compared_is_said_to_be_unknown(
         schema.unlink()
     get_a_note(org)
     with pytest.raises(AirflowFailException, match="whether schemas changed could not be seen"):
-        drain("run-2", hour=2, on_schema_change="fail")
+        drain("run-2", hour=2, fail_on=["schema_change"])
     assert drain("run-2", hour=2)["schema_changes"] is None
     assert "whether schemas changed is not known" in caplog.text
 
@@ -157,14 +157,20 @@ def test_a_lost_stretch_and_a_changed_schema_are_told_together(org: SharedOrg, d
     drain("run-1")
     org.fault("expire", topic=org.topic, replay_id=org.record(org.topic)[-1]["replay_id"].hex())
     get_a_note(org)
-    lost = {"on_invalid_replay": "earliest", "on_gap": "fail_after", "on_schema_change": "fail"}
+    lost = {"on_invalid_replay": "earliest", "fail_on": ["gap", "schema_change"]}
     with pytest.raises(AirflowFailException, match="EventsLostError") as caught:
         drain("run-2", hour=2, **lost)
     assert "Beside that, " in told(caught.value)
     assert "schemas changed" in told(caught.value)
 
 
-def test_another_word_is_refused_when_the_dag_is_parsed() -> None:
-    wrong: Any = {"on_schema_change": "stop"}
-    with pytest.raises(ConfigurationError, match="on_schema_change='stop' must be one of 'continue', 'fail'"):
-        DrainReplayWindowOperator(task_id="drain", topic="/event/Order__e", landing_url="/lake", **wrong)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["gap", "stop"], "fail_on='stop' must be one of 'gap', 'schema_change'"),
+        ("gap", r"fail_on='gap' must be a list: fail_on=\['gap'\]"),
+    ],
+)
+def test_another_word_is_refused_when_the_dag_is_parsed(wrong: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        DrainReplayWindowOperator(task_id="drain", topic="/event/Order__e", landing_url="/lake", fail_on=wrong)

@@ -75,9 +75,10 @@ def test_managed_event_subscriptions_are_listed_made_and_deleted(connected: Loca
     assert list(names["hook"].list()) == []  # type: ignore[attr-defined]
 
 
-def test_a_client_of_ones_own(connected: LocalOrg) -> None:
+def test_a_client_of_ones_own(connected: LocalOrg, tmp_path: Path) -> None:
     connected.admin("DELETE", "/requests")
-    with subprocess.Popen([sys.executable, "-c", SNIPPETS["streaming-api-4"]], stdout=subprocess.PIPE) as client:
+    code = SNIPPETS["streaming-api-4"].replace("order_updates", str(tmp_path / "order_updates"))
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as client:
         impatient = threading.Timer(60, client.kill)
         impatient.start()
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ WIDER = {
 
 @pytest.fixture
 def lake(spark: Any, tmp_path: Path, engine: Any) -> Lake:
-    return Lake(spark, tmp_path, engine=engine)
+    return Lake(spark, tmp_path, engine)
 
 
 def numbers(lake: Lake) -> list[int]:
@@ -215,26 +214,7 @@ def test_a_kill_leaves_the_version_before_or_after(lake: Lake, after: bool) -> N
     assert len(lake.rows("_quarantine")) == 1
 
 
-def test_a_folder_has_one_format(lake: Lake, tmp_path: Path, spark: Any) -> None:
-    manifest = lake.land("w1", [order(1)], {"one": ORDER})
-    lake.run(manifest)
-    written = sorted(lake.output.rglob("*"))
-    said = (
-        r"Order__e is a table in the format 'delta', and table_format is 'parquet'.*Nothing was written.*another output"
-    )
-    with pytest.raises(ConfigurationError, match=said):
-        lake.run(manifest, table_format="parquet")
-    assert sorted(lake.output.rglob("*")) == written
-
-    other = Lake(spark, tmp_path / "other", "parquet")
-    other.run(manifest)
-    for registry in other.output.glob("*/_sfstream/columns.json"):
-        shutil.rmtree(registry.parent)
-    with pytest.raises(ConfigurationError, match=r"in the format 'parquet'.*Nothing was written"):
-        other.run(manifest, table_format="delta")
-
-
-def test_what_a_killed_first_run_has_left_is_of_no_format(lake: Lake) -> None:
+def test_what_a_killed_first_run_has_left_is_no_table(lake: Lake) -> None:
     manifest = lake.land("w1", [order(1)], {"one": ORDER})
     with pytest.raises(Killed), killed_at([(DeltaTableLog, "commit")], 1, after=False):
         lake.run(manifest)

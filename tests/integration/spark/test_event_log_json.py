@@ -33,14 +33,8 @@ PUSH_TOPIC, CHANNEL = "/topic/InvoiceUpdates", "/u/notifications/Orders"
 
 
 @pytest.fixture
-def lake(spark: Any, tmp_path: Path, request: pytest.FixtureRequest, engine: Any) -> Lake:
-    return Lake(spark, tmp_path, getattr(request, "param", "delta"), engine)
-
-
-in_both_formats = pytest.mark.parametrize("lake", ["delta", "parquet"], indirect=True)
-in_either_format = pytest.mark.parametrize(
-    "lake", ["delta", pytest.param("parquet", marks=pytest.mark.extended)], indirect=True
-)
+def lake(spark: Any, tmp_path: Path, engine: Any) -> Lake:
+    return Lake(spark, tmp_path, engine)
 
 
 def at(number: int) -> datetime:
@@ -73,7 +67,6 @@ def numbers(rows: list[dict[str, Any]]) -> list[int]:
     return [int.from_bytes(row["_replay_id"], "big") for row in rows]
 
 
-@in_both_formats
 def test_either_encoding_gives_the_same_rows_in_one_table_and_one_job(lake: Lake) -> None:
     avro = lake.land(
         "20260110T000000Z-avro", [LandedEvent(n, "one", fields(n, avro=True)) for n in range(30)], {"one": ORDER}
@@ -122,7 +115,6 @@ def test_a_window_has_the_same_rows_alone_as_beside_others(lake: Lake) -> None:
     assert rows(empty, avro) == alone[0]
 
 
-@in_either_format
 def test_rows_of_a_push_topic(lake: Lake) -> None:
     events = [
         push_topic_event(1, {"Id": "a01", "Total__c": 12.5, "Paid__c": False, "Note__c": None}, at(1), "created"),
@@ -235,7 +227,6 @@ def test_without_a_schema_an_event_describes_itself(lake: Lake) -> None:
         assert lake.rows() == rows, "a window is read by its own manifest, whatever is read beside it"
 
 
-@in_either_format
 def test_what_cannot_be_decoded_goes_to_quarantine_and_its_neighbours_do_not(lake: Lake) -> None:
     good = event(0, fields(0, avro=False)).payload
     broken = {
@@ -278,7 +269,6 @@ def test_what_cannot_be_decoded_goes_to_quarantine_and_its_neighbours_do_not(lak
     assert len(lake.rows("_quarantine")) == 10
 
 
-@in_either_format
 def test_an_interval_takes_its_part_of_every_window(lake: Lake) -> None:
     pushed = lake.land_json(
         "20260110T000000Z-a", PUSH_TOPIC, [push_topic_event(n, {"Id": f"a{n}"}, at(n)) for n in range(9)]

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
-from airflow_provider_sfstream.protocol.field_rules import HASH_KEY_VARIABLE, NO_RULES, FieldRules, landing_rules
+from airflow_provider_sfstream.protocol.field_rules import HASH_KEY_VARIABLE, NO_RULES, FieldRules
 from airflow_provider_sfstream.spark.engines.engine import Engine
 from airflow_provider_sfstream.spark.event_log.job import EventLogMetrics, EventLogOptions
 from airflow_provider_sfstream.spark.event_log.job import run as run_event_log
@@ -70,11 +70,11 @@ def land(folder: Path, window_id: str, *events: LandedEvent) -> str:
 class Log:
     """An event log in a temporary folder."""
 
-    def __init__(self, folder: Path, engine: Callable[[], Engine], table_format: Any = "delta") -> None:
-        self.output, self._engine, self._format = folder / "tables", engine, table_format
+    def __init__(self, folder: Path, engine: Callable[[], Engine]) -> None:
+        self.output, self._engine = folder / "tables", engine
 
     def run(self, *manifests: str, rules: FieldRules = RULES) -> EventLogMetrics:
-        options = EventLogOptions(manifests, self.output.as_uri(), table_format=self._format, rules=rules)
+        options = EventLogOptions(manifests, self.output.as_uri(), rules=rules)
         return run_event_log(self._engine(), options)
 
     def rows(self, table: str = "Visit__e") -> list[dict[str, Any]]:
@@ -143,12 +143,10 @@ def test_a_table_keeps_its_rules_and_a_job_that_was_not_told_of_them_writes_noth
         log.run(second)
 
 
-@pytest.mark.parametrize("table_format", ["delta", "parquet"])
-def test_events_that_describe_themselves(tmp_path: Path, spark: Any, table_format: str) -> None:
+def test_events_that_describe_themselves(log: Log, tmp_path: Path) -> None:
     body = {"Name": MARK, "Phone": MARK, "Parts": {"Inner": MARK, "Other": "kept"}, "Kept": "kept"}
     event = JsonEvent(1, {"event": {"createdDate": "2026-01-10T00:00:00.000Z", "type": "created"}, "sobject": body})
     manifest = land_json_window(tmp_path / "landing", "20260110T000000Z-a", "/topic/Accounts", [event])
-    log = Log(tmp_path, engine_of("spark" if table_format == "parquet" else "embedded", spark, tmp_path), table_format)
     metrics = log.run(manifest, rules=FieldRules.of(["NAME", "Parts.Inner"], ["phone"], []))
     assert (metrics.rows_written, metrics.quarantined) == (1, 0)
     assert files_with(log.output, MARK) == []
@@ -223,33 +221,6 @@ def test_a_replica_and_its_refreshes(spark: Any, org: LocalOrg, tmp_path: Path) 
         ):
             apply(NO_RULES)
         assert rows() == after
-
-
-def test_a_refresh_does_not_fetch_what_the_landing_may_not_hold(
-    spark: Any, org: LocalOrg, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder, seen = tmp_path / "replica", list[str]()
-    with RandomWindows(org, tmp_path / "lake", 7) as windows:
-        windows._catalog.landing.rules = landing_rules(["Phone", "Website", "Fax", "BillingAddress"])
-        ids = {str(org.rest("POST", "/sobjects/Account", record)["id"]) for record in ACCOUNTS}
-        windows.drain_rest(1_000)
-        formula = FieldRules.of(["Call__c"], [], [])  # no event has it
-        options = ReplicaOptions(folder.as_uri(), tuple(windows.manifests), rules=formula)
-        metrics = run(embedded(tmp_path / "engine"), options)
-        assert metrics.quarantined == 0
-
-        def look() -> None:
-            seen.extend(path.read_text() for path in (folder / FOLDER).rglob("*.jsonl"))
-
-        refresh(spark, output_url=folder.as_uri(), salesforce_conn_id="sf", full=True, before_job=look)
-    assert sum(text.count('"Id"') for text in seen) == len(ACCOUNTS)
-    assert not any(MARK in text for text in seen)
-    assert "using fastavro" not in caplog.text, "a reduced schema is decoded as fast as another one"
-    rows = [row.asDict() for row in read_replica(spark, folder.as_uri(), "Account").collect()]
-    assert {row["Id"] for row in rows} == ids
-    assert {row["Name"] for row in rows} == {record["Name"] for record in ACCOUNTS}
-    assert not rows[0].keys() & {"Phone", "Website", "Fax", "BillingStreet", "BillingCity", "Call__c"}
-    assert files_with(tmp_path / "lake", MARK) == files_with(folder, MARK) == []
 
 
 def test_the_key_reaches_a_driver_and_no_log_nor_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,7 +284,7 @@ def test_what_is_ahead_of_the_snapshot_is_left_alone(tables: Tables) -> None:
 
 
 def test_a_table_whose_first_version_no_snapshot_names(tables: Tables) -> None:
-    tables.replica(-1, -1, Contact=TableState("s", "iceberg"))
+    tables.replica(-1, -1, Contact=TableState("s"))
     assert tables.maintain().tables == {}
     tables.add("Account", ROWS, account(1))
     assert "not that of the replica's snapshot" in str(tables.maintain().tables["Account"].left)

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
-from airflow_provider_sfstream.spark.event_log.tables import TableFormat
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
 from tests.integration.spark.test_event_log import ORDER, order
@@ -106,11 +105,8 @@ def test_no_setting_changes_a_row_of_a_replica(session: Callable[[], Any], tmp_p
     ]
 
 
-@pytest.mark.parametrize("table_format", ["delta", pytest.param("parquet", marks=pytest.mark.extended)])
-def test_no_setting_changes_a_row_of_an_event_log(
-    session: Callable[[], Any], tmp_path: Path, table_format: TableFormat
-) -> None:
-    lake = Lake(session(), tmp_path, table_format)
+def test_no_setting_changes_a_row_of_an_event_log(session: Callable[[], Any], tmp_path: Path) -> None:
+    lake = Lake(session(), tmp_path)
     events = [order(n, CreatedDate=LONG_AGO + n, Due__c=LONG_AGO) if n % 2 else order(n) for n in range(12)]
     first, second = (lake.land(name, events, {"one": ORDER}) for name in ("20260110T000000Z-a", "20260110T000100Z-b"))
     assert lake.run(first).rows_written == 12

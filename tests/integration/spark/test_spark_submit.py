@@ -236,11 +236,7 @@ def test_half_an_interval_is_refused(tmp_path: Path) -> None:
         operator(tmp_path, "file:///m.json", event_time_from="2026-01-10T00:00:00Z").execute(context_for("event_log"))
 
 
-def test_unknown_jobs_and_arguments_of_ours_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="Use one of: event_log"):
-        operator(tmp_path, None, job="other")
-    with pytest.raises(ConfigurationError, match="table_format='orc' must be one of 'delta', 'parquet'"):
-        operator(tmp_path, None, table_format="orc")
+def test_arguments_of_ours_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="set by this operator"):
         operator(tmp_path, None, application="other.py")
 

@@ -12,13 +12,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
+from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow
 from airflow_provider_sfstream.stores.base import Position, ReplayStore
 from tests.support.replay_stores import StoreUnderTest, gap_at, minute, new_stream, run_at
 
-replay_ids = st.sampled_from([b"\x01", b"\x02", b"\x00\x00\x03"])
-ends = st.none() | replay_ids
+ends = st.none() | st.sampled_from([b"\x01", b"\x02", b"\x00\x00\x03"])
 bounds = st.none() | st.tuples(st.integers(0, 5), st.integers(5, 10))
 spans = st.none() | st.tuples(st.integers(0, 9), st.integers(0, 10)).map(sorted).map(tuple)
 details = st.fixed_dictionaries({"events": bounds, "covered": spans})
@@ -114,29 +113,6 @@ class StoreMachine(RuleBasedStateMachine):
         self.resets.append((self.replay_id, to))
         self.moved(to)
         self.seen.append(after)
-
-    @rule(to=replay_ids, number=st.sampled_from([0, 1]))
-    def mark(self, to: bytes, number: int) -> None:
-        position = self.client(number).read(self.stream)
-        try:
-            after = self.client(1 - number).mark(self.stream, position, to, updated_by="a consumer")
-        except ConfigurationError:
-            assert position.window_id is not None
-            return
-        assert position.window_id is None
-        self.moved(to)
-        self.seen.append(after)
-
-    @rule(data=st.data(), to=replay_ids)
-    def mark_from_an_old_position(self, data: st.DataObject, to: bytes) -> None:
-        position = data.draw(st.sampled_from(self.seen))
-        if position.fence == self.fence:
-            return
-        try:
-            self.client(0).mark(self.stream, position, to, updated_by="a late consumer")
-        except (PositionConflictError, ConfigurationError):
-            return
-        raise AssertionError("a mark from an old position was recorded")
 
     @rule(after=ends, through=ends, details=details, has_gap=st.booleans())
     def backfill(self, after: bytes | None, through: bytes | None, details: dict[str, Any], has_gap: bool) -> None:

@@ -58,7 +58,6 @@ def test_tasks_need_no_right_to_change_the_schema(
     under_test.store.record_backfill(stream, backfill)
     under_test.store.record_gap(stream, gap_at(2))
     under_test.store.reset(stream, b"\x00", reason="test", updated_by="test")
-    under_test.store.mark(new_stream(), under_test.store.read(new_stream()), b"\x07", updated_by="test")
     assert under_test.store.windows_overlapping(stream, minute(0), minute(9)) == [window]
     assert [gap.detected_at for gap in under_test.store.gaps(stream)] == [minute(1), minute(2)]
     assert len(under_test.store.resets(stream)) == 1

@@ -32,7 +32,7 @@ with DAG("lineage.failing", schedule=None, max_active_runs=1, start_date=START):
         landing_url=str(LAKE / "landing"),
         max_seconds=30,
         idle_timeout=2,
-        on_schema_change="fail",
+        fail_on=["schema_change"],
     )
 
 with DAG("lineage.records", schedule=None, max_active_runs=1, start_date=START):

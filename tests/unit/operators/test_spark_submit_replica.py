@@ -37,9 +37,8 @@ def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"table_format": "orc"}, "table_format='orc' must be one of 'delta', 'iceberg'"),
         ({"deletes": "never"}, "deletes='never' must be one of 'soft', 'hard'"),
-        ({"buckets": 0}, "buckets=0 must be a whole number above zero"),
+        ({"target_file_bytes": 0}, "target_file_bytes=0 must be a whole number above zero"),
         ({"keep_snapshots": True}, "keep_snapshots=True must be"),
         ({"application": "x"}, "application_args are set by this operator"),
     ],
@@ -55,17 +54,12 @@ def test_the_job_gets_all_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         monkeypatch,
         windows=[LANDED, empty],
         output_url=str(tmp_path),
-        table_format="iceberg",
-        table_prefix="lake.sales",
         deletes="hard",
         history=True,
-        buckets=8,
     )
     assert arguments == [
         *("--manifest", MANIFEST, "--manifest", empty["manifest_url"]),
-        *("--table-format", "iceberg", "--deletes", "hard", "--buckets", "8", "--target-file-bytes", "134217728"),
-        *("--keep-snapshots", "10"),
-        *("--table-prefix", "lake.sales", "--history"),
+        *("--deletes", "hard", "--target-file-bytes", "134217728", "--keep-snapshots", "10", "--history"),
     ]
 
 

@@ -228,9 +228,3 @@ def test_a_field_that_the_tables_rules_exclude_is_no_field_that_no_event_carries
     found = RefreshPlan("Account", "full", table, STREAM).computed_columns(described) or {}
     assert "Text__c" in found
     assert not found.keys() & {"BillingStreet", "When__c"}
-    landed_without = replace(
-        CLEAN, fields={"Name": "Data:Text"}, hidden={"when__c": "exclude", "sum__c.part": "exclude"}
-    )
-    found = RefreshPlan("Account", "full", landed_without, STREAM).computed_columns(DESCRIBED) or {}
-    assert "Text__c" in found
-    assert not found.keys() & {"When__c", "Sum__c"}

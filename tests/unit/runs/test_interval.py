@@ -17,11 +17,9 @@ from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.exceptions import IntervalNotEndedError, ReplayIdLostError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.protocol.manifest import Manifest
 from airflow_provider_sfstream.protocol.retention import LONG, SHORT
 from airflow_provider_sfstream.protocol.streams import Gap, RunIdentity, Span, Stream
 from airflow_provider_sfstream.reading.source import StartFrom
-from airflow_provider_sfstream.runs import known_places
 from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalRequest, drain_interval
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
@@ -188,34 +186,6 @@ def test_a_backfill_reads_the_rest_of_a_half_landed_interval_from_the_bus(world:
     assert world.position == position
     after = outcome.windows[1].manifest.window.after
     assert after == known, "from the nearest position that is known to precede the rest, not from the earliest event"
-
-
-def test_a_part_is_read_side_by_side_from_what_live_windows_have(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A drain beside the live windows reads on to the end, through all that they have."""
-    monkeypatch.setattr(known_places, "LEAST_EVENTS", 60)
-    for hour in (5, 7, 9):
-        world.incremental(hour)
-    position = world.position
-    begun: list[Any] = []
-    subscribe = ScriptedSource.subscribe
-    monkeypatch.setattr(
-        ScriptedSource,
-        "subscribe",
-        lambda self, topic, start, **more: begun.append(start) or subscribe(self, topic, start, **more),
-    )
-    alone = world.interval(hours(1, 2), "alone", at=10, reuse=False)
-    assert len(begun) == 2, "and the subscription that shows that the stream was not reset"
-    begun.clear()
-    beside = world.interval(hours(1, 2), "beside", at=10, reuse=False, parallel_streams=3)
-    assert len(set(begun)) > 4
-    assert sorted(set(world.events(beside))) == of(hours(1, 2))
-    ends = [[(w.window.through, w.window.event_count) for w in _drained(outcome)] for outcome in (beside, alone)]
-    assert ends[0] == ends[1] == [(EVENTS[600].replay_id, 601)]
-    assert (beside.confirmed_at, world.position) == (alone.confirmed_at, position)
-
-
-def _drained(outcome: IntervalOutcome) -> list[Manifest]:
-    return [each.manifest for each in outcome.windows if each.origin == "bus"]
 
 
 def test_a_rerun_gives_the_same_whatever_was_landed_since(world: World) -> None:

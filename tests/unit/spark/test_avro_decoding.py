@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder
+from tests.support.decoders import LIBRARIES, decoding_with
 from tests.support.landing_files import encode
 
 PERSON = {"type": "record", "name": "Person", "fields": [{"name": "First", "type": ["null", "string"]}]}
@@ -54,9 +55,10 @@ def rows(decoder: AvroDecoder, payloads: list[bytes]) -> tuple[list[dict[str, An
     ]
 
 
-@pytest.fixture(params=["auto", "fastavro"])
+@pytest.fixture(params=LIBRARIES)
 def decoder(request: pytest.FixtureRequest) -> AvroDecoder:
-    return AvroDecoder(json.dumps(SCHEMA), request.param)
+    with decoding_with(request.param):
+        return AvroDecoder(json.dumps(SCHEMA))
 
 
 def test_values_have_their_real_types(decoder: AvroDecoder) -> None:
@@ -131,7 +133,9 @@ def test_both_libraries_give_the_same_or_none() -> None:
         if number % 4:
             payload[chance.randrange(len(payload))] = chance.randrange(256)
         payloads.append(bytes(payload))
-    fast, slow = (AvroDecoder(json.dumps(SCHEMA), choice) for choice in ("auto", "fastavro"))
+    fast = AvroDecoder(json.dumps(SCHEMA))
+    with decoding_with("fastavro"):
+        slow = AvroDecoder(json.dumps(SCHEMA))
     slow_rows, slow_failures = rows(slow, payloads)
     fast_rows, fast_failures = rows(fast, payloads)
     assert len(slow_failures) > 50

@@ -34,6 +34,7 @@ from tests.support.change_events import (
     expected_changes,
     random_event,
 )
+from tests.support.decoders import LIBRARIES, decoding_with
 
 ACCOUNT = STANDARD_ENTITIES[0]
 ONE, TWO = "001000000000001AAA", "001000000000002AAA"
@@ -47,7 +48,7 @@ Landed = tuple[str, int, int, bytes]
 """Schema id, window, ordinal, payload."""
 
 
-def plan_of(schemas: dict[str, Record], decoder: Any = "auto") -> ChangePlan:
+def plan_of(schemas: dict[str, Record]) -> ChangePlan:
     registry = ColumnRegistry()
     placed = {
         schema_id: ChangeSchema(
@@ -56,7 +57,7 @@ def plan_of(schemas: dict[str, Record], decoder: Any = "auto") -> ChangePlan:
         )
         for schema_id, schema in schemas.items()
     }
-    return ChangePlan(entity_of(next(iter(schemas.values()))), registry.columns, placed, FIRST, decoder)
+    return ChangePlan(entity_of(next(iter(schemas.values()))), registry.columns, placed, FIRST)
 
 
 def replay_id(window: int, ordinal: int) -> bytes:
@@ -130,19 +131,20 @@ def schemas_to_try() -> list[Any]:
 
 
 @pytest.mark.parametrize("schema", schemas_to_try())
-@pytest.mark.parametrize("decoder", ["auto", "fastavro"])
+@pytest.mark.parametrize("library", LIBRARIES)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=3)
-def test_a_batch_gives_what_its_events_give_one_by_one(schema: Record, decoder: str, seed: int) -> None:
+def test_a_batch_gives_what_its_events_give_one_by_one(schema: Record, library: str, seed: int) -> None:
     shape = random.Random(seed)
     payloads = encode_events(schema, [random_event(schema, shape) for _ in range(shape.randrange(20, 120))])
     rows = [("a", shape.randrange(3), ordinal, payload) for ordinal, payload in enumerate(payloads)]
-    found, counted = changes_of(plan_of({"a": schema}, decoder), rows)
+    with decoding_with(library):
+        found, counted = changes_of(plan_of({"a": schema}), rows)
     expected = expected_changes(schema, [(p, FIRST[window] + at, replay_id(window, at)) for _, window, at, p in rows])
     assert found == sorted(expected, key=lambda row: row["_sequence"])
     assert counted["changes",] == len(expected)
     assert sum(count for key, count in counted.items() if key[0] == "events") == len(rows)
-    assert counted["decoder", "pyruhvro" if decoder == "auto" else "fastavro"] == len(rows)
+    assert counted["decoder", library] == len(rows)
 
 
 @given(seed=st.integers(0, 2**32))
@@ -297,23 +299,24 @@ BROKEN: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-@pytest.mark.parametrize("decoder", ["auto", "fastavro"])
-def test_what_cannot_be_read_is_left_out_by_itself(broken: str, decoder: str) -> None:
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_what_cannot_be_read_is_left_out_by_itself(broken: str, library: str) -> None:
     good = event("CREATE", body={"Phone": "1"})
     bad = BROKEN[broken]
     payloads = encode_events(SCHEMA, [good] * 5 + ([bad] if bad else []))
     bad_payload = payloads.pop() if bad else b"\xff\xff"
     payloads[1:1], payloads[4:4] = [bad_payload], [bad_payload]
     rows = [("a", at % 2, at, payload) for at, payload in enumerate(payloads)]
-    plan = plan_of({"a": SCHEMA}, decoder)
-    found, counted = changes_of(plan, rows)
+    plan = plan_of({"a": SCHEMA})
+    windows = tuple(WindowReference(name, "00D", "/data/AccountChangeEvent") for name in ("one", "two"))
+    with decoding_with(library):
+        found, counted = changes_of(plan, rows)
+        outcasts = [row for batch in undecodable_rows(plan, windows)(batches(rows)) for row in batch.to_pylist()]
     assert sorted(row["_sequence"] for row in found) == sorted(FIRST[at % 2] + at for at in (0, 2, 3, 5, 6))
     assert {row["Phone"] for row in found} == {"1"}
     assert counted["undecodable", 1] == 1
     assert counted["undecodable", 0] == 1
     assert counted["changes",] == counted["events", "CREATE"] == 5
-    windows = tuple(WindowReference(name, "00D", "/data/AccountChangeEvent") for name in ("one", "two"))
-    outcasts = [row for batch in undecodable_rows(plan, windows)(batches(rows)) for row in batch.to_pylist()]
     assert [(row["ordinal"], row["window_id"], row["payload"]) for row in outcasts] == [
         (1, "two", bad_payload),
         (4, "one", bad_payload),
@@ -351,8 +354,8 @@ def test_nothing_undecodable_gives_no_quarantine() -> None:
     assert list(undecodable_rows(plan_of({"a": SCHEMA}), (window,))(batches(rows_of(event(), event())))) == []
 
 
-@pytest.mark.parametrize("decoder", ["auto", "fastavro"])
-def test_transactions_of_all_entities(decoder: Any) -> None:
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_transactions_of_all_entities(library: str) -> None:
     contact = STANDARD_ENTITIES[1].schema()
     body = {field["name"]: None for field in contact["fields"][1:]}
     header = event(transactionKey="two")["ChangeEventHeader"]
@@ -371,7 +374,8 @@ def test_transactions_of_all_entities(decoder: Any) -> None:
     ]
     batch = landed([*rows, (None, 1, 3, b"")])  # type: ignore[list-item]
     schemas = {"a": json.dumps(SCHEMA), "c": json.dumps(contact), "e": json.dumps(platform)}
-    found = [row for each in transactions(schemas, FIRST, decoder)(iter([batch])) for row in each.to_pylist()]
+    with decoding_with(library):
+        found = [row for each in transactions(schemas, FIRST)(iter([batch])) for row in each.to_pylist()]
     assert {row["_sequence"]: row["_transaction_key"] for row in found} == {
         **{1: "key", 2: "two", 3: None, 4: None, 5: None},
         **{1001: "three", 1002: None, 1003: "key", 1004: None},

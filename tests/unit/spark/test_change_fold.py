@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pyarrow as pa
@@ -10,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.spark.rows.change_fold import compose, fold, folded_rows, folded_schema
+from airflow_provider_sfstream.spark.rows.change_fold import fold, folded_schema
 from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE
 from tests.support import replica_model
-from tests.support.examples import for_examples
 from tests.support.replica_changes import COLUMNS, START, batch_of, change_batch, random_changes, set_words
 from tests.support.replica_model import Row
 
@@ -52,28 +50,7 @@ def test_a_fold_is_what_one_change_after_another_gives(given_: tuple[list[Row], 
     assert folded.to_pylist() == expected(changes, columns)
 
 
-@for_examples(some_changes(), st.data(), few=12, many=60)
-def test_batches_may_be_cut_anywhere(given_: tuple[list[Row], dict], data: st.DataObject) -> None:
-    changes, columns = given_
-    whole = change_batch(changes, columns)
-    cuts = sorted({0, len(changes), *data.draw(st.lists(st.integers(0, len(changes))))})
-    parts = [whole.slice(one, other - one) for one, other in itertools.pairwise(cuts)]
-    rows = [row for batch in folded_rows(columns)(iter([*parts, whole.slice(0, 0)])) for row in batch.to_pylist()]
-    assert rows == expected(changes, columns)
-
-
-@for_examples(some_changes(), st.integers(0, 41), few=25, many=60)
-def test_folds_of_earlier_and_later_changes_compose(given_: tuple[list[Row], dict], cut: int) -> None:
-    changes, columns = given_
-    halves = [[c for c in changes if c["_sequence"] <= cut], [c for c in changes if c["_sequence"] > cut]]
-    folded = [row for half in halves if half for row in fold(change_batch(half, columns), columns).to_pylist()]
-    folded.sort(key=lambda row: (row["Id"], row["_sequence"]))
-    composed = compose(pa.RecordBatch.from_pylist(folded, folded_schema(columns)), columns)
-    assert composed.to_pylist() == expected(changes, columns)
-
-
 def test_nothing_comes_of_nothing() -> None:
-    assert list(folded_rows(FEW)(iter([]))) == []
     assert len(fold(change_batch([], FEW), FEW)) == 0
 
 
@@ -98,27 +75,3 @@ def test_null_that_is_set_differs_from_null_that_is_not() -> None:
     rows = [change(1, "patch", [1], Name="first"), change(2, "patch", [5], Name=None, Number1__c=3)]
     (folded,) = fold(batch_of(rows, CHANGE_ENVELOPE | FEW), FEW).to_pylist()
     assert (folded["Name"], folded["Number1__c"], folded["Tags__c"], folded["_set"]) == (None, 3, None, [5])
-
-
-def test_a_record_with_very_many_changes_takes_no_more_memory_than_a_batch() -> None:
-    many, size = 100_000, 10_000
-    before = pa.total_allocated_bytes()
-    highest = 0
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal highest
-        yield batch_of([change(1, "full", [7], Id="000", Name="other")], CHANGE_ENVELOPE | FEW)
-        for first in range(0, many, size):
-            rows = [
-                change(n, "patch", [1 << n % 3], Name=f"{n} " * 5, Number1__c=n) for n in range(first, first + size)
-            ]
-            batch = batch_of(rows, CHANGE_ENVELOPE | FEW)
-            yield batch
-            highest = max(highest, pa.total_allocated_bytes() - before - batch.nbytes)
-        yield batch_of([change(1, "delete", None, Id="002")], CHANGE_ENVELOPE | FEW)
-
-    folded = [row for batch in folded_rows(FEW)(batches()) for row in batch.to_pylist()]
-    assert [row["Id"] for row in folded] == ["000", "001", "002"]
-    assert (folded[1]["_sequence"], folded[1]["_set"], folded[1]["Tags__c"]) == (many - 1, [7], None)
-    assert (folded[1]["Name"], folded[1]["Number1__c"]) == ("99999 " * 5, 99_998)
-    assert highest < 8 << 20

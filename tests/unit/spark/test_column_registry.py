@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry, merge_types, type_of_spark
 
 
@@ -40,17 +38,6 @@ def test_structs_grow_and_do_not_change() -> None:
     assert merge_types("int", "long") is None
     registry = ColumnRegistry({"Address": old})
     assert registry.place([("Address", {"struct": {"a": "long"}})], ()) == ("Address__struct",)
-
-
-def test_it_is_read_back_as_it_was_written() -> None:
-    registry = ColumnRegistry({"A": "double", "B": {"struct": {"c": {"array": "date"}}}})
-    assert ColumnRegistry.from_json(registry.to_json(), "file") == registry
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "sfstream-columns", "version": 2, "columns": []}'])
-def test_a_broken_registry_is_an_error_that_names_it(text: str) -> None:
-    with pytest.raises(ValueError, match=r"tables/columns\.json is not a column registry.*Nothing was written"):
-        ColumnRegistry.from_json(text, "tables/columns.json")
 
 
 def test_spark_types_are_named_as_ours() -> None:

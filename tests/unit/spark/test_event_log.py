@@ -12,16 +12,12 @@ WINDOW = LandedWindow("w1", "00D", "/event/Order__e", (), {}, 0, None, None)
 
 
 def test_arguments_become_options() -> None:
-    given = (
-        "--manifest a.json --manifest b.json --output s3://lake/t --decoder fastavro --table-format parquet --job a.b"
-    )
+    given = "--manifest a.json --manifest b.json --output s3://lake/t --job a.b"
     times = ["--event-time-from", "2026-01-10T02:00:00+02:00", "--event-time-to", "2026-01-11T00:00:00Z"]
     options = parse_arguments([*given.split(), "--metrics-file", "m.json", *times])
     assert options == EventLogOptions(
         manifests=("a.json", "b.json"),
         output="s3://lake/t",
-        decoder="fastavro",
-        table_format="parquet",
         job="a.b",
         event_time_from=datetime(2026, 1, 10, tzinfo=UTC),
         event_time_to=datetime(2026, 1, 11, tzinfo=UTC),

@@ -128,7 +128,7 @@ def test_the_same_events_give_the_same_columns_in_either_encoding(events: list[d
         payload({key: shape(v) if isinstance(v, dict) else json_value(v) for key, v in shape(e).items()})
         for e in events
     ]
-    expected, failures = AvroDecoder(json.dumps(SCHEMA), "fastavro").decode_all(avro)
+    expected, failures = AvroDecoder(json.dumps(SCHEMA)).decode_all(avro)
     assert expected is not None
     assert not failures
     found = decode(SCHEMA, *in_json)

@@ -29,11 +29,6 @@ def test_options_are_known_in_any_case_and_have_their_types() -> None:
     assert options.replay_store is None
 
 
-def test_a_drain_keeps_its_position_in_the_landing_unless_told_otherwise() -> None:
-    assert SourceOptions.of({**PLACE, "live": "true"}).replay_store == "landing"
-    assert SourceOptions.of({**PLACE, "live": "true", "replay_store": "table"}).replay_store == "table"
-
-
 def test_manifests_are_a_list_with_commas_or_json() -> None:
     urls = ("file:///a/manifest.json", "file:///b,c/manifest.json")
     assert SourceOptions.of({"manifests": json.dumps(urls)}).manifests == urls
@@ -49,10 +44,10 @@ def test_manifests_are_a_list_with_commas_or_json() -> None:
         ({**PLACE, "subscribtion": "spark"}, "'subscribtion' is no option"),
         ({**PLACE, "rows": "cooked"}, "rows='cooked' must be one of decoded, raw, quarantine"),
         ({**PLACE, "on_undecodable": "drop"}, "must be one of fail, leave_out"),
-        ({**PLACE, "live": "yes"}, "live='yes' must be true or false"),
-        ({**PLACE, "max_seconds": "5"}, "give live=true too"),
-        ({**PLACE, "max_events": "0"}, "max_events='0' must be a number above zero"),
-        ({**PLACE, "live": "true", "idle_timeout": "soon"}, "idle_timeout='soon' must be a number"),
+        ({**PLACE, "replay_store": "redis"}, "replay_store='redis' must be one of landing, table, variable"),
+        ({**PLACE, "pushdown": "yes"}, "pushdown='yes' must be true or false"),
+        ({**PLACE, "max_events": "0"}, "max_events='0' must be a whole number above zero"),
+        ({**PLACE, "max_events": "many"}, "max_events='many' must be a whole number above zero"),
         ({**PLACE, "topic": "Order__e"}, "is not a topic name"),
         ({**PLACE, "path": "s3://key:s3cret@lake/landing"}, "carries a password"),
         ({"manifests": "[1,"}, "no JSON array"),

@@ -162,9 +162,9 @@ def test_a_position_that_aged_out_is_a_possible_loss(
     assert ("Pub/Sub API" in notes) == (topic == PLATFORM)
     assert store.read(stream).replay_id == before.replay_id
     with pytest.raises(AirflowFailException, match=r"EventsLostError: .*possible loss, nothing is known to be lost"):
-        drain(topic, "run-4", on_invalid_replay="earliest", on_gap="fail_after")
+        drain(topic, "run-4", on_invalid_replay="earliest", fail_on=["gap"])
     publish(org, topic, 1)
-    result = drain(topic, "run-5", accept_quiet_aging=True, on_gap="fail_after")
+    result = drain(topic, "run-5", accept_quiet_aging=True, fail_on=["gap"])
     assert landed([result]) == published(org, topic)[-1:]
 
 
@@ -175,7 +175,7 @@ def test_accepted_the_drain_continues_from_the_earliest_event_with_an_uncertain_
     first = drain(GENERIC, "run-1")
     org.knobs(clock_offset_seconds=30 * 3600)
     publish(org, GENERIC, 3)
-    result = drain(GENERIC, "run-2", accept_quiet_aging=True, on_gap="fail_after")
+    result = drain(GENERIC, "run-2", accept_quiet_aging=True, fail_on=["gap"])
     assert landed([result]) == published(org, GENERIC)[-3:]
     gap = result["gap"]
     assert (gap["after"], gap["uncertain"]) == (first["through"], True)

@@ -11,7 +11,6 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.dataset_names import DatasetName
-from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.spark.storage.table_location import TableLocation
 from airflow_provider_sfstream.tasks.lineage.event_tables import event_columns
@@ -45,9 +44,9 @@ def delta_table(folder: Path, *columns: str, files: list[TableFile]) -> None:
     log.commit(log.version(), schema, files, [])
 
 
-def lineage(output: Path, windows: Any, table_format: str = "delta", **metrics: Any) -> dict[str, Told]:
+def lineage(output: Path, windows: Any, **metrics: Any) -> dict[str, Told]:
     """Return what is told of each table that a job wrote, by its name."""
-    event_log = EventLog(str(output), None, table_format)
+    event_log = EventLog(str(output), None)
     told = event_log_lineage(windows, event_log, METRICS | metrics, has_ended=True)
     return {each.name.name.rpartition("/")[2]: each for each in told.outputs}
 
@@ -94,16 +93,6 @@ def test_a_table_is_told_as_it_is_in_storage(tmp_path: Path) -> None:
     }
 
 
-def test_a_table_of_parquet_files_tells_its_registry(tmp_path: Path) -> None:
-    folder = tmp_path / "Order__e" / "_sfstream"
-    folder.mkdir(parents=True)
-    (folder / "columns.json").write_text(ColumnRegistry({"Amount__c": "double"}).to_json())
-    told = lineage(tmp_path, result("/event/Order__e", "w1", 3), "parquet")["Order__e"]
-    assert told.columns["Amount__c"] == "double"
-    assert next(iter(told.columns)) == "_replay_id"
-    assert (told.rows, told.files) == (5, None)
-
-
 def test_a_table_that_the_worker_cannot_read_is_told_by_name_and_rows(tmp_path: Path) -> None:
     told = lineage(tmp_path, result("/event/Order__e", "w1", 3))["Order__e"]
     assert (told.rows, told.columns, told.origins, told.files) == (5, {}, {}, None)
@@ -120,9 +109,7 @@ def test_of_several_streams_the_one_of_the_event_type_is_the_origin(tmp_path: Pa
 
 
 def test_without_metrics_no_table_is_known(tmp_path: Path) -> None:
-    told = event_log_lineage(
-        result("/event/Order__e", "w1", 3), EventLog(str(tmp_path), None, "delta"), None, has_ended=True
-    )
+    told = event_log_lineage(result("/event/Order__e", "w1", 3), EventLog(str(tmp_path), None), None, has_ended=True)
     assert ([each.name for each in told.inputs], list(told.outputs)) == ([ORDERS], [])
 
 
@@ -132,5 +119,5 @@ def test_columns_of_this_package_are_of_the_landing_or_of_none() -> None:
 
 
 def test_the_facts_are_plain_json(tmp_path: Path) -> None:
-    told = event_log_lineage([], EventLog(str(tmp_path), None, "delta"), METRICS, has_ended=True)
+    told = event_log_lineage([], EventLog(str(tmp_path), None), METRICS, has_ended=True)
     assert json.loads(json.dumps(told.windows)) == [{"window_id": "w1"}, {"window_id": "w2"}]

@@ -18,9 +18,9 @@ COLUMNS = ColumnRegistry({"Phone": "string", "BillingCity": "string", "Score__c"
 FIELDS = {"Phone": "Data:Phone", "BillingCity": "Data:Address", "CreatedDate": "CreatedDate:DateTime"}
 
 
-def snapshot(**table: Any) -> Snapshot:
+def snapshot() -> Snapshot:
     stream = StreamState("00D", "pubsub", "/data/AccountChangeEvent", "airflow", PLACE, None)
-    return Snapshot(7, None, {"s": stream}, {"Account": TableState("s", columns=COLUMNS, fields=FIELDS, **table)})
+    return Snapshot(7, None, {"s": stream}, {"Account": TableState("s", columns=COLUMNS, fields=FIELDS)})
 
 
 def given(topic: str = "/data/AccountChangeEvent", window: str = "w") -> dict[str, Any]:
@@ -46,12 +46,6 @@ def test_of_two_streams_the_one_that_feeds_the_table_is_the_origin() -> None:
     both = [given(), given("/data/ContactChangeEvent", "v")]
     [told] = replica_lineage(both, "/lake", METRICS, snapshot(), has_ended=True).outputs
     assert told.origins == {"Phone": [Column(CHANGES, "Phone")]}
-
-
-def test_an_iceberg_table_is_named_by_its_catalogue() -> None:
-    iceberg = snapshot(table_format="iceberg", table_prefix="lake.sales")
-    [told] = replica_lineage([given()], "/lake", METRICS, iceberg, has_ended=True).outputs
-    assert told.name == DatasetName("iceberg", "lake.sales.Account")
 
 
 def test_a_replica_that_the_worker_cannot_read_is_told_by_names() -> None:

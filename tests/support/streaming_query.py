@@ -1,4 +1,4 @@
-"""A structured streaming query on ``live=true``, as a process of its own that a test may kill at any moment.
+"""A structured streaming query on landed windows, as a process of its own that a test may kill at any moment.
 
 Rows go into Spark's own Parquet sink, which takes each batch once. ``--finish`` reads what there is, ends, and writes
 the replay IDs and fields of all rows to a file.
@@ -27,12 +27,12 @@ def main() -> None:
     os.environ.update(spark_environment())
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(MASTER).appName("live query")
+    builder = SparkSession.builder.master(MASTER).appName("streaming query")
     for name, value in (SETTINGS | INTERPRETED).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    source = spark.readStream.format("sfstream").options(topic=arguments.topic, live=True, idle_timeout=0.5)
+    source = spark.readStream.format("sfstream").options(topic=arguments.topic, replay_store="landing")
     rows = source.load(str(arguments.folder / "landing"))
     writer = rows.writeStream.format("parquet").option("checkpointLocation", str(arguments.folder / "checkpoint"))
     output = str(arguments.folder / "output")

@@ -1,0 +1,29 @@
+"""The two libraries that decode Avro, each by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from airflow_provider_sfstream.spark.decode import avro_decoding
+from airflow_provider_sfstream.spark.rows import change_batches, event_batches
+
+LIBRARIES = ("pyruhvro", "fastavro")
+_CACHED = (event_batches._decoder, change_batches._decoder, change_batches._key_decoder)
+
+
+@contextmanager
+def decoding_with(library: str) -> Iterator[None]:
+    """Have decoders that are made meanwhile use one of :data:`LIBRARIES`: fastavro, as where pyruhvro is missing."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if library == "fastavro":
+            monkeypatch.setattr(avro_decoding, "_import_pyruhvro", lambda: None)
+        for cached in _CACHED:
+            cached.cache_clear()
+        try:
+            yield
+        finally:
+            for cached in _CACHED:
+                cached.cache_clear()
