@@ -21,7 +21,7 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
     The tables follow the live windows of the stream without a hole: windows applied already are left out, windows
     between are found by the job. So a retry, a clear, a run before the retry of an earlier one, or a backfill change
     nothing that they should not. What the events alone cannot tell (gaps, records from before the stream) is marked
-    dirty; :class:`RefreshDirtyRecordsOperator` fetches it.
+    dirty; :class:`SparkSubmitRefreshReplicaOperator` fetches it.
 
     One job at a time may write below one ``output_url``, refreshes included (``max_active_runs=1``, or a pool of one
     slot for all DAGs that share it).
