@@ -106,9 +106,6 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
     :param output_conn_id: Airflow connection with which the worker reads the replica's state, writes what it fetches
         and reads the metrics file, where it needs one. The job itself uses Spark's credentials. (templated)
     :param conn_id: Airflow connection that names the Spark master.
-    :param small_window_options: for jobs on some 10,000 events at most: settings with which Spark starts and plans
-        sooner, and would take longer for many. Where the driver runs on the worker, Java's archive of Spark's classes
-        is kept below ``AIRFLOW_HOME``. Settings in ``conf`` go before.
     :raises ConfigurationError: at construction, if an argument has an invalid value, or the scope does not support it.
     """
 

@@ -226,9 +226,6 @@ SLOW: dict[str, str] = {
     "test_the_two_packages_of_spark_are_installed_without_one_writing_over_the_other": (
         "pip installs all that the package needs"
     ),
-    "tests/integration/spark/test_small_windows.py::test_the_first_job_leaves_what_the_next_begins_with": (
-        "spark-submit, twice"
-    ),
     "tests/integration/spark/test_replica.py::test_rows_carry_where_they_come_from": (
         "the first of its folder: starts the Spark session"
     ),
