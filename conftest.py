@@ -64,7 +64,7 @@ ALONE = ("tests/mutants/", "tests/unit/runs/test_claims.py")
 
 
 def together(node_id: str) -> str:
-    """Return what a test shares its worker with: those of :data:`TOGETHER`, nothing if in :data:`ALONE`, else its file."""
+    """Return what a test shares its worker with: a part of :data:`TOGETHER`, its file, or nothing (:data:`ALONE`)."""
     path = node_id.split("::", 1)[0]
     if path.startswith(ALONE):
         return node_id
