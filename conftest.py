@@ -59,10 +59,14 @@ Tests that share a core may take as many times as long as there are of them.
 """
 
 
+ALONE = ("tests/mutants/", "tests/unit/runs/test_claims.py")
+"""Beginnings of the paths of tests that share nothing, and take seconds each."""
+
+
 def together(node_id: str) -> str:
-    """Return what a test shares its worker with: those of :data:`TOGETHER`, else its file; a mutant needs nobody."""
+    """Return what a test shares its worker with: a part of :data:`TOGETHER`, its file, or nothing (:data:`ALONE`)."""
     path = node_id.split("::", 1)[0]
-    if path.startswith("tests/mutants/"):
+    if path.startswith(ALONE):
         return node_id
     return next((beginning for beginning in TOGETHER if path.startswith(beginning)), path)
 
@@ -96,7 +100,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFolderOrFi
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest on one worker; end with the many short files, which fill the gaps."""
-    folders = [*TOGETHER, "tests/mutants/", "tests/integration/", "localorg/tests/integration/"]
+    folders = [*TOGETHER, *ALONE, "tests/integration/", "localorg/tests/integration/"]
 
     def place(item: pytest.Item) -> int:
         return next((n for n, folder in enumerate(folders) if item.nodeid.startswith(folder)), len(folders))

@@ -19,7 +19,7 @@ from airflow.configuration import AIRFLOW_HOME
 from airflow.sdk import DAG, Param
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
 
 LAKE = os.environ.get("SFSTREAM_LAKE", f"{AIRFLOW_HOME}/sfstream")
@@ -49,5 +49,7 @@ with DAG(
         replay_store=REPLAY_STORE,
     )
     replica = SparkSubmitReplicaOperator(task_id="replica", windows=drain.output, output_url=f"{LAKE}/replica")
-    refresh = RefreshDirtyRecordsOperator(task_id="refresh", output_url=f"{LAKE}/replica", trigger_rule="none_failed")
+    refresh = SparkSubmitRefreshReplicaOperator(
+        task_id="refresh", output_url=f"{LAKE}/replica", trigger_rule="none_failed"
+    )
     replica >> refresh

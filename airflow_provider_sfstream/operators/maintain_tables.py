@@ -46,9 +46,6 @@ class MaintainTablesOperator(SparkJobOperator):
     :param output_conn_id: Airflow connection with which the worker reads the metrics file, where it needs one. The job
         itself uses Spark's credentials. (templated)
     :param conn_id: Airflow connection that names the Spark master. The driver does all the work: executors get none.
-    :param small_window_options: for jobs on some 10,000 events at most: settings with which Spark starts and plans
-        sooner, and would take longer for many. Where the driver runs on the worker, Java's archive of Spark's classes
-        is kept below ``AIRFLOW_HOME``. Settings in ``conf`` go before.
     :raises ConfigurationError: at construction, if an argument is unusable.
     """
 

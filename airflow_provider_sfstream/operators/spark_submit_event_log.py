@@ -53,9 +53,6 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
     :param hash_conn_id: Airflow connection whose password is the key of hashes. A driver that Spark runs on a cluster
         is given the key by the cluster, as ``SFSTREAM_HASH_KEY``: leave it out there. (templated)
     :param conn_id: Airflow connection that names the Spark master.
-    :param small_window_options: for jobs on some 10,000 events at most: settings with which Spark starts and plans
-        sooner, and would take longer for many. Where the driver runs on the worker, Java's archive of Spark's classes
-        is kept below ``AIRFLOW_HOME``. Settings in ``conf`` go before.
     :param durable: ``False`` here: with ``True``, Airflow remembers a finished driver, and a cleared or backfilled
         task returns without submitting anything.
     """

@@ -21,7 +21,7 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
     The tables follow the live windows of the stream without a hole: windows applied already are left out, windows
     between are found by the job. So a retry, a clear, a run before the retry of an earlier one, or a backfill change
     nothing that they should not. What the events alone cannot tell (gaps, records from before the stream) is marked
-    dirty; :class:`RefreshDirtyRecordsOperator` fetches it.
+    dirty; :class:`SparkSubmitRefreshReplicaOperator` fetches it.
 
     One job at a time may write below one ``output_url``, refreshes included (``max_active_runs=1``, or a pool of one
     slot for all DAGs that share it).
@@ -52,9 +52,6 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
     :param output_conn_id: Airflow connection with which the worker reads the replica's state and the metrics file,
         where it needs one. The job itself uses Spark's credentials. (templated)
     :param conn_id: Airflow connection that names the Spark master.
-    :param small_window_options: for jobs on some 10,000 events at most: settings with which Spark starts and plans
-        sooner, and would take longer for many. Where the driver runs on the worker, Java's archive of Spark's classes
-        is kept below ``AIRFLOW_HOME``. Settings in ``conf`` go before.
     """
 
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "windows", "hash_conn_id")

@@ -54,7 +54,7 @@ class RefreshPlan:
     (``"full"``), those columns of all of them that its flag names (``"columns"``), or those that no event carries
     (``"computed"``); or all records, to be compared (``"compare"``).
 
-    :param computed_fields: as for ``RefreshDirtyRecordsOperator``.
+    :param computed_fields: as for the operator.
     """
 
     name: str
@@ -121,28 +121,21 @@ class RefreshPlan:
         return tuple(name for name in self.columns if name not in fields)
 
 
-def plan(
-    snapshot: Snapshot,
-    tables: Collection[str] | None,
-    full: bool | Collection[str],
-    computed_fields: ComputedFields = "on_fetch",
+def plan_dirty(
+    snapshot: Snapshot, tables: Collection[str] | None, computed_fields: ComputedFields = "on_fetch"
 ) -> list[RefreshPlan]:
-    """Return what has to be fetched, by name; tables of which nothing has to be are left out.
+    """Return a plan for each table with dirty rows or a flag, by name.
 
-    :param tables: those to look at, ``None`` for all.
-    :param full: tables to fetch in full besides those that are flagged; ``True`` for all of ``tables``.
+    :param tables: tables to consider, ``None`` for all.
     :param computed_fields: ``"on_change"`` for the computed columns of rows that an event changed, too. A table of
         which these are not listed yet has all values of them fetched.
     :raises ConfigurationError: if the replica does not have a table that is named.
     """
-    named = [*(tables or ()), *(() if isinstance(full, bool) else full)]
-    _check_known(snapshot, named)
     plans = []
-    for name in sorted(snapshot.tables if tables is None else set(named)):
+    for name in _selected(snapshot, tables):
         table = snapshot.tables[name]
-        wanted = full if isinstance(full, bool) else name in full
-        mode: Mode = "full" if wanted or table.flag is not None else "records"
-        if table.flag is not None and table.flag.reason == "schema" and not (wanted or table.dirty):
+        mode: Mode = "full" if table.flag is not None else "records"
+        if table.flag is not None and table.flag.reason == "schema" and not table.dirty:
             mode = "columns"
         if mode == "records" and not table.dirty and computed_fields == "on_change" and not table.computed.on_change:
             mode = "computed"
@@ -152,24 +145,29 @@ def plan(
     return plans
 
 
-def plan_all(snapshot: Snapshot, tables: Collection[str] | None, mode: Mode) -> list[RefreshPlan]:
+def plan_all(
+    snapshot: Snapshot, tables: Collection[str] | None, mode: Mode, computed_fields: ComputedFields = "on_fetch"
+) -> list[RefreshPlan]:
     """Return a plan for all records of each table, by name.
 
-    :param tables: those to look at, ``None`` for all.
+    :param tables: tables to consider, ``None`` for all.
     :raises ConfigurationError: if the replica does not have a table that is named.
     """
-    _check_known(snapshot, tables or ())
-    found = ((name, snapshot.tables[name]) for name in sorted(snapshot.tables if tables is None else set(tables)))
-    return [RefreshPlan(name, mode, table, snapshot.streams[table.stream]) for name, table in found]
+    found = ((name, snapshot.tables[name]) for name in _selected(snapshot, tables))
+    return [RefreshPlan(name, mode, table, snapshot.streams[table.stream], computed_fields) for name, table in found]
 
 
-def _check_known(snapshot: Snapshot, named: Collection[str]) -> None:
-    unknown = sorted(set(named) - snapshot.tables.keys())
+def _selected(snapshot: Snapshot, tables: Collection[str] | None) -> list[str]:
+    """Return the names of the tables to consider, in order."""
+    if tables is None:
+        return sorted(snapshot.tables)
+    unknown = sorted(set(tables) - snapshot.tables.keys())
     if unknown:
         raise ConfigurationError(
             f"The replica has no table {', '.join(unknown)}; it has {', '.join(sorted(snapshot.tables)) or 'none'}. A "
             "table is there from the first change event on. Nothing was fetched."
         )
+    return sorted(set(tables))
 
 
 def check_org(plans: Collection[RefreshPlan], org_id: str, connection: str) -> None:

@@ -25,7 +25,6 @@ from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.field_rules import key_in_environment
 from airflow_provider_sfstream.tasks.links import SparkUILink, show_now
 from airflow_provider_sfstream.tasks.parts import run_identity
-from airflow_provider_sfstream.tasks.small_windows import JavaArchive, java_archive, small_window_settings
 from airflow_provider_sfstream.tasks.storage import storage_path
 from airflow_provider_sfstream.tasks.table_job import metrics_url
 
@@ -47,9 +46,6 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     :param output_url: folder of the tables, as a URL that Spark can write to. (templated)
     :param output_conn_id: Airflow connection with which the worker reads files below it, where it needs one. The job
         itself uses Spark's credentials. (templated)
-    :param small_window_options: for jobs on some 10,000 events at most: settings with which Spark starts and plans
-        sooner, and would take longer for many. Where the driver runs on the worker, Java's archive of Spark's classes
-        is kept below ``AIRFLOW_HOME``. Settings in ``conf`` go before.
     """
 
     py_files: str | None
@@ -66,7 +62,6 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         output_conn_id: str | None = None,
         conn_id: str = "spark_default",
         durable: bool = False,
-        small_window_options: bool = False,
         **kwargs: Any,
     ) -> None:
         if {"application", "application_args"} & kwargs.keys():
@@ -74,8 +69,6 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         super().__init__(application=str(_APPLICATIONS / script), conn_id=conn_id, **_resuming(durable), **kwargs)
         self.output_url = output_url
         self.output_conn_id = output_conn_id
-        self.small_window_options = small_window_options
-        self._java_archive: JavaArchive | None = None
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
     _begun: str | None = None
@@ -107,16 +100,11 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         return self.metrics
 
     def _submit(self, context: Context) -> None:
-        succeeded = False
         try:
             super().execute(context)
-            succeeded = True
         except AirflowException as error:
             text = "\n".join([str(error), *self._last_lines])
             raise driver_error(text, self._hook._connection["master"]) from error
-        finally:
-            if self._java_archive is not None:
-                self._java_archive.end(succeeded=succeeded)
 
     @property
     def spark_conn_id(self) -> str:
@@ -166,10 +154,6 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             hook._env_vars = {**_local_environment(hook), **(self.env_vars or {})}
             # The driver's log is the task's log here: without Spark's hundreds of lines, the job's own can be found.
             hook._conf = {"spark.log.level": "WARN", **hook._conf}
-        if self.small_window_options:
-            if hook._connection["deploy_mode"] != "cluster":
-                self._java_archive = java_archive()
-            hook._conf = small_window_settings(hook._conf, self._java_archive)
         return hook
 
     def _read(self, lines: Iterator[str]) -> Iterator[str]:

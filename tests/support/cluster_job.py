@@ -13,9 +13,7 @@ from unittest import mock
 from urllib.parse import urlsplit
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
-from airflow_provider_sfstream.operators.reconcile_replica import ReconcileReplicaOperator
-from airflow_provider_sfstream.operators.refresh_computed_fields import RefreshComputedFieldsOperator
-from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
 from airflow_provider_sfstream.spark.replica.reader import read_replica
 from airflow_provider_sfstream.spark.rows.merging import Deletes
@@ -68,25 +66,13 @@ class ClusterJob:
         assert metrics is not None
         return metrics
 
-    def refresh(self, org: LocalOrg) -> None:
-        with connection_to(org) as connection_id, self._connection():
-            arguments = self._arguments("refresh", {})
-            operator = RefreshDirtyRecordsOperator(salesforce_conn_id=connection_id, **arguments)
-            with suppress(AirflowSkipException):  # nothing is dirty
-                operator.execute(context_for("refresh"))
-
-    def refresh_computed(self, org: LocalOrg) -> None:
-        with connection_to(org) as connection_id, self._connection():
-            arguments = self._arguments("refresh_computed", {})
-            operator = RefreshComputedFieldsOperator(salesforce_conn_id=connection_id, **arguments)
-            result = operator.execute(context_for("refresh_computed"))
-        assert all(table["differed"] is not None for table in result["tables"].values())
-
-    def reconcile(self, org: LocalOrg) -> dict[str, Any]:
-        with connection_to(org) as connection_id, self._connection():
-            arguments = self._arguments("reconcile", {})
-            operator = ReconcileReplicaOperator(salesforce_conn_id=connection_id, deletes=self.deletes, **arguments)
-            return operator.execute(context_for("reconcile"))
+    def refresh(self, org: LocalOrg, **scope: Any) -> dict[str, Any]:
+        # Skipped if nothing is dirty.
+        with connection_to(org) as connection_id, self._connection(), suppress(AirflowSkipException):
+            arguments = {**self._arguments("refresh", {}), **scope}
+            operator = SparkSubmitRefreshReplicaOperator(salesforce_conn_id=connection_id, **arguments)
+            return dict(operator.execute(context_for("refresh"))["tables"])
+        return {}
 
     def read(self, table: str) -> Any:
         return read_replica(self._reader, self.output, table)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airflow_provider_sfstream.refresh.plan import RefreshPlan, fields_of_columns, plan
+from airflow_provider_sfstream.refresh.plan import RefreshPlan, fields_of_columns, plan_dirty
 from airflow_provider_sfstream.spark.replica.refresh import flag_after
 from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
 from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
@@ -214,7 +214,7 @@ class ModelReplica:
         """Fetch and merge what has to be; stop between any two records, for others to change something."""
         self.table = replace(self.table, dirty=sum(row["_dirty"] for row in self.rows.values()))
         snapshot = Snapshot(1, None, {"stream": self._stream()}, {"T": self.table})
-        for planned in plan(snapshot, None, False):
+        for planned in plan_dirty(snapshot, None):
             yield from self._refresh(planned)
 
     def _refresh(self, planned: RefreshPlan) -> Iterator[None]:

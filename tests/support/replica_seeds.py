@@ -25,7 +25,7 @@ from tests.support.computed_fields import add_computed_fields
 from tests.support.event_replica import EventReplica
 from tests.support.localorg import LocalOrg
 from tests.support.org_workload import TOPIC, OrgWorkload, RandomWindows
-from tests.support.refreshing import reconcile, refresh, refresh_computed
+from tests.support.refreshing import refresh
 from tests.support.replica_comparison import (
     Difference,
     Rows,
@@ -50,14 +50,8 @@ class Job(Protocol):
     def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
         """Apply windows; return the job's metrics."""
 
-    def refresh(self, org: LocalOrg) -> None:
-        """Fetch what is dirty from the org and hand it to the job."""
-
-    def refresh_computed(self, org: LocalOrg) -> None:
-        """Fetch the fields that no event carries."""
-
-    def reconcile(self, org: LocalOrg) -> dict[str, Any]:
-        """Compare with the org; return what the task returns."""
+    def refresh(self, org: LocalOrg, **scope: Any) -> dict[str, Any]:
+        """Run a refresh of a scope; return the task's results by table, none if it was skipped."""
 
     def read(self, table: str) -> Any:
         """Return a table as a Spark DataFrame."""
@@ -75,19 +69,11 @@ class SessionJob:
         options = ReplicaOptions(self.output, tuple(manifests), deletes=self.deletes)
         return asdict(run(SparkEngine(self._spark), options))
 
-    def refresh(self, org: LocalOrg) -> None:
+    def refresh(self, org: LocalOrg, **scope: Any) -> dict[str, Any]:
         with connection_to(org) as connection_id, suppress(AirflowSkipException):  # nothing is dirty
-            arguments = {"output_url": self.output, "salesforce_conn_id": connection_id, "deletes": self.deletes}
-            refresh(self._spark, **arguments)
-
-    def refresh_computed(self, org: LocalOrg) -> None:
-        with connection_to(org) as connection_id:
-            refresh_computed(self._spark, output_url=self.output, salesforce_conn_id=connection_id)
-
-    def reconcile(self, org: LocalOrg) -> dict[str, Any]:
-        with connection_to(org) as connection_id:
-            arguments = {"output_url": self.output, "salesforce_conn_id": connection_id, "deletes": self.deletes}
-            return reconcile(self._spark, **arguments)
+            arguments = {"output_url": self.output, "salesforce_conn_id": connection_id, **scope}
+            return dict(refresh(self._spark, **arguments)["tables"])
+        return {}
 
     def read(self, table: str) -> Any:
         return read_replica(self._spark, self.output, table)
@@ -164,7 +150,8 @@ def run_seed(
         windows.drain(2, 40)  # what the first has may be the beginning of a transaction, and nothing be applied
         workload.run(steps // 8)
         aside.apply(windows.manifests[:1])
-        aside.refresh(org)  # the tables are new: all of them, while later events are on their way already
+        # The tables are new, so all records are fetched, while later events are on their way.
+        aside.refresh(org, deletes=aside.deletes)
 
         workload.run(steps // 8)
         workload.add_fields()
@@ -187,9 +174,10 @@ def run_seed(
         before = replica_tables(job.read)
         again = aside.apply(rng.sample(windows.manifests, min(3, len(windows.manifests))))
         assert again["snapshot"] == metrics["snapshot"], "windows that were applied changed the replica"
-        job.refresh(org)
-        job.refresh_computed(org)
-        reconciled = job.reconcile(org)["tables"]
+        job.refresh(org, deletes=job.deletes)
+        computed = job.refresh(org, scope="computed")
+        assert all(table["differed"] is not None for table in computed.values())
+        verified = job.refresh(org, scope="all", verify=True, deletes=job.deletes)
     after = replica_tables(job.read)
     return Outcome(
         seed=seed,
@@ -207,7 +195,7 @@ def run_seed(
         flags_after=[name for name, table in read_snapshot(job.output, None).tables.items() if table.flag],
         not_proved={
             name: table["records"]
-            for name, table in reconciled.items()
+            for name, table in verified.items()
             if table["differing_ranges"] or table["records"]["equal"] != len(after[name])
         },
     )

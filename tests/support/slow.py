@@ -71,7 +71,7 @@ SLOW: dict[str, str] = {
     "tests/integration/operators/test_managed_event_subscription.py::test_a_dag_of_them_runs_in_airflow": (
         "makes an Airflow database and runs a DAG twice"
     ),
-    "tests/integration/operators/test_refresh_dirty_records.py::test_by_spark_submit": "spark-submit",
+    "tests/integration/operators/test_refresh_replica.py::test_by_spark_submit": "spark-submit",
     "tests/integration/stores/test_connections.py::"
     "test_each_command_makes_a_connection_of_the_database_that_it_names": ("runs airflow's own command ten times"),
     "tests/integration/spark/test_computed_fields.py::"
@@ -88,7 +88,7 @@ SLOW: dict[str, str] = {
     "tests/integration/spark/test_hidden_fields.py::test_the_key_reaches_a_driver_and_no_log_nor_command_line": (
         "a spark-submit, and the command lines of all processes meanwhile"
     ),
-    "tests/integration/spark/test_refresh_dirty_records.py::test_a_checkbox_that_is_added_is_fetched_in_all_rows": (
+    "tests/integration/spark/test_refresh_replica.py::test_a_checkbox_that_is_added_is_fetched_in_all_rows": (
         "five Spark jobs over a table of 90 columns, and an org of its own"
     ),
     "tests/integration/spark/test_replica_hazards.py::test_a_replica_that_is_far_behind_is_brought_forward_in_steps": (
@@ -112,11 +112,10 @@ SLOW: dict[str, str] = {
     "tests/integration/spark/test_missing_schemas.py::test_rows_without_a_schema_are_quarantined_and_taken_back": (
         "two Spark jobs, and an org of its own"
     ),
-    "tests/integration/spark/test_refresh_dirty_records.py::test_a_new_table_then_dirty_rows": (
+    "tests/integration/spark/test_refresh_replica.py::test_a_new_table_then_dirty_rows": (
         "four Spark jobs over a table of 90 columns, and an org of its own"
     ),
-    "tests/integration/spark/test_refresh_dirty_records.py::"
-    "test_what_changes_meanwhile_is_fetched_by_the_next_refresh": (
+    "tests/integration/spark/test_refresh_replica.py::test_what_changes_meanwhile_is_fetched_by_the_next_refresh": (
         "four Spark jobs over a table of 90 columns, and an org of its own"
     ),
     "tests/integration/spark/test_replica.py::test_one_window_for_many_or_many_for_one": "six Spark jobs",
@@ -226,9 +225,6 @@ SLOW: dict[str, str] = {
     "tests/integration/provider/test_install.py::"
     "test_the_two_packages_of_spark_are_installed_without_one_writing_over_the_other": (
         "pip installs all that the package needs"
-    ),
-    "tests/integration/spark/test_small_windows.py::test_the_first_job_leaves_what_the_next_begins_with": (
-        "spark-submit, twice"
     ),
     "tests/integration/spark/test_replica.py::test_rows_carry_where_they_come_from": (
         "the first of its folder: starts the Spark session"

@@ -93,7 +93,7 @@ LIGHT: dict[str, tuple[str, str, set[str]]] = {
     ),
     "a DAG file that refreshes": (
         "",
-        "import airflow_provider_sfstream.operators.refresh_dirty_records",
+        "import airflow_provider_sfstream.operators.spark_submit_refresh_replica",
         {"simple_salesforce", "zeep", "pyarrow", "fastavro"},
     ),
     "a DAG file that publishes": (
@@ -120,11 +120,11 @@ MISSING_OPENLINEAGE = """
 import sys
 sys.modules["openlineage"] = sys.modules["airflow.providers.openlineage.extractors"] = None
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 operators = (
     DrainReplayWindowOperator(task_id="drain", topic="/event/Order__e", landing_url="/lake"),
-    RefreshDirtyRecordsOperator(task_id="refresh", output_url="/lake"),
+    SparkSubmitRefreshReplicaOperator(task_id="refresh", output_url="/lake"),
     SparkSubmitEventLogOperator(task_id="event_log", windows=[], output_url="/lake"),
 )
 result = [(each.get_openlineage_facets_on_start(), each.get_openlineage_facets_on_complete(None)) for each in operators]

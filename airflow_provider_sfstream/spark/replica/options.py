@@ -16,7 +16,7 @@ class ReplicaOptions:
 
     :param output: folder of the replica.
     :param manifests: URLs of manifests, in any order.
-    :param refresh: URL of what ``RefreshDirtyRecordsOperator`` fetched.
+    :param refresh: URL of the document of a refresh.
     :param max_deleted_fraction: the share of a table's rows (0 to 1) that a refresh may find gone from
         the org. Up to ten rows always may.
     :param deletes: ``"hard"`` removes deleted records, ``"soft"`` marks them.

@@ -94,8 +94,8 @@ class RefreshDocument:
             return cls(document["refresh_id"], document["snapshot"], tables)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigurationError(
-                f"{where} is not a refresh that this version of the package can read ({error}). Run "
-                "RefreshDirtyRecordsOperator and the job with one version of it. Nothing was written."
+                f"{where} is not a refresh that this version of the package can read ({error}). "
+                "Install one version of the package on the worker and in Spark. Nothing was written."
             ) from error
 
 

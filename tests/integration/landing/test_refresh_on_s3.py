@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import LandingError
-from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.spark.replica.refresh_document import FOLDER, RefreshDocument
 from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Snapshot, StreamState, TableState
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
@@ -68,7 +68,7 @@ def replica(object_storage: ObjectStorage, org: LocalOrg, monkeypatch: pytest.Mo
     return Replica(object_storage, org)
 
 
-class Capturing(RefreshDirtyRecordsOperator):
+class Capturing(SparkSubmitRefreshReplicaOperator):
     """Keeps what the job would read, with another client."""
 
     storage: ObjectStorage

@@ -11,9 +11,7 @@ import pytest
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.reconcile_replica import ReconcileReplicaOperator
-from airflow_provider_sfstream.operators.refresh_computed_fields import RefreshComputedFieldsOperator
-from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.interval_runs import Run, given, happened, make, org_with_hours, origins, run, store, stream
@@ -133,17 +131,19 @@ def replica(org: LocalOrg, store: TableReplayStore, tmp_path: Path) -> str:
     return (tmp_path / "replica").as_uri()
 
 
-REFRESHES = [RefreshDirtyRecordsOperator, RefreshComputedFieldsOperator, ReconcileReplicaOperator]
-
-
-@pytest.mark.parametrize("kind", REFRESHES, ids=lambda kind: kind.__name__)
-def test_a_refresh_that_would_leave_too_little_asks_for_nothing(org: LocalOrg, replica: str, kind: Any) -> None:
+@pytest.mark.parametrize("scope", [{}, {"scope": "computed"}, {"scope": "all"}, {"scope": "all", "verify": True}])
+def test_a_refresh_that_would_leave_too_little_asks_for_nothing(
+    org: LocalOrg, replica: str, scope: dict[str, Any]
+) -> None:
     remaining = org.rest("GET", "/limits")["DailyApiRequests"]["Remaining"]
     # The request of the test is one, that of the check another one; the refresh takes three at least.
     reserve = remaining - 1 - 3 + 1
     calls = len(org.requests("http"))
+    operator = SparkSubmitRefreshReplicaOperator(
+        task_id="refresh", output_url=replica, allocation_reserve=reserve, **scope
+    )
     with pytest.raises(AirflowFailException) as caught:
-        kind(task_id="refresh", output_url=replica, allocation_reserve=reserve).execute(context_for("refresh"))
+        operator.execute(context_for("refresh"))
     text = told(caught.value)
     assert f"Account: nothing is fetched: it would leave less than the reserve of {reserve:,}" in text
     assert "of which this takes 3 at least" in text
@@ -153,7 +153,7 @@ def test_a_refresh_that_would_leave_too_little_asks_for_nothing(org: LocalOrg, r
 
 
 def test_a_refresh_that_leaves_enough_goes_on(org: LocalOrg, replica: str) -> None:
-    class Fetching(RefreshDirtyRecordsOperator):
+    class Fetching(SparkSubmitRefreshReplicaOperator):
         def _fetch(self, *given: Any) -> dict[str, dict[str, Any]]:
             raise ConfigurationError("It goes on. Enough.")
 

@@ -23,7 +23,7 @@ from tests.support.change_lake import ChangeLake, change
 from tests.support.computed_fields import COMPUTED, add_computed_fields
 from tests.support.localorg import LocalOrg
 from tests.support.org_workload import RandomWindows
-from tests.support.refreshing import refresh, refresh_computed
+from tests.support.refreshing import refresh
 from tests.support.tasks import set_connection
 
 ONE, TWO, THREE = "a0W000000000001AAA", "a0W000000000002AAA", "a0W000000000003AAA"
@@ -55,8 +55,7 @@ class Replica:
         return result
 
     def compare(self, **arguments: Any) -> dict[str, Any]:
-        result: dict[str, Any] = refresh_computed(self._spark, **self.arguments, **arguments)["tables"]
-        return result
+        return self.refresh(scope="computed", **arguments)
 
     def state(self, table: str) -> TableState:
         return read_snapshot(self.arguments["output_url"], None).tables[table]

@@ -28,7 +28,7 @@ from tests.support.landing_files import LandedEvent, encode, land_window
 from tests.support.localorg import LocalOrg
 from tests.support.marked_bytes import files_with
 from tests.support.org_workload import RandomWindows
-from tests.support.refreshing import reconcile, refresh
+from tests.support.refreshing import refresh
 from tests.support.secret_sweep import SecretSweep
 from tests.support.spark import SETTINGS, short_lived_environment
 from tests.support.tasks import context_for, set_connection
@@ -200,7 +200,7 @@ def test_a_replica_and_its_refreshes(spark: Any, org: LocalOrg, tmp_path: Path) 
         def look() -> None:
             seen.extend(path.read_text() for path in (folder / FOLDER).rglob("*.jsonl"))
 
-        refresh(spark, hash_conn_id="key", full=True, before_job=look, **arguments)
+        refresh(spark, hash_conn_id="key", scope="all", before_job=look, **arguments)
         assert sum(text.count('"Id"') for text in seen) == len(ACCOUNTS)
         assert not any(MARK in text or "Call__c" in text for text in seen)
         after = rows()
@@ -211,7 +211,8 @@ def test_a_replica_and_its_refreshes(spark: Any, org: LocalOrg, tmp_path: Path) 
             [made[each][name] for name in same] for each in ids[1:]
         ]
         assert not {"Phone", "BillingStreet", "Call__c"} & after[ids[0]].keys()
-        found = reconcile(spark, hash_conn_id="key", **arguments)["tables"]["Account"]["records"]
+        verified = refresh(spark, scope="all", verify=True, hash_conn_id="key", **arguments)["tables"]
+        found = verified["Account"]["records"]
         assert found["different"] == found["missing"] == 0
         assert files_with(folder, MARK) == []
 

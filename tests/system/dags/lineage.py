@@ -9,8 +9,8 @@ from pathlib import Path
 from airflow.sdk import DAG
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
+from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
 
@@ -44,4 +44,4 @@ with DAG("lineage.records", schedule=None, max_active_runs=1, start_date=START):
         idle_timeout=2,
     )
     replica = SparkSubmitReplicaOperator(task_id="replica", windows=drain.output, output_url=str(LAKE / "replica"))
-    replica >> RefreshDirtyRecordsOperator(task_id="refresh", output_url=str(LAKE / "replica"))
+    replica >> SparkSubmitRefreshReplicaOperator(task_id="refresh", output_url=str(LAKE / "replica"))

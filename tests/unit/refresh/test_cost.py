@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from airflow_provider_sfstream.protocol import soql
 from airflow_provider_sfstream.refresh.cost import least_requests
-from airflow_provider_sfstream.refresh.plan import plan, plan_all
+from airflow_provider_sfstream.refresh.plan import plan_all, plan_dirty
 from airflow_provider_sfstream.spark.replica.snapshots import (
     AppliedWindow,
     Computed,
@@ -24,7 +24,8 @@ ROOM = soql.ids_in_url("Account", list(COLUMNS))
 
 
 def least(table: TableState, **arguments: object) -> int:
-    return least_requests(plan(Snapshot(1, None, {"stream": STREAM}, {"Account": table}), None, False, **arguments))  # type: ignore[arg-type]
+    snapshot = Snapshot(1, None, {"stream": STREAM}, {"Account": table})
+    return least_requests(plan_dirty(snapshot, None, **arguments))  # type: ignore[arg-type]
 
 
 def test_rows_are_asked_for_as_many_at_a_time_as_fit() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -14,8 +13,8 @@ from airflow_provider_sfstream.refresh.plan import (
     RefreshPlan,
     check_org,
     fields_of_columns,
-    plan,
     plan_all,
+    plan_dirty,
 )
 from airflow_provider_sfstream.spark.replica.snapshots import (
     AppliedWindow,
@@ -36,39 +35,40 @@ SNAPSHOT = Snapshot(7, None, {"stream": STREAM}, {"Account": CLEAN, "Contact": D
 
 
 @pytest.mark.parametrize(
-    ("tables", "full", "expected"),
+    ("tables", "expected"),
     [
-        (None, False, {"Contact": "records", "Lead": "full"}),
-        (None, True, {"Account": "full", "Contact": "full", "Lead": "full"}),
-        (["Account"], False, {}),
-        (["Account"], True, {"Account": "full"}),
-        (["Contact"], False, {"Contact": "records"}),
-        (["Contact"], ["Account"], {"Account": "full", "Contact": "records"}),
-        (None, ["Contact"], {"Contact": "full", "Lead": "full"}),
-        (["Lead"], [], {"Lead": "full"}),
-        ([], False, {}),
+        (None, {"Contact": "records", "Lead": "full"}),
+        (["Account"], {}),
+        (["Contact"], {"Contact": "records"}),
+        (["Lead", "Contact", "Lead"], {"Contact": "records", "Lead": "full"}),
+        ([], {}),
     ],
 )
-def test_the_tables(tables: list[str] | None, full: bool | Collection[str], expected: dict[str, str]) -> None:
-    assert {one.name: one.mode for one in plan(SNAPSHOT, tables, full)} == expected
+def test_dirty_tables(tables: list[str] | None, expected: dict[str, str]) -> None:
+    assert [(one.name, one.mode) for one in plan_dirty(SNAPSHOT, tables)] == list(expected.items())
 
 
-@pytest.mark.parametrize(("tables", "full"), [(["Acount"], False), (None, ["Acount"])])
-def test_a_table_that_the_replica_does_not_have(tables: list[str] | None, full: bool | list[str]) -> None:
+def test_a_flag_of_columns_fetches_them_unless_rows_are_dirty() -> None:
+    flagged = replace(CLEAN, flag=Flag("schema", SINCE, 5, ("Name",)))
+    for table, mode in ((flagged, "columns"), (replace(flagged, dirty=3), "full")):
+        assert [one.mode for one in plan_dirty(replace(SNAPSHOT, tables={"Lead": table}), None)] == [mode]
+
+
+def test_a_table_that_the_replica_does_not_have() -> None:
     with pytest.raises(
         ConfigurationError, match=r"no table Acount; it has Account, Contact, Lead.*Nothing was fetched"
     ):
-        plan(SNAPSHOT, tables, full)
+        plan_dirty(SNAPSHOT, ["Acount"])
 
 
 def test_a_replica_that_does_not_exist_yet() -> None:
-    assert plan(Snapshot(), None, True) == []
+    assert plan_dirty(Snapshot(), None) == []
     with pytest.raises(ConfigurationError, match="it has none"):
-        plan(Snapshot(), ["Account"], False)
+        plan_dirty(Snapshot(), ["Account"])
 
 
 def test_the_org_must_be_that_of_the_replica() -> None:
-    plans = plan(SNAPSHOT, None, False)
+    plans = plan_dirty(SNAPSHOT, None)
     check_org(plans, ORG, "sf")
     check_org(plans, ORG[:15], "sf")
     with pytest.raises(ConfigurationError, match=rf"'sf' leads to the org 00D000000000002AAA, the replica is of {ORG}"):
@@ -158,13 +158,13 @@ LISTED = replace(CLEAN, computed=Computed(("Sum__c",), "2026-01-01T00:00:00+00:0
     ],
 )
 def test_rows_that_an_event_changed(table: TableState, computed_fields: ComputedFields, expected: str | None) -> None:
-    plans = plan(replace(SNAPSHOT, tables={"Account": table}), None, False, computed_fields)
+    plans = plan_dirty(replace(SNAPSHOT, tables={"Account": table}), None, computed_fields)
     assert [one.mode for one in plans] == ([] if expected is None else [expected])
     if table is LISTED and plans:
         assert plans[0].on_change
 
 
-def test_computed_fields_of_all_tables_or_of_some() -> None:
+def test_all_records_of_all_tables_or_of_some() -> None:
     assert {one.name: one.mode for one in plan_all(SNAPSHOT, None, "computed")} == dict.fromkeys(
         SNAPSHOT.tables, "computed"
     )

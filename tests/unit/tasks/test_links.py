@@ -9,9 +9,8 @@ from airflow.providers_manager import ProvidersManager
 
 from airflow_provider_sfstream.operators.accept_replay_loss import AcceptReplayLossOperator
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.operators.refresh_computed_fields import RefreshComputedFieldsOperator
-from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
+from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
 from airflow_provider_sfstream.protocol.streams import RunIdentity
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
@@ -60,8 +59,7 @@ def test_which_operator_has_which() -> None:
             AcceptReplayLossOperator,
             SparkSubmitEventLogOperator,
             SparkSubmitReplicaOperator,
-            RefreshDirtyRecordsOperator,
-            RefreshComputedFieldsOperator,
+            SparkSubmitRefreshReplicaOperator,
         )
     }
     assert list(names.values()) == [
@@ -70,7 +68,6 @@ def test_which_operator_has_which() -> None:
         ["Stream"],
         ["Stream", "Manifest", "Spark UI"],
         ["Stream", "Manifest", "Spark UI"],
-        ["Spark UI"],
         ["Spark UI"],
     ]
 

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
 from airflow_provider_sfstream.clients.rest.records import RecordClient
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
-from airflow_provider_sfstream.operators.refresh_dirty_records import RefreshDirtyRecordsOperator
+from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.refresh import files as _refresh_files
 from airflow_provider_sfstream.spark.replica.refresh_document import FOLDER, RefreshDocument
 from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
@@ -114,7 +114,7 @@ class Fetching:
         return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
-class Capturing(RefreshDirtyRecordsOperator):
+class Capturing(SparkSubmitRefreshReplicaOperator):
     """Keeps what the job would get."""
 
     taken: Path
@@ -156,7 +156,7 @@ def test_dirty_rows(fetching: Fetching, accounts: dict[str, str], api: str, capl
         **{"mode": "records", "fetched": len(accounts), "deleted": 2, "seconds": 0, "still_dirty": None, "flag": None}
     }
     assert fetching.arguments[0] == "--refresh"
-    options = ["--keep-snapshots", "7", "--deletes", "hard", "--max-deleted-fraction", "0.2"]
+    options = ["--keep-snapshots", "7", "--deletes", "hard"]
     assert fetching.arguments[2:] == options
     document = fetching.document()
     table = document.tables["Account"]
@@ -223,8 +223,12 @@ def test_columns_that_the_user_does_not_see_start_no_job(fetching: Fetching, cap
 def test_nothing_to_do(fetching: Fetching) -> None:
     fetching.tables = {"Account": fetching.table()}
     before = len(fetching.org.requests("http"))
-    for arguments in ({}, {"tables": ["Account"]}, {"tables": [], "full": True}):
-        with pytest.raises(AirflowSkipException, match="No row of the replica is dirty"):
+    for arguments, reason in (
+        ({}, "No row of the replica is dirty"),
+        ({"tables": ["Account"]}, "No row of the replica is dirty"),
+        ({"tables": [], "scope": "all"}, "The replica has no table yet"),
+    ):
+        with pytest.raises(AirflowSkipException, match=reason):
             fetching.run(**arguments)
     assert len(fetching.org.requests("http")) == before
 
@@ -234,7 +238,6 @@ def test_nothing_to_do(fetching: Fetching) -> None:
     [
         ({"tables": ["Acount"]}, r"no table Acount; it has Account(?s:.*)Nothing was fetched"),
         ({"tables": "Account"}, r"tables='Account' must be a list"),
-        ({"full": "Account"}, r"full='Account' must be a list"),
         ({"output_url": " "}, r"output_url is empty"),
     ],
 )
@@ -250,7 +253,7 @@ def test_arguments_that_cannot_be_used(fetching: Fetching, arguments: dict[str, 
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "10"])
 def test_numbers_that_are_none(argument: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"{argument}=.* must be a whole number above zero"):
-        RefreshDirtyRecordsOperator(task_id="refresh", output_url="s3://lake", **{argument: value})
+        SparkSubmitRefreshReplicaOperator(task_id="refresh", output_url="s3://lake", **{argument: value})
 
 
 def test_another_org(fetching: Fetching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +298,7 @@ def test_by_spark_submit(fetching: Fetching, accounts: dict[str, str], monkeypat
         monkeypatch.setenv(name, value)
     set_connection(monkeypatch, "spark_local", conn_type="spark", host=MASTER)
     fetching.publish()
-    operator = RefreshDirtyRecordsOperator(
+    operator = SparkSubmitRefreshReplicaOperator(
         task_id="refresh",
         output_url=fetching.output.as_uri(),
         salesforce_conn_id="sf",

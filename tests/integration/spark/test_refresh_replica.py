@@ -198,6 +198,6 @@ def test_what_changes_meanwhile_is_fetched_by_the_next_refresh(
     left = {name: row["_dirty_reason"] for name, row in replica.rows().items() if row["_dirty"]}
     assert left == dict.fromkeys((one, two), "changed_while_refreshed")
 
-    result = replica.refresh(full=True)
+    result = replica.refresh(scope="all")
     assert (result["mode"], result["still_dirty"], result["flag"]) == ("full", 0, None)
     replica.assert_equal()

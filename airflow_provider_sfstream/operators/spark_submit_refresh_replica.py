@@ -1,0 +1,244 @@
+"""Fetch records of the org and merge them into a replica with Spark, or compare them with it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_provider_sfstream._airflow import AirflowSkipException
+from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.tasks.allocations import AllocationReserve
+from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.tasks.field_rules import hash_key
+from airflow_provider_sfstream.tasks.lineage.telling import TellsLineage
+from airflow_provider_sfstream.tasks.parts import check_positive
+from airflow_provider_sfstream.tasks.refresh import RefreshScope, Scope, table_names
+from airflow_provider_sfstream.tasks.replica import read_snapshot, snapshot_if_readable
+from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
+from airflow_provider_sfstream.tasks.status import tell_of_tables
+from airflow_provider_sfstream.tasks.table_job import check_output
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_provider_sfstream.protocol.field_rules import FieldRules
+    from airflow_provider_sfstream.refresh.files import RefreshFiles
+    from airflow_provider_sfstream.refresh.plan import RefreshPlan
+    from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
+    from airflow_provider_sfstream.tasks.lineage.told import Lineage
+
+
+class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
+    """Fetch records of a replica's org, and merge them with the ``replica`` job, or compare them with the tables.
+
+    ``scope="dirty"`` fetches what the replica cannot know from events alone: dirty rows by id, through the REST API; a
+    flagged table (``new``, ``overflow``, ``gap``...) in full, through the Bulk API where it is large; for the flag
+    ``schema`` the columns that it names. Deleted records of the recycle bin are included; a row whose record the org no
+    longer has is deleted. A row that saw an event while records were fetched stays dirty for the next refresh
+    (docs/replica-refresh.md). Fields that no event carries, formulas and roll-up summaries among them, are fetched with
+    each record.
+
+    ``scope="all"`` fetches all tables in full in the same way, flagged or not.
+
+    ``scope="computed"`` fetches, of all records, ``Id`` and the fields that no event carries, and merges the values
+    that differ. Formula fields and roll-up summaries change without an event and without ``SystemModstamp``: when a
+    parent record changes, a child, or the day. These fields are those of describe that the schema of the change events
+    lacks; a table gets a column for each. Nothing else of a row changes, nor whether it is dirty. A column whose field
+    is gone, or hidden from the user, becomes null. The replica's snapshot names the columns and the time of the
+    comparison (``computed``: ``columns``, ``compared_at``).
+
+    ``scope="all"`` with ``verify=True`` fetches all records with the columns that events carry, and compares them with
+    the tables, value by value: it proves that table and object are equal, or reports the differences. It merges no
+    value. Each record is ``equal``, or
+
+    - ``different``: its row has another value, or only one of them is deleted;
+    - ``missing``: it has no row; ``gone``: the org has no record for a row, not even in its recycle bin;
+    - ``changed_since``: it was changed after the last change that the table has, or while records were fetched;
+    - ``dirty``: the replica has marked the row to be fetched.
+
+    Rows that are different, missing or gone become dirty (``differs``), so that the next refresh fetches them. The
+    report, ``report`` below the output folder, has the counts and, for each range of ids, a checksum of either side's
+    compared records; both are the same where nothing differs. Reports are kept.
+
+    One job at a time may write below one ``output_url``, the one that applies events included (``max_active_runs=1``,
+    or a pool of one slot for all DAGs that share it). A retry fetches everything again.
+
+    The XCom result: ``snapshot``, ``seconds`` and ``tables``; of each ``mode`` (``records``, ``columns``, ``full``,
+    ``computed`` or ``compare``), ``fetched`` records, how many of them are ``deleted`` in the org, ``seconds`` to fetch
+    them, and by scope
+
+    - ``"dirty"`` and ``"all"``: rows ``still_dirty`` and the remaining ``flag``;
+    - ``"computed"``: how many rows ``differed``;
+    - ``verify=True``: the ``flag``, ``records`` of each kind, ``as_of`` (the time of the last change that the table
+      has), the number of ``ranges`` of ids, the first ten ``differing_ranges``, and ``report``.
+
+    ``snapshot`` and these are ``None`` where the worker cannot read the metrics file. If there is nothing to fetch, the
+    task is skipped.
+
+    :param output_url: folder of the replica, as a URL that Spark can write to. (templated)
+    :param scope: records to fetch: ``"dirty"``, ``"computed"`` or ``"all"``.
+    :param verify: with ``scope="all"``: compare the records with the tables, and merge no value.
+    :param salesforce_conn_id: Airflow connection to the org that the replica is of. Its user should see all records and
+        fields of the tables. (templated)
+    :param tables: tables to refresh; ``None`` for all of the replica. (templated)
+    :param computed_fields: fetch the values of fields that no event carries: ``"on_fetch"`` (default) of the records
+        that are fetched anyway; ``"on_change"`` also of those that an event changed, from the first refresh with this
+        value on; ``"never"``. A formula over other records changes without an event: ``scope="computed"`` compares
+        all. Not with ``scope="computed"`` or ``verify``.
+    :param deletes: ``"soft"`` (default) or ``"hard"``, as for the job that applies events. Not with
+        ``scope="computed"``.
+    :param max_deleted_fraction: the share of a table's rows (0 to 1, default 0.2) for which the org may have no record,
+        not even in its recycle bin. More are an error, and nothing is changed: the user of the connection may not see
+        them. Up to ten rows of a table may always be gone. Not with ``scope="computed"`` or ``verify``.
+    :param keep_snapshots: as for the job that applies events.
+    :param bulk_threshold: a table of at least this many records is fetched through the Bulk API.
+    :param bulk_page_records: records of one page of the Bulk API, which is held in memory.
+    :param allocation_reserve: before anything is fetched: fail (``AllocationReserveError``, not tried again) if less
+        than this of the org's API requests would remain. A number of requests (``int``), a share (``float`` from 0.0 to
+        1.0), or a dict of these by the names of allocations. docs/sizing.md#allocations
+    :param hash_conn_id: Airflow connection whose password is the key of hashes, where a table has some
+        (``hash_fields``). Fetched values are hashed before they are written. (templated)
+    :param output_conn_id: Airflow connection with which the worker reads the replica's state, writes what it fetches
+        and reads the metrics file, where it needs one. The job itself uses Spark's credentials. (templated)
+    :param conn_id: Airflow connection that names the Spark master.
+    :raises ConfigurationError: at construction, if an argument has an invalid value, or the scope does not support it.
+    """
+
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "salesforce_conn_id", "tables", "hash_conn_id")
+    _fetched: Mapping[str, Mapping[str, Any]] = {}
+
+    def __init__(
+        self,
+        *,
+        output_url: str,
+        scope: Scope = "dirty",
+        verify: bool = False,
+        salesforce_conn_id: str = "salesforce_default",
+        tables: Sequence[str] | None = None,
+        computed_fields: Literal["on_fetch", "on_change", "never"] | None = None,
+        deletes: Literal["soft", "hard"] | None = None,
+        max_deleted_fraction: float | None = None,
+        keep_snapshots: int = 10,
+        bulk_threshold: int = 10_000,
+        bulk_page_records: int = 10_000,
+        allocation_reserve: float | Mapping[str, float] | None = None,
+        hash_conn_id: str | None = None,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._scope = RefreshScope(scope, verify, computed_fields, deletes, max_deleted_fraction)
+        check_positive(
+            bulk_threshold=bulk_threshold, bulk_page_records=bulk_page_records, keep_snapshots=keep_snapshots
+        )
+        super().__init__(script="replica.py", output_url=output_url, name=name or "sfstream-refresh", **kwargs)
+        self.scope = scope
+        self.verify = verify
+        self.salesforce_conn_id = salesforce_conn_id
+        self.tables = tables
+        self.computed_fields = computed_fields
+        self.deletes = deletes
+        self.max_deleted_fraction = max_deleted_fraction
+        self.keep_snapshots = keep_snapshots
+        self.bulk_threshold = bulk_threshold
+        self.bulk_page_records = bulk_page_records
+        self.allocation_reserve = allocation_reserve
+        self.hash_conn_id = hash_conn_id
+        self._reserve = AllocationReserve(allocation_reserve)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Fetch the records, submit the job and wait for it; return the result by table."""
+        from airflow_provider_sfstream.refresh.files import RefreshFiles
+        from airflow_provider_sfstream.tasks.storage import storage_path
+
+        started = time.monotonic()
+        with airflow_errors(self):
+            check_output(self.output_url)
+            snapshot = read_snapshot(self.output_url, self.output_conn_id)
+            plans = self._scope.plans(snapshot, table_names(self.tables))
+        if not plans:
+            raise AirflowSkipException(self._scope.nothing_to_do)
+        with airflow_errors(self):
+            rules = {plan.name: self._rules_of(plan) for plan in plans}
+            self._check_reserve(plans)
+        files = RefreshFiles(self.output_url, partial(storage_path, conn_id=self.output_conn_id), _refresh_id())
+        try:
+            with airflow_errors(self):
+                fetched = self._fetch(plans, files, snapshot.number, rules)
+            self._fetched = fetched
+            if not fetched:
+                raise AirflowSkipException("All that is to be fetched is hidden from the user of the connection.")
+            arguments = ["--refresh", files.url, "--keep-snapshots", str(self.keep_snapshots)]
+            metrics = self.submit(context, [*arguments, *self._scope.job_arguments()]) or {}
+        finally:
+            with suppress(LandingError):  # the next refresh removes the rest
+                files.clean()
+        tell_of_tables(self.output_url, "refresh", context, metrics)
+        merged = metrics.get("tables", {})
+        return {
+            "snapshot": metrics.get("snapshot"),
+            "tables": {
+                name: {**table, **self._scope.table_result(merged.get(name, {}))} for name, table in fetched.items()
+            },
+            "seconds": round(time.monotonic() - started, 2),
+        }
+
+    def _check_reserve(self, plans: Sequence[RefreshPlan]) -> None:
+        from airflow_provider_sfstream.protocol.allocations import API_REQUESTS
+        from airflow_provider_sfstream.refresh.cost import least_requests
+
+        tables, least = ", ".join(plan.name for plan in plans), least_requests(plans)
+        what = f"{self.output_url}: {tables}: nothing is fetched"
+        self._reserve.check(self.salesforce_conn_id, allocation=API_REQUESTS, least=least, what=what)
+
+    def lineage(self, *, has_ended: bool) -> Lineage:
+        """Return the objects that were fetched as inputs, and the tables that they were merged into as outputs."""
+        from airflow_provider_sfstream.tasks.lineage.replicas import refresh_lineage
+
+        fetched = self._fetched if has_ended else {}
+        snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if fetched else None
+        return refresh_lineage(self.salesforce_conn_id, self.output_url, fetched, self.metrics, snapshot)
+
+    def _rules_of(self, plan: RefreshPlan) -> FieldRules:
+        """Return the rules for fields that a table is kept by, with the key of its hashes."""
+        rules = plan.table.rules.with_key(hash_key(self.hash_conn_id))
+        rules.check_keep(plan.table.rules, f"The table {plan.name} of {self.output_url}")
+        return rules
+
+    def _fetch(
+        self, plans: Sequence[RefreshPlan], files: RefreshFiles, snapshot: int, rules: Mapping[str, FieldRules]
+    ) -> dict[str, dict[str, Any]]:
+        """Write what the job is to merge; return what was fetched by table."""
+        from airflow_provider_sfstream.hooks.salesforce_records import SalesforceRecordHook
+        from airflow_provider_sfstream.refresh.fetch import Limits, TableFetch
+        from airflow_provider_sfstream.refresh.plan import check_org
+        from airflow_provider_sfstream.spark.replica.refresh_document import RefreshDocument
+
+        limits = Limits(self.bulk_threshold, self.bulk_page_records)
+        tables: dict[str, TableRefresh] = {}
+        fetched: dict[str, dict[str, Any]] = {}
+        with SalesforceRecordHook(self.salesforce_conn_id).get_conn() as client:
+            check_org(plans, client.org_id, self.salesforce_conn_id)
+            files.clean()
+            for plan in plans:
+                started = time.monotonic()
+                fetch = TableFetch(client, files, plan, limits, rules[plan.name])
+                refresh = fetch.run()
+                if refresh is None:
+                    self.log.warning("%s stays flagged: show these fields to the user of the connection.", plan.name)
+                    continue
+                tables[plan.name] = refresh
+                seconds = round(time.monotonic() - started, 2)
+                counted = {"fetched": fetch.fetched.records, "deleted": fetch.fetched.deleted}
+                fetched[plan.name] = {"mode": plan.mode, **counted, "seconds": seconds}
+                self.log.info("%s: fetched %s", plan.name, fetched[plan.name])
+        files.publish(RefreshDocument(files.refresh_id, snapshot, tables))
+        return fetched
+
+
+def _refresh_id() -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(8)}"
