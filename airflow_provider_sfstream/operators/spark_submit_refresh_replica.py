@@ -15,7 +15,7 @@ from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.tasks.allocations import AllocationReserve
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.field_rules import hash_key
-from airflow_provider_sfstream.tasks.lineage.telling import TellsLineage
+from airflow_provider_sfstream.tasks.lineage import TellsLineage
 from airflow_provider_sfstream.tasks.parts import check_positive
 from airflow_provider_sfstream.tasks.refresh import RefreshScope, Scope, table_names
 from airflow_provider_sfstream.tasks.replica import read_snapshot, snapshot_if_readable
@@ -24,13 +24,13 @@ from airflow_provider_sfstream.tasks.status import tell_of_tables
 from airflow_provider_sfstream.tasks.table_job import check_output
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.protocol.field_rules import FieldRules
     from airflow_provider_sfstream.refresh.files import RefreshFiles
     from airflow_provider_sfstream.refresh.plan import RefreshPlan
     from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
-    from airflow_provider_sfstream.tasks.lineage.told import Lineage
 
 
 class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
@@ -195,9 +195,9 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
         what = f"{self.output_url}: {tables}: nothing is fetched"
         self._reserve.check(self.salesforce_conn_id, allocation=API_REQUESTS, least=least, what=what)
 
-    def lineage(self, *, has_ended: bool) -> Lineage:
+    def lineage(self, *, has_ended: bool) -> OperatorLineage:
         """Return the objects that were fetched as inputs, and the tables that they were merged into as outputs."""
-        from airflow_provider_sfstream.tasks.lineage.replicas import refresh_lineage
+        from airflow_provider_sfstream.tasks.open_lineage import refresh_lineage
 
         fetched = self._fetched if has_ended else {}
         snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if fetched else None
