@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_provider_sfstream import redaction
+from tests.support import hours
 
 
 @pytest.fixture(autouse=True)
@@ -17,3 +18,9 @@ def secrets_of_a_test_are_forgotten() -> Iterator[None]:
     redaction._forms.clear()
     redaction._forms.update(forms)
     redaction._longest_first[:] = longest_first
+
+
+@pytest.fixture(autouse=True)
+def hours_are_those_of_the_test() -> None:
+    """A test may run an hour after the collection, and after the one before it."""
+    hours.new_test()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,17 +15,13 @@ from airflow.sdk import Context
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from tests.support.hours import hours_ago
 from tests.support.landed import replay_ids_of
 from tests.support.localorg import LocalOrg
 from tests.support.tasks import context_for, set_connection
 
 TOPIC = "/event/Order__e"
-NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 MINUTES = (0, 20, 40, 59)
-
-
-def hours_ago(hours: float) -> datetime:
-    return NOW - timedelta(hours=hours)
 
 
 @contextmanager

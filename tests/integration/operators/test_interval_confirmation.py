@@ -11,13 +11,13 @@ import pytest
 
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.airflow_names import TaskDeferred
+from tests.support.hours import hours_ago
 from tests.support.interval_runs import (
     TOPIC,
     Make,
     Run,
     given,
     happened,
-    hours_ago,
     make,
     org_with_hours,
     run,

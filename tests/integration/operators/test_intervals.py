@@ -18,14 +18,13 @@ from airflow_provider_sfstream.operators.replay_position import CommitReplayPosi
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
 from tests.support.airflow_names import PARTITIONS
+from tests.support.hours import hours_ago
 from tests.support.interval_runs import (
     MINUTES,
-    NOW,
     TOPIC,
     Run,
     given,
     happened,
-    hours_ago,
     make,
     org_with_hours,
     origins,
@@ -139,7 +138,7 @@ def test_an_hour_that_is_lost_fails_and_leaves_everything_as_it_is(
         run("backfill", 100, 99)
     assert not store.gaps(stream(org))
     assert store.read(stream(org)).fence == 0
-    assert not store.windows_overlapping(stream(org), hours_ago(200), NOW)
+    assert not store.windows_overlapping(stream(org), hours_ago(200), hours_ago(0))
 
 
 def test_of_an_interval_that_is_half_lost_the_rest_is_given_on_demand(

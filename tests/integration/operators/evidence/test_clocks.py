@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import IntervalNotEndedError
-from tests.support.interval_runs import TOPIC, Run, hours_ago, make, org_with_hours, run, store
+from tests.support.hours import hours_ago
+from tests.support.interval_runs import TOPIC, Run, make, org_with_hours, run, store
 from tests.support.landed import replay_ids_of
 from tests.support.localorg import LocalOrg
 from tests.support.moved_clocks import MovedClocks

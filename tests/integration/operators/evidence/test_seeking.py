@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.interval_runs import TOPIC, Run, given, happened, hours_ago, make, org_with_hours, run, store
+from tests.support.hours import hours_ago
+from tests.support.interval_runs import TOPIC, Run, given, happened, make, org_with_hours, run, store
 from tests.support.localorg import LocalOrg
 
 __all__ = ["make", "run", "store"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ from airflow_provider_sfstream.operators.accept_replay_loss import AcceptReplayL
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.protocol.streams import Stream
 from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from tests.support.hours import hours_ago
 from tests.support.landed import replay_ids_of
 from tests.support.localorg import LocalOrg
 from tests.support.tasks import context_for, set_connection
 
 PLATFORM, GENERIC = "/event/Order__e", "/u/notes/Orders"
-NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 HOUR = timedelta(hours=1)
 Drain = Callable[..., dict[str, Any]]
 
@@ -55,7 +55,7 @@ def drain(store: TableReplayStore, tmp_path: Path) -> Drain:
             idle_timeout=1.0,
             **arguments,
         )
-        begin = NOW - ago * HOUR
+        begin = hours_ago(ago)
         bounds = {"data_interval_start": begin, "data_interval_end": begin + HOUR} if ago else {}
         return operator.execute(context_for("drain", run_id=run_id, run_type=run_type, **bounds))
 
@@ -64,7 +64,7 @@ def drain(store: TableReplayStore, tmp_path: Path) -> Drain:
 
 def publish(org: LocalOrg, topic: str, count: int, ago: int = 0) -> None:
     """Publish events, dated half an hour after the hour that began ``ago`` hours ago."""
-    time = (NOW - ago * HOUR + HOUR / 2).isoformat() if ago else None
+    time = (hours_ago(ago) + HOUR / 2).isoformat() if ago else None
     field, dated = ("Number__c", "CreatedDate") if topic == PLATFORM else ("payload", "createdDate")
     values = (float(n) if topic == PLATFORM else f"note {n}" for n in range(count))
     org.publish(topic, [{field: value, **({} if time is None else {dated: time})} for value in values])
@@ -98,7 +98,7 @@ def test_runs_that_receive_nothing_claim_nothing_and_the_events_are_landed_later
     assert {(result["stop_reason"], result["confirmed_at"]) for result in results} == {("idle", None)}
     stream = Stream(org.org_id, "streaming", topic)
     assert store.read(stream).confirmed_at is None
-    windows = store.windows_overlapping(stream, NOW - HOUR, NOW + 2 * HOUR)
+    windows = store.windows_overlapping(stream, hours_ago(1), hours_ago(-2))
     assert {window.covered_until for window in windows} == {None}
     org.admin("DELETE", "/faults")
     results.append(drain(topic, "run-4"))
@@ -136,7 +136,7 @@ def test_an_hour_that_aged_out_is_not_complete_either(org: LocalOrg, store: Tabl
     for expected in (True, True):
         result = drain(GENERIC, "backfill", ago=40, run_type="backfill", on_expired="partial")
         assert (result["event_count"], result["confirmed_at"], result["drained"]) == (0, None, expected)
-        assert result["missing"] == [{"from": (NOW - 40 * HOUR).isoformat(), "to": (NOW - 39 * HOUR).isoformat()}]
+        assert result["missing"] == [{"from": hours_ago(40).isoformat(), "to": hours_ago(39).isoformat()}]
 
 
 @pytest.mark.parametrize("topic", [PLATFORM, GENERIC])
@@ -208,6 +208,6 @@ def test_an_interval_in_an_uncertain_gap_is_returned_with_what_is_retained(
     publish(org, GENERIC, 2, ago=1)
     result = drain(GENERIC, "hour-2", ago=1, mode="interval", accept_quiet_aging=True)
     (gap,) = store.gaps(Stream(org.org_id, "streaming", GENERIC))
-    assert (gap.uncertain, gap.since < NOW < gap.detected_at) == (True, True)
+    assert (gap.uncertain, gap.since < hours_ago(0) < gap.detected_at) == (True, True)
     assert (result["missing"], result["confirmed_at"]) == ([], None)
     assert set(landed([result])) == set(published(org, GENERIC)[-2:])

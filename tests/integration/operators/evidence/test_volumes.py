@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from tests.support.interval_runs import Run, hours_ago, make, run, store
+from tests.support.hours import hours_ago
+from tests.support.interval_runs import Run, make, run, store
 from tests.support.landed import replay_ids_of
 from tests.support.localorg import LocalOrg
 from tests.support.moved_clocks import MovedClocks
