@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +254,12 @@ def test_what_cannot_be_removed_is_named(check: Callable[..., Checked], other: L
 def test_interrupted_it_removes_what_it_made(check: Callable[..., Checked], other: LocalOrg, folder: Path) -> None:
     other.knobs(managed_visibility_seconds=60)
     command = [sys.executable, "-m", "live_check", "--probe", "managed_visibility", *LOCAL]
-    with (folder / "out").open("w") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out) as run:
+    # A shell starts programs in the background without the signal, and theirs inherit that.
+    interruptible = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with (
+        (folder / "out").open("w") as out,
+        subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, preexec_fn=interruptible) as run,
+    ):
         wait_until(lambda: len(other.managed_subscriptions()) == 2, what="the managed subscription that it makes")
         run.send_signal(signal.SIGINT)
         assert run.wait(60) == 130, (folder / "out").read_text()
