@@ -37,7 +37,7 @@ def land(org: SharedOrg, tmp_path: Path) -> Land:
     """Drain a topic; return the manifest, and the rows that landed."""
 
     def run(topic: str, **arguments: Any) -> tuple[Manifest, list[dict[str, Any]]]:
-        given = {"landing_url": str(tmp_path / "lake"), "replay_store": "table", "idle_timeout": 30.0, **arguments}
+        given = {"landing_url": str(tmp_path / "lake"), "replay_store": "table", "idle_timeout": 1.0, **arguments}
         result = DrainReplayWindowOperator(task_id="drain", topic=topic, **given).execute(context_for("drain"))
         path = Path(urlsplit(result["manifest_url"]).path)
         manifest = Manifest.from_json(path.read_text(), result["manifest_url"])

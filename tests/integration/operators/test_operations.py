@@ -36,7 +36,7 @@ Drain = Callable[..., dict[str, Any]]
 def connections(org: SharedOrg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_connection(monkeypatch, "salesforce_default", **org.airflow_connection())
     set_connection(monkeypatch, "sfstream_replay_store", conn_type="sqlite", host=str(tmp_path / "replay.db"))
-    org.knobs(keepalive_seconds=0.2)  # a drain that has caught up is told so, and need not wait for silence
+    org.knobs(keepalive_seconds=0.2)
 
 
 @pytest.fixture
@@ -46,9 +46,7 @@ def drain(org: SharedOrg, tmp_path: Path) -> Drain:
     def run(**arguments: Any) -> dict[str, Any]:
         number = next(runs)
         landing = {"landing_url": str(tmp_path / "lake"), "replay_store": "table"}
-        # The Streaming API has no empty responses that say that nothing is left.
-        silence = {"idle_timeout": 1.0 if arguments.get("topic") == GENERIC else 30.0}
-        defaults = {"topic": org.topic, **landing, **silence}
+        defaults = {"topic": org.topic, "idle_timeout": 1.0, **landing}
         operator = DrainReplayWindowOperator(task_id="drain", **{**defaults, **arguments})
         return operator.execute(context_for("drain", run_id=f"run-{number}", hour=number))
 
