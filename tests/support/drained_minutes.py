@@ -20,7 +20,7 @@ from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.restoring import restore_position
 from airflow_provider_sfstream.stores.base import ReplayStore
 from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
-from tests.support.scripted_source import Event, ScriptedSource, avro_payload, replay_id
+from tests.support.scripted_source import Event, ScriptedSource, avro_payload, in_time, replay_id
 
 
 def event(number: int) -> Event:
@@ -44,18 +44,17 @@ class Minutes:
 
     def drain(self, due: int, source: ScriptedSource | None = None, try_number: int = 1, **more: Any) -> WindowOutcome:
         """Drain, at minute ``due``, the events of the minutes up to it."""
-        published = [event(number) for number in range(1, due + 1)]
-        return drain_window(
-            self.landed_stream,
-            WindowRequest(run_at(due, try_number), DrainLimits(), **more),
-            source=source or ScriptedSource(published),
-            now=lambda: minute(due),
-        )
+        source = source or ScriptedSource([event(number) for number in range(1, due + 1)])
+        request = WindowRequest(run_at(due, try_number), DrainLimits(), **more)
+        with in_time(source.time):
+            return drain_window(self.landed_stream, request, source=source, now=lambda: minute(due))
 
     def backfill(self, end: int, *, at: int) -> Any:
         @contextmanager
         def opened() -> Iterator[ScriptedSource]:
-            yield ScriptedSource([event(number) for number in range(1, at + 1)])
+            source = ScriptedSource([event(number) for number in range(1, at + 1)])
+            with in_time(source.time):
+                yield source
 
         request = IntervalRequest(
             run=run_at(end + 0.5),

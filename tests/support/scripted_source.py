@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import ceil
 from typing import ClassVar
 
+from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError
 from airflow_provider_sfstream.protocol.server_time import ServerTime
 from airflow_provider_sfstream.reading.source import EventBatch, PayloadEncoding, StartFrom
@@ -110,6 +112,17 @@ class FakeTime:
     def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)
         self.seconds += seconds
+
+
+@contextmanager
+def in_time(time: FakeTime) -> Iterator[None]:
+    """Let drains measure silence by ``time``: by the real clock, each would ask its source all the time until then."""
+    before = drain.__kwdefaults__["clock"]
+    drain.__kwdefaults__["clock"] = time.clock
+    try:
+        yield
+    finally:
+        drain.__kwdefaults__["clock"] = before
 
 
 @dataclass
