@@ -59,8 +59,8 @@ Tests that share a core may take as many times as long as there are of them.
 """
 
 
-ALONE = ("tests/mutants/", "tests/unit/runs/test_claims.py")
-"""Beginnings of the paths of tests that share nothing, and take seconds each."""
+ALONE = ("tests/mutants/", "tests/unit/runs/test_claims.py", "tests/unit/runs/test_zombies.py")
+"""Beginnings of the paths of tests that share nothing, and take seconds each, some half a minute."""
 
 
 def together(node_id: str) -> str:
