@@ -58,7 +58,7 @@ def end_before(window: ReplayWindow, time: datetime) -> datetime | None:
 class Bounds:
     """Bounds of the times of one window, or of several.
 
-    :param finished: when the last of them was finished.
+    :param finished: when the last of them was finished: the latest of the worker's, scheduler's and Salesforce's times.
     :param due: the first and the last time that a run of them was due.
     :param hull: the times that they have to do with, see :func:`hull_of`; ``None``: no time.
     :param ends: the first and the last time that one of them ended, see :func:`end_of`; ``None``: none did.
@@ -74,7 +74,9 @@ class Bounds:
         """Return the bounds of one window."""
         window = manifest.window
         due, end = window.run.run_after, end_of(window)
-        return cls(manifest.finished_at, (due, due), hull_of(window), None if end is None else (end, end))
+        # A worker's clock may have been hours slow; the scheduler's and Salesforce's time of the same window may not.
+        finished = max(manifest.finished_at, due, window.contact_at or due)
+        return cls(finished, (due, due), hull_of(window), None if end is None else (end, end))
 
     @classmethod
     def around(cls, bounds: Iterable[Bounds]) -> Bounds:

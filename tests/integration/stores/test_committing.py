@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.exceptions import PositionConflictError
-from airflow_provider_sfstream.runs.incremental import commit_window
-from tests.support.drained_minutes import Minutes
-from tests.support.replay_stores import StoreUnderTest
-from tests.support.scripted_source import replay_id
+from airflow_provider_sfstream.runs.incremental import WindowRequest, commit_window, drain_window
+from tests.support.drained_minutes import Minutes, event
+from tests.support.replay_stores import StoreUnderTest, minute, run_at
+from tests.support.scripted_source import ScriptedSource, in_time, replay_id
 
 
 def test_a_window_is_not_committed_to_a_position_that_only_has_the_same_fence(
@@ -35,3 +36,16 @@ def test_a_window_is_not_committed_to_a_position_that_only_has_the_same_fence(
     assert minutes.store.read(minutes.stream) == before
     last = minutes.drain(10, try_number=2)
     assert minutes.landed(first, second, last) == [replay_id(number) for number in range(1, 11)]
+
+
+def test_a_later_run_on_a_worker_whose_clock_is_slow_hides_no_window_from_a_retry(under_test: StoreUnderTest) -> None:
+    minutes = Minutes(under_test)
+    first = minutes.drain(300)
+    source = ScriptedSource([event(number) for number in range(1, 304)], began=minute(301))
+    request = WindowRequest(run_at(301), DrainLimits())
+    with in_time(source.time):
+        drain_window(minutes.landed_stream, request, source=source, now=lambda: minute(100))
+
+    retry = minutes.drain(300, try_number=2)
+
+    assert (retry.drained, retry.manifest.window) == (False, first.manifest.window)
