@@ -18,6 +18,7 @@ from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned
 from airflow_provider_sfstream.landing.storage import (
     abort_uploads,
     list_folder,
+    read_if_there,
     replace_file,
     storage_errors,
     write_once,
@@ -320,12 +321,8 @@ class LandingCatalog:
 
     def _read(self, url: str) -> Manifest | None:
         path = self.landing.path_of(url)
-        with storage_errors(f"{url} could not be read", "Check the storage connection"):
-            try:
-                text = self._filesystem.cat_file(path)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-        return Manifest.from_json(text, url)
+        text = read_if_there(self._filesystem, path, url)
+        return None if text is None else Manifest.from_json(text, url)
 
     def _list(self, folder: str) -> list[str]:
         return list_folder(self._filesystem, folder)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError, SalesforceStreamError
-from airflow_provider_sfstream.landing.storage import replace_file, storage_errors
+from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors
 from airflow_provider_sfstream.landing.stretches import Part, Stretch, level_of
 from airflow_provider_sfstream.landing.window_bounds import Bounds
 from airflow_provider_sfstream.protocol.manifest import Manifest
@@ -84,11 +84,9 @@ class ChainIndex:
             self._documents.move_to_end(path)
             return self._documents[path]
         try:
-            with storage_errors(f"{path} could not be read"):
-                try:
-                    text = self._catalog.landing.filesystem.cat_file(path)
-                except (FileNotFoundError, NotADirectoryError):
-                    return None
+            text = read_if_there(self._catalog.landing.filesystem, path)
+            if text is None:
+                return None
             stretch = Stretch.from_json(text)
             if (stretch.stream, stretch.level, stretch.newest) != (stream, level, newest):
                 raise ValueError("it is that of another stretch")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError, ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
+from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors, write_once
 from airflow_provider_sfstream.protocol.streams import RunIdentity, Span, Stream
 
 log = logging.getLogger(__name__)
@@ -158,11 +158,9 @@ def read_interval(catalog: LandingCatalog, stream: Stream, run: RunIdentity, int
     :raises LandingError: if the storage could not be read.
     """
     path = catalog.landing.interval_path(stream, interval_id_for(run, interval))
-    with storage_errors(f"{path} could not be read", "Check the storage connection"):
-        try:
-            text = catalog.landing.filesystem.cat_file(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+    text = read_if_there(catalog.landing.filesystem, path)
+    if text is None:
+        return None
     record = IntervalRecord.from_json(text, path)
     if (record.stream, record.run.key, record.interval) != (stream, run.key, interval):
         raise ManifestError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_provider_sfstream.exceptions import LandingError, ReplayStoreError
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.storage import replace_file, storage_errors
+from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors
 
 
 class PositionFiles:
@@ -28,14 +28,11 @@ class PositionFiles:
 
         :raises ReplayStoreError: if the storage cannot be read.
         """
-        filesystem = self._landing.filesystem
+        url = self._landing.position_url(key)
         try:
-            with storage_errors(f"{self._landing.position_url(key)} could not be read", "Check the storage connection"):
-                try:
-                    data: bytes = filesystem.cat_file(self._landing.position_path(key))
-                except (FileNotFoundError, NotADirectoryError):
-                    return None
-                return data.decode()
+            data = read_if_there(self._landing.filesystem, self._landing.position_path(key), url)
+            with storage_errors(f"{url} could not be read"):
+                return None if data is None else data.decode()
         except LandingError as error:
             raise ReplayStoreError(str(error)) from error
 

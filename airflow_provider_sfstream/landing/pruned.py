@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.storage import replace_file, storage_errors
+from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors
 from airflow_provider_sfstream.protocol.streams import Stream
 
 VERSION = 1
@@ -95,12 +95,8 @@ def read_pruned(landing: Landing, stream: Stream) -> PrunedWindows | None:
     :raises LandingError: if the storage could not be read.
     """
     path = landing.pruned_path(stream)
-    with storage_errors(f"{path} could not be read", "Check the storage connection"):
-        try:
-            text = landing.filesystem.cat_file(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-    return PrunedWindows.from_json(text, path)
+    text = read_if_there(landing.filesystem, path)
+    return None if text is None else PrunedWindows.from_json(text, path)
 
 
 def write_pruned(landing: Landing, pruned: PrunedWindows) -> None:

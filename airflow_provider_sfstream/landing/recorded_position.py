@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.storage import replace_file, storage_errors
+from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors
 from airflow_provider_sfstream.protocol.streams import Stream
 
 VERSION = 1
@@ -86,11 +86,9 @@ def read_recorded(landing: Landing, stream: Stream) -> RecordedPosition | None:
     :raises LandingError: if the storage could not be read.
     """
     path = landing.recorded_path(stream)
-    with storage_errors(f"{path} could not be read", "Check the storage connection"):
-        try:
-            text = landing.filesystem.cat_file(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+    text = read_if_there(landing.filesystem, path)
+    if text is None:
+        return None
     recorded = RecordedPosition.from_json(text, path)
     if recorded.stream != stream:
         raise ManifestError(

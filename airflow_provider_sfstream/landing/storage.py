@@ -42,6 +42,20 @@ def storage_errors(
         ) from error
 
 
+def read_if_there(filesystem: Any, path: str, name: str | None = None) -> bytes | None:
+    """Return the content of a file, ``None`` only if there certainly is none.
+
+    :param name: the file's name in the error, its path by default.
+    :raises LandingError: if the storage could not be read.
+    """
+    with storage_errors(f"{name or path} could not be read", "Check the storage connection"):
+        try:
+            content: bytes = filesystem.cat_file(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return content
+
+
 def is_local(filesystem: Any) -> bool:
     return isinstance(filesystem, LocalFileSystem)
 
