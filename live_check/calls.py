@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 from dataclasses import dataclass
@@ -68,8 +67,7 @@ class Stream:
         self._call = getattr(run.stub(channel), rpc)(
             iter(self._requests.get, None), metadata=run.metadata(**metadata), timeout=3600.0
         )
-        for work in (self._read, self._await_metadata):
-            threading.Thread(target=work, daemon=True).start()
+        threading.Thread(target=self._read, daemon=True).start()
 
     def __enter__(self) -> Stream:
         return self
@@ -80,6 +78,8 @@ class Stream:
 
     def _read(self) -> None:
         try:
+            self._call.initial_metadata()
+            self.metadata_at = now()
             for response in self._call:
                 self._arrived.put(Arrived(now(), response))
             self._arrived.put(Arrived(now(), end={"status": "OK"}))
@@ -87,11 +87,6 @@ class Stream:
             self._arrived.put(Arrived(now(), end=refusal(self._run, self._call)))
         except ValueError:  # the channel was closed under it
             self._arrived.put(Arrived(now(), end={"status": "CANCELLED"}))
-
-    def _await_metadata(self) -> None:
-        with contextlib.suppress(grpc.RpcError, ValueError):
-            self._call.initial_metadata()
-            self.metadata_at = now()
 
     def send(self, **fields: Any) -> Stream:
         """Send a request with these fields."""

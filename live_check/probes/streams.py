@@ -135,10 +135,9 @@ def silent_stream(run: ProbeRun) -> Any:
         began = time.monotonic()
         run.topic(SAMPLE_EVENT)
         took = time.monotonic() - began
-        metadata_at = stream.metadata_at
-        if metadata_at is None:
+        if stream.metadata_at is None:
             initial_metadata = "none within 10 s"
-        elif arrived is None or metadata_at < arrived.at - 0.1:
+        elif arrived is None or stream.metadata_at - stream.began < (arrived.at - stream.began) / 2:
             initial_metadata = "before the first response"
         else:
             initial_metadata = "with the first response"
