@@ -47,7 +47,8 @@ _LAST_WRITE_SECONDS = 60.0
 @dataclass(frozen=True)
 class WrittenWindow:
     """What a writer landed: the files for the manifest, the schemas' files by schema id (named relative to the
-    manifest), and the smallest and largest event time (``None`` where no event tells one, or too few could be read).
+    manifest), and the smallest and largest event time (``None`` where no event tells one, or too few could be read; the
+    smallest is not after the first event was received).
     ``without_schema``: how many events there are of each schema id that has none; ``untimed_events``: how many of which
     no event time is known."""
 
@@ -105,6 +106,7 @@ class ParquetWindowWriter:
         self._event_times = EventTimeBounds(TimeReaders(payload_encoding, self._schemas.__getitem__))
         self._event_count = 0
         self._payload_bytes = 0
+        self._first_received = sys.maxsize  # milliseconds since the epoch
         self._gathered = RowGroup(first_ordinal=0)
         self._queue: queue.Queue[RowGroup | None] = queue.Queue(_WAITING)
         self._failure: BaseException | None = None
@@ -121,6 +123,7 @@ class ParquetWindowWriter:
             if self._has_no_schema(schema_id):
                 self._without_schema[schema_id] += batch.schema_ids.count(schema_id)
         self._event_times.add(batch.schema_ids, batch.payloads)
+        self._first_received = min(self._first_received, batch.received_at // 1_000_000)
         group = self._gathered
         group.add(batch)
         if len(group) >= self._row_group_rows or group.payload_bytes >= self._row_group_bytes:
@@ -144,12 +147,14 @@ class ParquetWindowWriter:
         times = self._event_times
         # Events that were passed over, and can be decoded all the same, may lie outside of the others' bounds.
         known = times.unread <= without.keys()
+        # An event that is dated ahead counts when it was received, and not when a later one was.
+        first = None if times.first is None else min(times.first, self._first_received)
         return WrittenWindow(
             files=files,
             schemas=references,
             event_count=self._event_count,
             payload_bytes=self._payload_bytes,
-            first_event_time=to_datetime(times.first if known else None),
+            first_event_time=to_datetime(first if known else None),
             last_event_time=to_datetime(times.last if known else None),
             without_schema=without,
             untimed_events=times.untimed,

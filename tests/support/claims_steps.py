@@ -341,7 +341,8 @@ class Steps:
     def settle(self) -> None:
         """Let everything end well, so that what is still missing is lost: all that is due, then what failed.
 
-        By intervals all of that, because the run that landed late events gives them; else most of it.
+        By intervals all of that, with what is lost accepted, because the run that landed late events gives them; else
+        most of it.
         """
         world, fine = self.world, Weather(keepalive=4)
         if self.dag.manual:
@@ -357,6 +358,8 @@ class Steps:
                 began, is_green = world.time.seconds, self._run(task, weather=fine)
         if is_green and self.dag.max_events is None:
             self.claims.of_end(began)
+        if self.dag.by_interval:
+            self.dag = replace(self.dag, on_invalid_replay="earliest", on_expired="partial")
         for task in list(self._failed):
             if self.random.random() < 0.7 or self.dag.by_interval:
                 self._run(task, weather=fine)

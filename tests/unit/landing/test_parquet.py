@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -194,6 +195,17 @@ def test_payloads_that_tell_no_time_land_all_the_same(landing):
         landed = open_writer.finish()
     assert read(landing, landed)["payload"].to_pylist() == garbage.payloads
     assert (landed.first_event_time, landed.last_event_time) == (DUE, DUE)
+
+
+def test_the_first_event_time_is_not_after_the_first_event_was_received(landing):
+    """An event that is dated ahead counts when it was received: bounds of the window must not leave that out."""
+    with writer(landing) as open_writer:
+        for one in (batch(600, 1), batch(900, 1)):
+            open_writer.append(replace(one, received_at=one.received_at + 60_000_000_000))
+        landed = open_writer.finish()
+    received = read(landing, landed)["received_at"].to_pylist()
+    assert landed.first_event_time == received[0].replace(microsecond=received[0].microsecond // 1000 * 1000)
+    assert landed.last_event_time == DUE + timedelta(seconds=900)
 
 
 def test_two_tries_at_once_do_not_touch_each_other(landing):
