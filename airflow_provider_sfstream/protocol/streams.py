@@ -91,8 +91,8 @@ class ReplayWindow:
 
     ``after`` is ``None`` when the window began at the beginning of the retained stream (or at a pinned
     "latest"); ``through`` is ``None`` when nothing was there and nothing was confirmed. Event times are the smallest
-    and largest of the window's events, the smallest not after the first was received, ``None`` for an empty window. ``manifest_url`` is where the
-    manifest can be read.
+    and largest of the window's events, the smallest not after the first was received, ``None`` for an empty window.
+    ``manifest_url`` is where the manifest can be read.
 
     All other times are Salesforce's, measured during the drain (:class:`ServerTime`); ``None`` where they could not be
     measured. ``[covered_from, covered_until)`` is the span of time that the window covers: every event that was
