@@ -17,7 +17,7 @@ from airflow_provider_sfstream.protocol.status import Document, connection_of
 
 Level: TypeAlias = Literal["bad", "warning", "good"]
 LEVELS: tuple[Level, ...] = ("bad", "warning", "good")
-"""The worst first."""
+"""From the worst to the best."""
 _DAY = timedelta(hours=24)
 _TIME_LEFT: tuple[tuple[float, Level, str], ...] = (
     (0, "bad", "Unread events may be lost already"),
@@ -32,11 +32,11 @@ _SPENT_BAD, _SPENT_WARNING = 0.9, 0.75
 
 @dataclass(frozen=True)
 class HealthLimits:
-    """From where on a check fails.
+    """Limits beyond which a check fails.
 
     :param headroom: less than this is left until events are lost.
     :param contact_age: Salesforce last answered a drain longer ago than this.
-    :param gap_age: events were lost, and it was found out no longer ago than this.
+    :param gap_age: a loss of events was found no longer ago than this.
     :param unclean_age: rows are dirty, or a table or column is flagged, for longer than this.
     :param allocation: less than this share of an allocation remains, from 0 to 1.
     """

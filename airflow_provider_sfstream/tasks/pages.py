@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def task_url(run: RunIdentity) -> str:
-    """Return the URL of a task run's page, whatever its try: as Airflow writes it in mails."""
+    """Return the URL of the page of a task run with all its tries, as in Airflow's mails."""
     return f"{_base()}/{_task_page(task_document(run))}"
 
 
@@ -29,7 +29,7 @@ def task_page(task: Mapping[str, Any] | None) -> str | None:
 
 
 def run_page(task: Mapping[str, Any]) -> str:
-    """Return the page of a run: its menu *Trigger* fills in the form with what this run was given."""
+    """Return the page of a run, whose menu *Trigger* fills in the form with the params of this run."""
     return f"{dag_page(task['dag_id'])}/runs/{_segment(task['run_id'])}"
 
 
