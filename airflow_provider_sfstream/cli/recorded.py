@@ -61,11 +61,10 @@ STATUS_COLUMNS = {
 def status_row(stream: dict[str, Any]) -> dict[str, Any]:
     """Return what a line of a table has of a stream of the page."""
     left = stream.get("headroom") or {}
-    assumed = left.get("assumed")
-    seconds = left.get("known") if assumed is None else assumed
+    perhaps, seconds = "" if left.get("assumed") is None else "perhaps ", left.get("best")
     return {
         **stream,
-        "left": None if seconds is None else f"{'' if assumed is None else 'perhaps '}{seconds / 3600:.1f} h",
+        "left": None if seconds is None else f"{perhaps}{seconds / 3600:.1f} h",
         "events": sum(stream.get("hours", ())),
         "concerns": [concern["text"] for concern in stream["concerns"]],
     }

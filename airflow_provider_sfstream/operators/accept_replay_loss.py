@@ -12,7 +12,7 @@ from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_ass
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.tasks.pages import task_page
+from airflow_provider_sfstream.tasks.pages import task_url
 from airflow_provider_sfstream.tasks.parts import check_choice, is_template, run_identity
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class AcceptReplayLossOperator(LandedStreamOperator):
         loss = "possible loss, nothing is known to be lost," if gap.uncertain else "loss"
         self.log.warning("%s: the %s of events after %s (%s) is accepted.", landed.stream, loss, told["after"], told)
         asset = landed_stream_asset(self.salesforce_conn_id, self.topic, self.subscription, self.api)
-        page = task_page(run_identity(context))
+        page = task_url(run_identity(context))
         facts: dict[str, JsonValue] = {"window_id": None, "event_count": 0, "gap": told}
         extra: dict[str, JsonValue] = {"asset_uri": asset.uri, **facts, "task_url": page}
         context["outlet_events"][self._told].add(asset, extra)

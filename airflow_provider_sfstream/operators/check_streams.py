@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, UnhealthyStreamsError
-from airflow_provider_sfstream.protocol.health import HealthLimits, assumed, problems
+from airflow_provider_sfstream.protocol.health import HealthLimits, findings_of
+from airflow_provider_sfstream.protocol.known_status import Known
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 
 if TYPE_CHECKING:
@@ -86,14 +87,17 @@ SalesforceStreamNotifier`. The metrics of every status are told anew with each r
                 )
             for each in found:
                 tell_metrics(each.subject, each.section, each.document)
-            told = problems(found, limits, datetime.now(UTC))
-            for problem in told:
+            known, now = Known(found), datetime.now(UTC)
+            told = [(each, finding) for each in known.subjects() for finding in findings_of(known, each, limits, now)]
+            problems = [f"{subject}: {finding.detail}" for subject, finding in told if finding.is_over_limit]
+            for problem in problems:
                 self.log.error("%s", problem)
-            if told:
-                others = f" And {len(told) - 1} more, which the log has." if len(told) > 1 else ""
-                raise UnhealthyStreamsError(f"{told[0]}.{others}")
-            for uri in assumed(found, datetime.now(UTC)):
-                self.log.warning("%s: Salesforce has not confirmed its end: the time left is only assumed.", uri)
+            if problems:
+                others = f" And {len(problems) - 1} more, which the log has." if len(problems) > 1 else ""
+                raise UnhealthyStreamsError(f"{problems[0]}.{others}")
+            for subject, finding in told:
+                if finding.kind == "end":
+                    self.log.warning("%s: %s.", subject, finding.detail)
         self.log.info("Nothing shows that one of %d streams, replicas and allocations needs attention.", len(subjects))
         return len(subjects)
 

@@ -16,11 +16,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from airflow_provider_sfstream.exceptions import LandingError, SalesforceStreamError
+from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.protocol.certainty import Certainty
 from airflow_provider_sfstream.redaction import has_credentials, redacted
 from airflow_provider_sfstream.tasks.status import tell_of_failure
-from airflow_provider_sfstream.tasks.time_left import BY, minute, stored_until, time_left
+from airflow_provider_sfstream.tasks.time_left import drain_headroom, estimate_basis, minute, time_left
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -70,15 +70,14 @@ class FailureReport:
     def of(cls, error: SalesforceStreamError, operator: BaseOperator, now: datetime) -> FailureReport:
         """Return the report on an error of a task. Reads the landing, if that is not what failed."""
         retried = "Airflow tries the task again by itself, as its retries allow." if error.retriable else ""
-        stored = stored_until(operator) if _drains(operator) and not isinstance(error, LandingError) else None
-        lost = error.lost
-        if error.replay_lost and stored is not None:
-            lost += f" Events until {minute(stored.until)} are stored{BY[stored.certainty]}."
         # A position that cannot be read proves no lost event: there may have been none.
         certainty: dict[str, Certainty] = {"Lost": "unknown" if error.replay_lost else "proven"}
-        left = None
+        lost, left = error.lost, None
         if _drains(operator):
-            left, certainty["Left"] = time_left(operator, stored, now, error)
+            headroom = drain_headroom(operator, error, now)
+            left, certainty["Left"] = time_left(headroom, error)
+            if error.replay_lost and headroom.until is not None:
+                lost += f" Events until {minute(headroom.until)} are stored{estimate_basis(headroom)}."
         return cls(
             what=f"{type(error).__name__}: {error.happened}",
             subject=subject_of(operator),

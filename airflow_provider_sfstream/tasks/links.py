@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperatorLink
 
 from airflow_provider_sfstream.tasks.consoles import application_page, file_page
-from airflow_provider_sfstream.tasks.pages import stream_page, task_page
+from airflow_provider_sfstream.tasks.pages import stream_url, task_url
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -49,7 +49,7 @@ class StreamLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """Return its address; empty where the task has windows of several streams, or only their manifests."""
         uri = operator.stream_uri
-        return "" if uri is None else stream_page(uri)
+        return "" if uri is None else stream_url(uri)
 
 
 class ManifestLink(BaseOperatorLink):
@@ -75,7 +75,7 @@ class PreviousWindowLink(BaseOperatorLink):
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """Return the address of its page; empty for the first window of a stream, and for intervals."""
         manifest = operator.previous_manifest()
-        return "" if manifest is None else task_page(manifest.window.run)
+        return "" if manifest is None else task_url(manifest.window.run)
 
 
 class SparkUILink(BaseOperatorLink):

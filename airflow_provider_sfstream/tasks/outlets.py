@@ -17,7 +17,7 @@ from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_ass
 from airflow_provider_sfstream.drain.limits import StopReason
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.protocol.stream_uris import StreamUri
-from airflow_provider_sfstream.tasks.pages import task_page
+from airflow_provider_sfstream.tasks.pages import task_url
 from airflow_provider_sfstream.tasks.parts import is_template, run_identity
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class DrainOutlets:
         :param arguments: of the task, with its templates rendered.
         """
         of_interval = result.get("mode") == "interval"
-        page = {"task_url": task_page(run_identity(context))}
+        page = {"task_url": task_url(run_identity(context))}
         facts = {**{key: result[key] for key in (_TOLD_OF_INTERVAL if of_interval else _TOLD)}, **page}
         events = context["outlet_events"]
         if self.declared_stream is not None:

@@ -3,101 +3,80 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.exceptions import PositionAgedOutError, SalesforceStreamError
+from airflow_provider_sfstream.exceptions import LandingError, PositionAgedOutError, SalesforceStreamError
 from airflow_provider_sfstream.protocol.certainty import Certainty
+from airflow_provider_sfstream.protocol.headroom import Headroom
 from airflow_provider_sfstream.protocol.retention import SHORT, retention_by_kind
+from airflow_provider_sfstream.protocol.status import drain_document
 from airflow_provider_sfstream.protocol.topics import Topic
 from airflow_provider_sfstream.tasks.parts import open_landing
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
 
-    from airflow_provider_sfstream.landing.catalog import LandingCatalog
-    from airflow_provider_sfstream.protocol.streams import Stream
-
 log = logging.getLogger(__name__)
 
-_WINDOWS_LOOKED_AT = 100
-"""How many windows are looked at, from the newest back, for one that says how far events are stored."""
+_MOST_WINDOWS = 100
+"""Windows that are read at most, the newest first, to find one that shows how far events are stored."""
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Time up to which all events of a stream are stored, with its certainty.
+def drain_headroom(operator: BaseOperator, error: SalesforceStreamError, now: datetime) -> Headroom:
+    """Return the headroom of the stream of a drain that failed, by its landing; an unknown one if that cannot be read.
 
-    ``proven``: Salesforce confirmed the end of the stream for ``until``. ``estimated``: ``until`` is the time of the
-    last stored event, which its publisher set.
-
-    :param retention: how long Salesforce retains the events, where the landing records it.
-    """
-
-    until: datetime
-    certainty: Certainty
-    retention: timedelta | None = None
-
-
-def stored_until(operator: BaseOperator) -> Stored | None:
-    """Return until when all events of a drain's stream are stored, as its landing shows; ``None`` if it does not.
-
-    Asks neither Salesforce nor the replay store: it is what cannot be reached that one wants to know this of.
+    Asks neither Salesforce nor the stores of positions and status: the drain may have failed because of them.
     """
     drain: Any = operator
     try:
-        topic = Topic.parse(drain.topic, drain.api)
-        catalog = open_landing(drain.landing_url, drain.landing_conn_id)
-        streams = catalog.streams_of(topic.api, topic.name, drain.subscription)
-        return _stored_until(catalog, *streams) if len(streams) == 1 else None
-    except Exception as error:  # whatever it is, it is not why the task fails
-        log.debug("How far events are stored cannot be told:", exc_info=error)
-        return None
+        found = None if isinstance(error, LandingError) else _landed_headroom(drain, now)
+    except Exception as fault:  # the report is about another error
+        log.debug("The landing does not show how far events are stored:", exc_info=fault)
+        found = None
+    retention = retention_by_kind(str(drain.topic))
+    return found or Headroom(None, None, retention or SHORT, retention is not None, now)
 
 
-def _stored_until(catalog: LandingCatalog, stream: Stream) -> Stored | None:
-    newest = catalog.newest_live(stream)
+def _landed_headroom(drain: Any, now: datetime) -> Headroom | None:
+    topic = Topic.parse(drain.topic, drain.api)
+    catalog = open_landing(drain.landing_url, drain.landing_conn_id)
+    streams = catalog.streams_of(topic.api, topic.name, drain.subscription)
+    newest = catalog.newest_live(streams[0]) if len(streams) == 1 else None
     if newest is None:
         return None
-    for manifest in islice(catalog.chain(stream, newest.window.window_id), _WINDOWS_LOOKED_AT):
-        covered, stored = manifest.window.covered_until, manifest.window.last_event_time
-        # A publisher may date an event far ahead; it was published before the drain ended.
-        stored = None if stored is None else min(stored, manifest.finished_at)
-        if covered is not None and (stored is None or covered >= stored):
-            return Stored(covered, "proven", newest.retention)
-        if stored is not None:
-            return Stored(stored, "estimated", newest.retention)
+    for manifest in islice(catalog.chain(streams[0], newest.window.window_id), _MOST_WINDOWS):
+        status = drain_document(None, streams[0], [manifest], run=manifest.window.run, at=now)
+        headroom = Headroom.of(status, now)
+        if headroom.until is not None:
+            return headroom
     return None
 
 
-BY: dict[Certainty, str] = {"proven": "", "estimated": ", by the time of the last one", "unknown": ""}
-"""What an estimate of the time up to which events are stored rests on."""
+def estimate_basis(headroom: Headroom) -> str:
+    """Return the basis of an estimate of the time up to which events are stored; an empty text if it is proven."""
+    return "" if headroom.estimated_until is None else ", by the time of the last one"
 
 
-def time_left(
-    operator: BaseOperator, stored: Stored | None, now: datetime, error: SalesforceStreamError
-) -> tuple[str, Certainty]:
+def time_left(headroom: Headroom, error: SalesforceStreamError) -> tuple[str, Certainty]:
     """Return how long the events that a drain did not read can still be had, and the certainty of that."""
-    recorded = None if stored is None else stored.retention
-    defined = recorded or retention_by_kind(str(operator.topic))  # type: ignore[attr-defined]
-    kept = defined or SHORT
-    rule = f"Salesforce keeps an event for {_hours(kept)}{'' if defined else ' at least'}."
+    is_defined = headroom.is_retention_proven
+    rule = f"Salesforce keeps an event for {_hours(headroom.retention)}{'' if is_defined else ' at least'}."
     if isinstance(error, PositionAgedOutError):
         return (
             f"Unknown: an event that was not delivered, if there is one, is lost once it is as old. {rule}",
             "unknown",
         )
-    if stored is None:
+    if headroom.until is None or headroom.best is None:
         return f"Unknown, as nothing shows up to when events are stored. {rule}", "unknown"
-    certainty: Certainty = stored.certainty if defined else "estimated"
-    until, how = stored.until + kept, f"{certainty}{BY[stored.certainty]}"
-    if until <= now:
-        lost = "are being lost" if defined else "may be lost"
-        return f"Nothing ({how}): events from {minute(stored.until)} on were not read, and {lost}. {rule}", certainty
-    left = f"{_hours(until - now)}, until {minute(until)} ({how})"
-    return f"{left}: events until {minute(stored.until)} are stored. {rule}", certainty
+    certainty, stored = headroom.certainty, minute(headroom.until)
+    how = f"{certainty}{estimate_basis(headroom)}"
+    if headroom.best <= timedelta(0):
+        lost = "are being lost" if is_defined else "may be lost"
+        return f"Nothing ({how}): events from {stored} on were not read, and {lost}. {rule}", certainty
+    left = f"{_hours(headroom.best)}, until {minute(headroom.now + headroom.best)} ({how})"
+    return f"{left}: events until {stored} are stored. {rule}", certainty
 
 
 def _hours(time: timedelta) -> str:

@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
-from airflow_provider_sfstream.plugins.page.airflow_pages import dag_page, task_page
-from airflow_provider_sfstream.plugins.page.concerns import GOOD, LEVELS, WARNING, Concern, concerns_of, level_of
 from airflow_provider_sfstream.plugins.page.reader import parsed
 from airflow_provider_sfstream.protocol.headroom import Headroom
+from airflow_provider_sfstream.protocol.health import LEVELS, HealthLimits, findings_of, worst
 from airflow_provider_sfstream.protocol.known_status import Known
 from airflow_provider_sfstream.protocol.retention import SHORT, retention_by_kind
 from airflow_provider_sfstream.protocol.status import HOURS, Document, Status
+from airflow_provider_sfstream.tasks.pages import dag_page, task_page
 
 _OF_DRAIN = ("confirmed_at", "contact_at", "last_event_time")
 
@@ -35,8 +35,8 @@ def stream_row(known: Known, uri: str, now: datetime) -> Document:
         return _row(known, uri, now)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         # Anybody who may write Variables may have written this one: the others are shown all the same.
-        concern = Concern(WARNING, "What tasks left of it cannot be made out")
-        return {"uri": uri, "topic": uri, "level": WARNING, "concerns": [vars(concern)]}
+        concern = {"level": "warning", "text": "What tasks left of it cannot be made out"}
+        return {"uri": uri, "topic": uri, "level": "warning", "concerns": [concern]}
 
 
 def failure_of(known: Known, subject: str) -> Document | None:
@@ -54,8 +54,13 @@ def _row(known: Known, uri: str, now: datetime) -> Document:
     drain = known.section(uri, "drain")
     dag_ids = known.dag_ids(uri)
     tables = replica_tables(known, uri)
-    gaps = drain.get("gaps", [])
-    row: Document = {
+    subjects = (uri, *known.folders(uri), parts.salesforce_conn_id)
+    found = [each for subject in subjects for each in findings_of(known, subject, HealthLimits(), now)]
+    # Failed tasks first, and what several tables or event logs have in common once.
+    found.sort(key=lambda each: (LEVELS.index(each.level), each.kind != "failure"))
+    concerns = dict.fromkeys((each.level, each.text) for each in found if each.level != "good")
+    headroom = Headroom.of(drain, now) if "retention" in drain else None
+    return {
         "uri": uri,
         "connection": parts.salesforce_conn_id,
         "topic": parts.topic,
@@ -66,28 +71,26 @@ def _row(known: Known, uri: str, now: datetime) -> Document:
         **{name: drain.get(name) for name in _OF_DRAIN},
         "certainty": known.certainty(uri),
         "hours": hourly(drain.get("hours", {}), now),
-        "gaps": len(gaps),
-        "latest_gaps": gaps[-1:],
+        "gaps": len(drain.get("gaps", [])),
         "missing": drain.get("missing", []),
         "quarantined": sum(_set_aside(document) for document in known.event_logs(uri)),
         "dirty": sum(table["dirty"] for table in tables),
         "flagged": sum(table["flag"] is not None for table in tables),
-        "failures": [found for subject in (uri, *known.folders(uri)) if (found := failure_of(known, subject))],
+        "failures": [failure for subject in subjects if (failure := failure_of(known, subject))],
         "allocations": [
             {"name": name, "used": used, "maximum": maximum} for name, used, maximum in known.allocations(uri)
         ],
         "dags": [{"dag_id": dag_id, "page": dag_page(dag_id)} for dag_id in dag_ids],
+        "headroom": headroom
+        and {
+            "known": _seconds(headroom.known),
+            "assumed": _seconds(headroom.assumed),
+            "best": _seconds(headroom.best),
+            "level": worst([each for each in found if each.kind in ("time_left", "end")]),
+        },
+        "level": worst(found),
+        "concerns": [{"level": level, "text": text} for level, text in concerns],
     }
-    headroom = Headroom.of(drain, now) if "retention" in drain else None
-    concerns = concerns_of(row, headroom, now)
-    row["headroom"] = headroom and {
-        "known": _seconds(headroom.known),
-        "assumed": _seconds(headroom.assumed),
-        "level": level_of(headroom),
-    }
-    row["level"] = concerns[0].level if concerns else GOOD
-    row["concerns"] = [vars(concern) for concern in concerns]
-    return row
 
 
 def replica_tables(known: Known, uri: str) -> list[Document]:
@@ -121,6 +124,5 @@ def _seconds(span: timedelta | None) -> float | None:
 
 def _by_worst(row: Document) -> tuple[int, float, str, dict[str, Any]]:
     """Return what streams are ordered by: what is wrong, then how little time is left, then their name."""
-    left = row.get("headroom") or {}
-    best = left.get("known") if left.get("assumed") is None else left["assumed"]
+    best = (row.get("headroom") or {}).get("best")
     return LEVELS.index(row["level"]), float("-inf") if best is None else best, row["uri"], row

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.plugins.page.airflow_pages import task_page
 from airflow_provider_sfstream.plugins.page.reader import parsed, tasks_of
 from airflow_provider_sfstream.protocol.status import Status, connection_of
+from airflow_provider_sfstream.tasks.pages import task_page
 
 
 def is_sound(status: Status) -> bool:

@@ -38,7 +38,7 @@ def test_a_stream_that_is_well() -> None:
         "airflow",
         "salesforce_default",
     )
-    assert row["headroom"] == {"known": 72 * 3600, "assumed": None, "level": "good"}
+    assert row["headroom"] == {"known": 72 * 3600, "assumed": None, "best": 72 * 3600, "level": "good"}
     assert row["certainty"] == {
         "confirmed_at": "proven",
         "contact_at": "proven",
@@ -76,8 +76,30 @@ def test_known_and_assumed_headroom_are_told_apart() -> None:
     assert only(BROKEN["never_confirmed"](NOW))["headroom"] == {
         "known": None,
         "assumed": 71.75 * 3600,
+        "best": 71.75 * 3600,
         "level": "warning",
     }
+
+
+def test_a_loss_is_shown_as_long_as_its_events_would_be_retained() -> None:
+    """A possible loss that was found later does not hide it."""
+    found = BROKEN["gap"](NOW)
+    [loss] = found[0].document["gaps"]
+    found[0].document["gaps"].append({**loss, "uncertain": True})
+    assert [each["text"] for each in only(found)["concerns"]] == ["Events were lost", "Events may have been lost"]
+    later = NOW + 70 * HOUR
+    assert "Events were lost" in [each["text"] for each in only(found, later)["concerns"]]
+    later = NOW + 71 * HOUR
+    assert "Events were lost" not in [each["text"] for each in only(found, later)["concerns"]]
+
+
+def test_tables_that_need_a_refresh_are_one_concern() -> None:
+    found = BROKEN["dirty_replica"](NOW)
+    tables = found[-1].document["tables"]
+    tables["Contact"] = {"dirty": 3, "flag": None}
+    assert [each["text"] for each in only(found)["concerns"]] == ["Dirty rows wait for a refresh"]
+    tables["Contact"]["flag"] = "gap"
+    assert [each["text"] for each in only(found)["concerns"]] == ["A table has to be fetched anew"]
 
 
 @pytest.mark.parametrize(("ended", "level"), [(35, "good"), (37, "warning"), (59, "warning"), (61, "bad"), (73, "bad")])
@@ -133,6 +155,7 @@ def test_the_allocation_of_its_org_is_shown() -> None:
     ours = {"allocation": "DailyDeliveredPlatformEvents", "max": 1000, "remaining": 50, "at": NOW.isoformat()}
     row = only([*well(NOW), Status("salesforce_default", "allocation.DailyDeliveredPlatformEvents", ours)])
     assert row["allocations"] == [{"name": "DailyDeliveredPlatformEvents", "used": 950, "maximum": 1000}]
+    assert row["concerns"] == [{"level": "bad", "text": "DailyDeliveredPlatformEvents: 95% used"}]
     theirs = Status("other", "allocation.DailyDeliveredPlatformEvents", ours)
     assert only([*well(NOW), theirs])["allocations"] == []
 

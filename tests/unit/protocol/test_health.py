@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.protocol.health import HealthLimits, assumed, problems
+from airflow_provider_sfstream.protocol.health import Finding, HealthLimits, findings_of
+from airflow_provider_sfstream.protocol.known_status import Known
 from airflow_provider_sfstream.protocol.status import Status
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -25,7 +26,7 @@ def drain(**facts: Any) -> Status:
         "retention": 72 * 3600.0,
         "confirmed_at": ago(1),
         "contact_at": ago(1),
-        "certainty": {"confirmed_at": "proven", "contact_at": "proven"},
+        "certainty": {"confirmed_at": "proven", "contact_at": "proven", "retention": "proven"},
         "since": ago(100),
         "gaps": [],
         "missing": [],
@@ -54,10 +55,16 @@ def table(**facts: Any) -> Status:
 GAP = {"after": "0a", "since": None, "detected_at": ago(2), "reason": "accepted by x"}
 
 
+def findings(statuses: list[Status]) -> list[tuple[str, Finding]]:
+    """Return the findings of all subjects, each with its subject."""
+    known = Known(statuses)
+    return [(each, found) for each in known.subjects() for found in findings_of(known, each, HealthLimits(), NOW)]
+
+
 def test_time_left_is_assumed_where_the_server_has_not_shown_it() -> None:
     for confirmed, is_assumed in ((ago(1), False), (ago(73), True), (None, True)):
-        found = assumed([drain(confirmed_at=confirmed, last_event_time=ago(1))], NOW)
-        assert found == ([STREAM] if is_assumed else [])
+        found = findings([drain(confirmed_at=confirmed, last_event_time=ago(1))])
+        assert [each.is_over_limit for _, each in found if each.kind == "end"] == ([False] if is_assumed else [])
 
 
 @pytest.mark.parametrize(
@@ -69,6 +76,10 @@ def test_time_left_is_assumed_where_the_server_has_not_shown_it() -> None:
         (
             [drain(confirmed_at=ago(60), last_event_time=ago(50))],
             ["22.0 hours are left until events are lost (estimated, by the time of the last event)"],
+        ),
+        (
+            [drain(confirmed_at=ago(50), certainty={"confirmed_at": "proven", "retention": "estimated"})],
+            ["22.0 hours are left until events are lost (estimated)"],
         ),
         ([drain(confirmed_at=ago(80))], ["-8.0 hours are left"]),
         ([drain(confirmed_at=None)], ["nothing shows up to when events are stored"]),
@@ -109,8 +120,8 @@ def test_time_left_is_assumed_where_the_server_has_not_shown_it() -> None:
     ],
 )
 def test_it_is_told(statuses: list[Status], told: list[str]) -> None:
-    found = problems(statuses, HealthLimits(), NOW)
+    found = [(subject, each) for subject, each in findings(statuses) if each.is_over_limit]
     assert len(found) == len(told), found
-    for problem, text in zip(found, told, strict=True):
-        assert text in str(problem)
-        assert str(problem).startswith(statuses[0].subject)
+    for (subject, finding), text in zip(found, told, strict=True):
+        assert text in finding.detail
+        assert subject == statuses[0].subject

@@ -186,3 +186,20 @@ def test_headroom_tells_what_is_known_from_what_is_assumed(
     assert (headroom.known, headroom.assumed) == tuple(
         None if hours is None else timedelta(hours=hours) for hours in (known, assumed)
     )
+
+
+def test_headroom_does_not_exceed_the_last_answer() -> None:
+    """An event was published before Salesforce answered, whatever time its publisher set."""
+    document = after(manifest(2, covered_until=None, last_event_time=NOW - HOUR))
+    assert Headroom.of(document, NOW).until == NOW - 2 * HOUR
+
+
+def test_the_certainty_of_headroom_is_the_least_of_its_facts() -> None:
+    found = {
+        "proven": after(replace(manifest(1), retention=72 * HOUR)),
+        "estimated": after(manifest(1)),  # of a custom platform event, whose retention is not recorded
+        "unknown": after(manifest(1, covered_until=None)),
+    }
+    assert {each: Headroom.of(document, NOW).certainty for each, document in found.items()} == {
+        each: each for each in found
+    }

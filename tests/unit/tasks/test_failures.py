@@ -20,9 +20,10 @@ from airflow_provider_sfstream.exceptions import (
     ServiceUnavailableError,
 )
 from airflow_provider_sfstream.protocol.certainty import Certainty
-from airflow_provider_sfstream.tasks import failures
+from airflow_provider_sfstream.protocol.manifest import Manifest
+from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.tasks import time_left
 from airflow_provider_sfstream.tasks.failures import FailureReport, airflow_errors
-from airflow_provider_sfstream.tasks.time_left import Stored
 
 DOCS = Path(__file__).parents[3] / "docs"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -39,13 +40,27 @@ TEXT = "/event/Order__e: the login was refused (invalid_client. Really. Try agai
 
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Set until when events are stored, proven unless the test has another certainty."""
+    """Set until when the landing has events: the end of the stream was proven, unless only events show it."""
 
     def store(time: datetime | None, certainty: Certainty = "proven", retention: timedelta | None = None) -> None:
-        stored = None if time is None else Stored(time, certainty, retention)
-        monkeypatch.setattr(failures, "stored_until", lambda operator: stored)
+        windows = [] if time is None else [_window(time, certainty, retention)]
+        catalog = SimpleNamespace(
+            streams_of=lambda api, topic, subscription: [Stream("00D000000000001EAA", api, topic, subscription)],
+            newest_live=lambda stream: windows[0] if windows else None,
+            chain=lambda stream, window_id: iter(windows),
+        )
+        monkeypatch.setattr(time_left, "open_landing", lambda url, conn_id: catalog)
 
     return store
+
+
+def _window(time: datetime, certainty: Certainty, retention: timedelta | None) -> Manifest:
+    """Return the manifest of a window that a drain has just ended, with all events until ``time``."""
+    run = RunIdentity("orders", "drain", "run-1", NOW)
+    facts = {"covered_until" if certainty == "proven" else "last_event_time": time}
+    window = ReplayWindow("w1", "live", None, b"\x02", 0, time, facts.pop("last_event_time", None), "", run, **facts)
+    stream = Stream("00D000000000001EAA", "pubsub", "/event/Order__e", "airflow")
+    return Manifest(stream, window, 0, (), {}, 10, "caught_up", NOW, NOW, "test", retention=retention)
 
 
 def report(error: SalesforceStreamError, operator: Any = DRAIN) -> FailureReport:
@@ -100,6 +115,8 @@ def test_how_long_there_is(stored: Any, topic: str, retention: int | None, age: 
 def test_what_nothing_shows_is_not_claimed(stored: Any) -> None:
     stored(None)
     assert str(report(AuthenticationError(TEXT)).left).startswith("Unknown")
+    stored(NOW + timedelta(hours=1), "estimated")
+    assert str(report(AuthenticationError(TEXT)).left).startswith("Unknown"), "the event's publisher has a wrong clock"
     stored(NOW)
     assert str(report(LandingError("The storage is gone.")).left).startswith("Unknown"), "the landing is what failed"
     assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).left is None, "reads no stream"

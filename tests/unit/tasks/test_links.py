@@ -14,7 +14,7 @@ from airflow_provider_sfstream.operators.spark_submit_refresh_replica import Spa
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
 from airflow_provider_sfstream.protocol.streams import RunIdentity
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
-from airflow_provider_sfstream.tasks.pages import task_page
+from airflow_provider_sfstream.tasks.pages import task_url
 from tests.support.tasks import set_connection
 from tests.support.windows import DUE
 
@@ -183,4 +183,4 @@ def test_a_task_is_on_the_page_that_airflow_gives_it(
 ) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://airflow:8080")
     mapped = "/mapped/0" if run.map_index == 0 else ""
-    assert task_page(run) == f"http://airflow:8080/dags/d/runs/{page}/tasks/g.t{mapped}"
+    assert task_url(run) == f"http://airflow:8080/dags/d/runs/{page}/tasks/g.t{mapped}"
