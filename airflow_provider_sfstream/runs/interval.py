@@ -41,7 +41,7 @@ from airflow_provider_sfstream.runs.interval_plan import (
 )
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
-from airflow_provider_sfstream.runs.positions import given_at
+from airflow_provider_sfstream.runs.positions import given_at, given_at_latest
 from airflow_provider_sfstream.runs.readable_position import ReadablePosition
 from airflow_provider_sfstream.runs.spans import span_between, subtract, union
 from airflow_provider_sfstream.runs.stream_order import stream_order
@@ -358,14 +358,15 @@ class _Gathering:
             unbroken_since=self.landed.unbroken_since(),
             is_broken=is_broken,
         )
-        known = self._young_position() if part.after is None and source.confirms_positions and not is_broken else None
+        has_proof = part.after is None and source.confirms_positions and not is_broken
+        proof = self._readable_position(source) if has_proof else None
         try:
-            if known is None:
+            if proof is None:
                 return land_window(new, source=source, catalog=self.catalog, now=self.now)
-            with ReadablePosition(source, self.stream.topic, known) as readable:
+            with proof as readable:
                 return land_window(replace(new, readable=readable), source=source, catalog=self.catalog, now=self.now)
         except ReplayIdLostError as error:
-            if part.after is None and known is None:
+            if part.after is None and proof is None:
                 raise
             if part.after is not None and not self._is_young(part.given_at):
                 log.info("%s: reading %s from the earliest event on instead: %s", self.stream, part.span, error)
@@ -380,14 +381,18 @@ class _Gathering:
             )
             return self._backfill_window(BusDrain(part.span, None), source, is_broken=True)
 
-    def _young_position(self) -> bytes | None:
-        """Return the recorded position, ``None`` if there is none or it may have aged out."""
+    def _readable_position(self, source: EventSource) -> ReadablePosition | None:
+        """Return the recorded position as evidence, ``None`` if there is none or it is so old that it may age out."""
         position = self.landed.position()
-        head = self.landed.manifest(position.window_id)
-        if position.replay_id is None or head is None:
+        if position.replay_id is None:
             return None
-        given = given_at([*self._windows(), head.window])
-        return position.replay_id if self._is_young(given.get(position.replay_id)) else None
+        head = self.landed.manifest(position.window_id)
+        windows = [*self._windows(), *([] if head is None else [head.window])]
+        latest = given_at_latest(windows, position.replay_id)
+        if latest is not None and not self._is_young(latest):
+            return None
+        is_young = self._is_young(given_at(windows).get(position.replay_id))
+        return ReadablePosition(source, self.stream.topic, position.replay_id, may_have_aged_out=not is_young)
 
     def _is_young(self, given: datetime | None) -> bool:
         return given is not None and given >= self.now() - self.landed.retention + _AGES_OUT_WITHIN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -53,7 +53,7 @@ def nearest_position(
 
 
 def given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
-    """Return when Salesforce gave each replay ID at which a window ends, as far as that is known."""
+    """Return when Salesforce gave each replay ID at which a window ends, or a time before, as far as that is known."""
     given: dict[bytes, datetime] = {}
     for window in windows:
         if window.through is None:
@@ -66,6 +66,14 @@ def given_at(windows: Sequence[ReplayWindow]) -> dict[bytes, datetime]:
         if time is not None:
             given[window.through] = max(time, given.get(window.through, time))
     return given
+
+
+def given_at_latest(windows: Iterable[ReplayWindow], replay_id: bytes) -> datetime | None:
+    """Return a time before which Salesforce gave ``replay_id``, ``None`` if none is known.
+
+    Event times do not tell it: publishers set them.
+    """
+    return min((each.contact_at for each in windows if each.through == replay_id and each.contact_at), default=None)
 
 
 def _refused(replay_id: bytes, at: datetime, gap: Gap) -> bool:

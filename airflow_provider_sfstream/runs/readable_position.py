@@ -23,11 +23,13 @@ class ReadablePosition:
     Its silence is no evidence. A context manager, which opens the subscription and ends it.
 
     :param replay_id: the recorded position.
-    :raises ReplayIdLostError: when it is opened, or later: Salesforce refuses the position.
+    :param may_have_aged_out: whether its age is not known: then its refusal is no evidence of a reset.
+    :raises ReplayIdLostError: when it is opened, or later: Salesforce refuses the position, which cannot have aged out.
     """
 
-    def __init__(self, source: EventSource, topic: str, replay_id: bytes) -> None:
+    def __init__(self, source: EventSource, topic: str, replay_id: bytes, *, may_have_aged_out: bool) -> None:
         self._topic = topic
+        self._may_have_aged_out = may_have_aged_out
         self._responses: Responses = source.subscribe(topic, replay_id, limit=1, idle_timeout=_LOOK_SECONDS)
         self._is_read: bool | None = None
 
@@ -43,7 +45,7 @@ class ReadablePosition:
     def is_read(self, seconds: float) -> bool:
         """Return whether Salesforce reads the position: whether a response arrives within ``seconds``.
 
-        :raises ReplayIdLostError: Salesforce refuses it.
+        :raises ReplayIdLostError: Salesforce refuses it, and it cannot have aged out.
         """
         waited = 0.0
         while self._is_read is None and waited < seconds:
@@ -55,8 +57,8 @@ class ReadablePosition:
         """Take one response. A fault, or an end without a response, is no evidence."""
         try:
             self._is_read = None if next(self._responses) is None else True
-        except ReplayIdLostError:
-            raise
         except (SalesforceStreamError, StopIteration) as error:
+            if isinstance(error, ReplayIdLostError) and not self._may_have_aged_out:
+                raise
             log.info("%s: it is not known whether the recorded position can be read: %s", self._topic, error)
             self._is_read = False

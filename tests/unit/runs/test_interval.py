@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import compress
 from pathlib import Path
@@ -364,6 +365,31 @@ def test_a_backfill_from_the_earliest_event_asks_for_the_recorded_position(world
         world.interval(hours(2, 3), "fails", at=8)
     outcome = world.interval(hours(2, 3), "partial", at=8, on_expired="partial")
     assert (outcome.missing, world.events(outcome), outcome.confirmed_at) == ((hours(2, 3),), [], None)
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_recorded_position_of_unknown_age_confirms_only_when_it_is_read(world: World, is_refused: bool) -> None:
+    """It may have aged out, so its refusal shows nothing: neither that the stream was reset nor that it was not."""
+    world.measures_time = False
+    world.incremental(5, StartFrom.LATEST)
+    world.measures_time = True
+    world.expired = 7 * 60 if is_refused else 0
+    outcome = world.interval(hours(2, 3), at=8)
+    assert (outcome.missing, world.events(outcome)) == ((), [] if is_refused else of(hours(2, 3)))
+    assert outcome.confirmed_at == (None if is_refused else MIDNIGHT + timedelta(hours=8))
+
+
+def test_an_event_that_is_dated_a_year_ago_does_not_age_the_recorded_position(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.incremental(5, StartFrom.LATEST)
+    year_ago = int((MIDNIGHT - timedelta(days=365)).timestamp() * 1_000)
+    misdated = [replace(event, payload=avro_payload(year_ago)) if n == 301 else event for n, event in enumerate(EVENTS)]
+    monkeypatch.setitem(globals(), "EVENTS", misdated)
+    world.incremental(5 + 1 / 60)
+    world.expired = 7 * 60
+    outcome = world.interval(hours(2, 3), at=8)
+    assert (outcome.missing, outcome.confirmed_at) == ((), None)
 
 
 def test_a_recorded_position_that_is_read_confirms_what_a_backfill_reads(world: World) -> None:
