@@ -32,11 +32,11 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.protocol.bitmaps import encode_bitmap
 from airflow_provider_sfstream.spark.engines.counting import CounterParam
 from airflow_provider_sfstream.spark.rows.change_batches import ChangePlan, ChangeSchema, change_rows
 from airflow_provider_sfstream.spark.rows.replica_columns import replica_columns
 from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_rows
+from sfstream_localorg.records.bitmaps import bitmap
 from sfstream_localorg.records.entities import STANDARD_ENTITIES
 from tests.support.landing_files import RAW, RECEIVED_AT
 from tests.support.spark import start_session
@@ -44,7 +44,7 @@ from tests.support.spark import start_session
 SCHEMA = STANDARD_ENTITIES[0].schema()
 COLUMNS = replica_columns(SCHEMA)
 TABLE = {column.name: column.type for column in COLUMNS}
-PLAN = ChangePlan("Account", TABLE, {"account": ChangeSchema(json.dumps(SCHEMA), tuple(TABLE))}, (1,))
+PLAN = ChangePlan(TABLE, {"account": ChangeSchema(json.dumps(SCHEMA), tuple(TABLE))}, (1,))
 OPERATIONS = {"CREATE": "full", "UNDELETE": "full", "UPDATE": "patch", "DELETE": "delete"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = 1_768_006_923_004
@@ -92,9 +92,9 @@ def _event(number: int, chosen: list[int], nulled: list[int], with_address: bool
         "commitTimestamp": START + number,
         "commitNumber": 10_000_000_000 + number,
         "commitUser": "0055g00000ABCDEAAA",
-        "nulledFields": encode_bitmap(nulled) if update else [],
+        "nulledFields": bitmap(nulled, {}) if update else [],
         "diffFields": [],
-        "changedFields": encode_bitmap({*chosen, LAST_MODIFIED}, nested) if update else [],
+        "changedFields": bitmap({*chosen, LAST_MODIFIED}, nested) if update else [],
     }
     record: dict[str, Any] = {"ChangeEventHeader": header}
     if header_only:

@@ -88,7 +88,7 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Remove old landed windows that nobody needs. They cannot be had again."""
-    from airflow_provider_sfstream.runs.least_age import check_age
+    from airflow_provider_sfstream.protocol.retention import check_age
     from airflow_provider_sfstream.tasks.landed_stream import open_landed_stream
     from airflow_provider_sfstream.tasks.repairs import prune_windows
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.runs.least_age import check_age
+from airflow_provider_sfstream.protocol.retention import check_age
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
 from airflow_provider_sfstream.tasks.parts import check_positive, run_identity, urls_of

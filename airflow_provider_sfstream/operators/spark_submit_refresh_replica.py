@@ -189,7 +189,7 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
 
     def _check_reserve(self, plans: Sequence[RefreshPlan]) -> None:
         from airflow_provider_sfstream.protocol.allocations import API_REQUESTS
-        from airflow_provider_sfstream.refresh.cost import least_requests
+        from airflow_provider_sfstream.refresh.plan import least_requests
 
         tables, least = ", ".join(plan.name for plan in plans), least_requests(plans)
         what = f"{self.output_url}: {tables}: nothing is fetched"

@@ -9,7 +9,7 @@ position 0. An array may hold nested entries alone. (Salesforce's own decoders, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,18 +24,6 @@ class FieldPositions:
 
     top: frozenset[int] = frozenset()
     nested: Mapping[int, frozenset[int]] = field(default_factory=dict)
-
-
-def encode_bitmap(top: Iterable[int], nested: Mapping[int, Iterable[int]] | None = None) -> list[str]:
-    """Return the array of texts for these positions, as Salesforce writes it: upper-case hex, whole bytes.
-
-    :param top: positions in the event's record.
-    :param nested: for the position of a compound field, positions inside it; empty ones leave no entry.
-    :raises ValueError: if a position is negative.
-    """
-    entries = [_hex(top)]
-    entries += [f"{parent}-{bits}" for parent, inside in sorted((nested or {}).items()) if (bits := _hex(inside))]
-    return [entry for entry in entries if entry]
 
 
 def decode_bitmap(entries: Sequence[str]) -> FieldPositions:
@@ -86,14 +74,6 @@ def field_names(entries: Sequence[str], schema: Mapping[str, Any]) -> list[str]:
                 )
             names += [f"{one['name']}.{child['name']}" for i, child in enumerate(children) if i in inside]
     return names
-
-
-def _hex(positions: Iterable[int]) -> str:
-    bits = 0
-    for position in positions:
-        bits |= 1 << position
-    digits = f"{bits:X}"
-    return f"0x{digits:0>{len(digits) + len(digits) % 2}}" if bits else ""
 
 
 def _positions(bits: int) -> frozenset[int]:

@@ -48,10 +48,6 @@ class EventTimeReader:
         except Exception as error:  # whatever reading fields that are none stumbles over
             raise SchemaError(f"The text of a record is no Avro schema ({type(error).__name__}).") from error
 
-    def field_prefix_schema(self) -> str | None:
-        """Return the schema JSON cut off after the time field; ``None`` where events of this schema tell no time."""
-        return self._prefix_json
-
     def read(self, payload: bytes) -> datetime | None:
         """Return the time of one event, in UTC; ``None`` if it tells none or is damaged."""
         return to_datetime(self._read(payload))

@@ -55,10 +55,10 @@ class EventBatch:
         return replace(self, **{name: getattr(self, name)[first:end] for name in _COLUMNS})
 
     @classmethod
-    def without_events(cls, *, latest_replay_id: bytes = b"", pending: int = 0, received_at: int) -> EventBatch:
-        """Return an empty batch. By default it says no more than that the stream lives."""
+    def without_events(cls, *, received_at: int) -> EventBatch:
+        """Return an empty batch, which shows no more than that the subscription is alive."""
         columns: dict[str, Any] = {name: [] for name in _COLUMNS}
-        return cls(**columns, latest_replay_id=latest_replay_id, pending=pending, received_at=received_at)
+        return cls(**columns, latest_replay_id=b"", pending=0, received_at=received_at)
 
 
 _COLUMNS = ("replay_ids", "event_ids", "schema_ids", "payloads")

@@ -1,13 +1,18 @@
-"""Retention of events by topic and by the volume of a platform event."""
+"""Retention of events by topic and by the volume of a platform event, and of landed windows."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
+
 LONG = timedelta(hours=72)
 """Of high-volume platform events and of change events."""
 SHORT = timedelta(hours=24)
 """Of standard-volume platform events, PushTopic events and generic events."""
+LEAST_AGE = timedelta(days=4)
+"""How long every landed window stays: Salesforce keeps events for 72 hours, and drains look back so far to tell what is
+lost from what is quiet. One day more is for clocks, grace and late retries."""
 
 _BY_EVENT_TYPE = {"HighVolume": LONG, "StandardVolume": SHORT}
 
@@ -31,3 +36,15 @@ def retention_by_event_type(event_type: object) -> timedelta | None:
     :param event_type: ``HighVolume`` or ``StandardVolume`` (Metadata API guide, "CustomObject").
     """
     return _BY_EVENT_TYPE.get(event_type) if isinstance(event_type, str) else None
+
+
+def check_age(older_than: timedelta) -> None:
+    """Refuse an age at which drains and backfills may still need landed windows.
+
+    :raises ConfigurationError: if it is below :data:`LEAST_AGE`.
+    """
+    if not isinstance(older_than, timedelta) or older_than < LEAST_AGE:
+        raise ConfigurationError(
+            f"older_than={older_than!r} must be a timedelta of at least {LEAST_AGE.days} days: until then drains look "
+            "back at windows to tell what was lost from what was quiet. Nothing was removed."
+        )

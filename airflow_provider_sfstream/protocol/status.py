@@ -43,11 +43,6 @@ class Status:
     section: str
     document: Document
 
-    @property
-    def key(self) -> str:
-        """Identifies the subject where a key must be short (32 hex digits)."""
-        return subject_key(self.subject)
-
 
 def subject_key(subject: str) -> str:
     """Return what identifies a subject where a key must be short (32 hex digits)."""

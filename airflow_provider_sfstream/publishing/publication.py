@@ -7,7 +7,7 @@ import random
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
@@ -15,6 +15,7 @@ from uuid import UUID
 
 from airflow_provider_sfstream.clients.pubsub.publishing import (
     MOST_EVENT_BYTES,
+    EventEncoder,
     OutgoingEvent,
     PublishedEvent,
     grouped,
@@ -56,12 +57,6 @@ class Publisher(Bus, Protocol):
     def renew_session(self) -> None: ...
 
 
-class Encoder(Protocol):
-    """Writes rows as events; raises :class:`SchemaError` for one that is none."""
-
-    def encode(self, values: Mapping[str, Any], correlation_key: str | None = None) -> OutgoingEvent: ...
-
-
 @dataclass
 class Summary:
     """What became of the rows: every one is counted once.
@@ -99,7 +94,7 @@ class Publication:
     def __init__(
         self,
         client: Publisher,
-        encoder: Encoder,
+        encoder: EventEncoder,
         ids: EventIds,
         ledger: PublishLedger,
         recorded: Recorded,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.protocol import soql
 from airflow_provider_sfstream.protocol.identifiers import to_18
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ _SUFFIX = re.compile(r"__(?:boolean|int|long|float|double|string|date|timestamp)
 
 _COMPOUND = ("Address", "Location", "PersonName", "Switchable_PersonName")
 """What a schema says of fields of several columns. An org may lack some, such as the codes of states."""
+
+_ALL_RECORDS = 2
+"""API requests to count all records and to fetch one page. The number of pages is known only after the count."""
 
 
 @dataclass(frozen=True)
@@ -228,3 +232,18 @@ def fields_of_columns(columns: Mapping[str, ColumnType], described: Mapping[str,
                 found[column] = field
                 break
     return found
+
+
+def least_requests(plans: Iterable[RefreshPlan]) -> int:
+    """Return the number of API requests that these plans take at least.
+
+    A describe for each table; for listed rows, as many queries as their ids need; for all records the fewest there are.
+    """
+    return sum(1 + (_for_rows(plan) if plan.mode == "records" else _ALL_RECORDS) for plan in plans)
+
+
+def _for_rows(plan: RefreshPlan) -> int:
+    rows = plan.table.dirty + plan.table.computed.changed
+    # With the columns known so far; more of them leave less room for ids.
+    room = max(1, soql.ids_in_url(plan.name, [*plan.columns]))
+    return -(-rows // room)

@@ -38,13 +38,13 @@ from airflow_provider_sfstream.runs.interval_plan import (
     least_events,
     may_count_in,
     plan_interval,
+    stream_order,
 )
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 from airflow_provider_sfstream.runs.landing import NewWindow, land_window
 from airflow_provider_sfstream.runs.positions import given_at, given_at_latest
 from airflow_provider_sfstream.runs.readable_position import ReadablePosition
 from airflow_provider_sfstream.runs.spans import span_between, subtract, union
-from airflow_provider_sfstream.runs.stream_order import stream_order
 
 log = logging.getLogger(__name__)
 

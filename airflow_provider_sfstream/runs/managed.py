@@ -20,12 +20,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Protocol
 
 from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
 from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.reading.source import EventSource
+from airflow_provider_sfstream.reading.managed.source import ManagedSource
 from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, drain_window
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
 
@@ -35,24 +34,11 @@ LONGEST_DRAIN = 1500.0
 """Seconds that a drain may take: Salesforce ends a stream on which nothing was committed for 1,800."""
 
 
-class ManagedEventSource(EventSource, Protocol):
-    """A source on a managed subscription, which can also commit."""
-
-    @property
-    def differs(self) -> bool:
-        """Whether Salesforce was seen to continue elsewhere than after the events that were read."""
-        ...
-
-    def commit(self, replay_id: bytes, timeout: float) -> bool:
-        """Have Salesforce continue after ``replay_id``, and wait for its acknowledgement; return whether it does."""
-        ...
-
-
 def drain_managed_window(
     landed: LandedStream,
     request: WindowRequest,
     *,
-    source: ManagedEventSource,
+    source: ManagedSource,
     subscription_id: str | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> WindowOutcome:
@@ -78,7 +64,7 @@ def _bounded(limits: DrainLimits) -> DrainLimits:
     return replace(limits, max_seconds=seconds)
 
 
-def commit_head(landed: LandedStream, source: ManagedEventSource, subscription_id: str | None = None) -> bytes | None:
+def commit_head(landed: LandedStream, source: ManagedSource, subscription_id: str | None = None) -> bytes | None:
     """Have Salesforce go on after the last recorded window, unless it is known to; return the replay ID.
 
     Where its position was dropped or moved and no commit can change that yet, the next run compares again.

@@ -19,9 +19,9 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned, write_pruned
 from airflow_provider_sfstream.landing.removal import remove_windows
 from airflow_provider_sfstream.protocol.manifest import Manifest
+from airflow_provider_sfstream.protocol.retention import check_age
 from airflow_provider_sfstream.protocol.streams import Stream, WindowKind
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
-from airflow_provider_sfstream.runs.least_age import check_age
 from airflow_provider_sfstream.stores.base import ReplayStore
 
 log = logging.getLogger(__name__)

@@ -81,7 +81,8 @@ def tell_of_event_log(
         facts = _signed({"output_url": output_url, **(metrics or {})}, context)
         return event_log_document(before, facts, replayed=replayed)
 
-    _tell(lambda: stream, {tables_section("event_log", output_url): document})
+    # A stream may be written to several folders: each has a section.
+    _tell(lambda: stream, {f"event_log.{subject_key(output_url)[:16]}": document})
 
 
 def tell_of_tables(
@@ -118,11 +119,6 @@ def _table(before: Mapping[str, Any] | None, metrics: Mapping[str, Any], at: str
     """Return what is known of a table, with the time since which it is not clean."""
     is_clean = not metrics.get("dirty") and metrics.get("flag") is None
     return {**metrics, "unclean_since": None if is_clean else ((before or {}).get("unclean_since") or at)}
-
-
-def tables_section(section: str, output_url: str) -> str:
-    """Return the section of what became of a stream in one of the folders that it is written to."""
-    return f"{section}.{subject_key(output_url)[:16]}"
 
 
 def tell_of_failure(operator: BaseOperator, report: Mapping[str, str], certainty: Mapping[str, Certainty]) -> None:

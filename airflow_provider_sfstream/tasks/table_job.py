@@ -10,8 +10,8 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.tasks.failures import airflow_errors
 from airflow_provider_sfstream.tasks.field_rules import HidesFields
-from airflow_provider_sfstream.tasks.given_windows import TakesWindows
-from airflow_provider_sfstream.tasks.landed import Landed, all_manifests, stream_uris
+from airflow_provider_sfstream.tasks.landed import Landed, all_manifests, flat_windows, stream_uris
+from airflow_provider_sfstream.tasks.lineage import TellsLineage
 from airflow_provider_sfstream.tasks.missing_schemas import fetch_missing_schemas
 from airflow_provider_sfstream.tasks.replica import read_snapshot, snapshot_if_readable
 from airflow_provider_sfstream.tasks.status import tell_of_event_log, tell_of_tables
@@ -21,14 +21,33 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class WritesTables(TakesWindows, HidesFields):
+class WritesTables(TellsLineage, HidesFields):
     """For operators on landed windows with tables below ``output_url``."""
 
+    windows: Any
     output_url: str
     output_conn_id: str | None
     metrics: dict[str, Any] | None = None
     """What the job told of this run, once it has."""
     log: Any
+
+    @property
+    def stream_uri(self) -> str | None:
+        """The URI of the asset of the landed stream that the windows are of; ``None`` if they are of several, or the
+        task was given manifests, which do not tell.
+
+        :raises ConfigurationError: if something else is among the windows.
+        """
+        uris = {each.get("asset_uri") if isinstance(each, dict) else None for each in flat_windows(self.windows)}
+        return uris.pop() if len(uris) == 1 else None
+
+    @property
+    def window_manifests(self) -> list[str]:
+        """The URLs of the windows' manifests.
+
+        :raises ConfigurationError: if something else is among the windows.
+        """
+        return list(all_manifests(self.windows)[0])
 
 
 class EventLogTask(WritesTables):

@@ -43,24 +43,19 @@ def is_to_be_confirmed(position: Position, retention: timedelta, now: datetime) 
 
 
 class EventOperator(Protocol):
-    """What an operator has that waits on a stream."""
+    """Arguments of an operator that waits for events of a stream, and how it defers."""
 
     topic: str
     api: Api | None
     salesforce_conn_id: str
     subscription: str
     managed_subscription: str | None
+    deferrable: bool
+    execution_timeout: timedelta | None
 
     def defer(
         self, *, trigger: BaseTrigger, method_name: str, kwargs: dict[str, Any] | None, timeout: timedelta
     ) -> NoReturn: ...
-
-
-class DrainingOperator(EventOperator, Protocol):
-    """What a drain has that may wait first."""
-
-    deferrable: bool
-    execution_timeout: timedelta | None
 
 
 def defer_until(
@@ -132,9 +127,7 @@ def end_seen(event: dict[str, Any], after: str) -> SeenEnd | None:
     )
 
 
-def wait_for_events(
-    operator: DrainingOperator, drain: Prepared, conditions: WakeUpConditions, run: RunIdentity
-) -> None:
+def wait_for_events(operator: EventOperator, drain: Prepared, conditions: WakeUpConditions, run: RunIdentity) -> None:
     """Return once the conditions hold, here or (by deferring) on the triggerer; at once if a wait has no sense."""
     from airflow_provider_sfstream.watch.payload import payload
 
@@ -168,7 +161,7 @@ def wait_for_events(
         raise AirflowTaskTimeout(f"{stream}: too few events came within {longest}; nothing was read or moved.")
 
 
-def waited_long_enough(operator: DrainingOperator) -> bool:
+def waited_long_enough(operator: EventOperator) -> bool:
     """Return whether a wait that timed out was the longest there is, and not ended by the execution timeout."""
     if operator.execution_timeout is not None and operator.execution_timeout <= LONGEST_WAIT:
         return False

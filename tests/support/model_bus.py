@@ -83,5 +83,5 @@ class ModelBus:
         replay_ids, payloads = [each[1] for each in after], [each[2] for each in after]
         yield EventBatch(replay_ids, [*ids], ["s"] * len(ids), payloads, b"", 1, 0)
         if self.said_that_all_has_come:
-            yield EventBatch.without_events(latest_replay_id=b"x", pending=1, received_at=0)
+            yield EventBatch([], [], [], [], b"x", 1, 0)
         yield None

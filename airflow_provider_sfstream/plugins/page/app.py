@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.resources import files
 from typing import Annotated, Any
 
 import msgspec
@@ -13,7 +16,6 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_vi
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_provider_sfstream.plugins.page.files import read_files
 from airflow_provider_sfstream.plugins.page.overview import overview
 from airflow_provider_sfstream.plugins.page.permissions import reader_of
 from airflow_provider_sfstream.plugins.page.reading import Read, read_statuses
@@ -33,6 +35,13 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
 }
 
+_MEDIA_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
 
 def build_app() -> FastAPI:
     """Return the application.
@@ -48,19 +57,19 @@ def build_app() -> FastAPI:
         openapi_url=None,
     )
     app.add_middleware(_Headers)
-    files = read_files()
+    page_files = _read_files()
 
     @app.get("/")
     def page(request: Request) -> Response:
         """Return the page."""
-        return files["index.html"].answer(request)
+        return page_files["index.html"].answer(request)
 
     @app.get("/files/{name}")
     def file(name: str, request: Request) -> Response:
         """Return a file of the page."""
-        if name not in files:
+        if name not in page_files:
             raise HTTPException(404, "There is no such file")
-        return files[name].answer(request)
+        return page_files[name].answer(request)
 
     @app.get("/api/streams")
     def streams(user: GetUserDep, session: SessionDep, dag: str | None = None) -> Response:
@@ -83,6 +92,32 @@ def build_app() -> FastAPI:
         return _json(details)
 
     return app
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file as it is sent."""
+
+    content: bytes
+    media_type: str
+
+    def answer(self, request: Request) -> Response:
+        """Return the file; status 304 without it if the browser has this content."""
+        tag = f'"{hashlib.sha256(self.content).hexdigest()[:32]}"'
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, media_type=self.media_type, headers=headers)
+
+
+def _read_files() -> dict[str, _File]:
+    """Return the files by their names, read once: a name that is not among them leads to no path."""
+    folder = files("airflow_provider_sfstream.plugins.page") / "static"
+    return {
+        path.name: _File(path.read_bytes(), _MEDIA_TYPES[path.name.rpartition(".")[2]])
+        for path in folder.iterdir()
+        if path.name.rpartition(".")[2] in _MEDIA_TYPES
+    }
 
 
 def _readable(user: Any, session: Any, windows_of: str | None = None) -> tuple[Read, list[Status]]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
 from airflow_provider_sfstream.hooks.status import status_conn_id
-from airflow_provider_sfstream.plugins.page.sound import is_sound
-from airflow_provider_sfstream.protocol.status import Status
+from airflow_provider_sfstream.plugins.page.reader import parsed, tasks_of
+from airflow_provider_sfstream.protocol.status import Status, connection_of
 from airflow_provider_sfstream.stores.status import PREFIX, status_from_text, variable_key
+from airflow_provider_sfstream.tasks.pages import task_page
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -41,6 +44,25 @@ def read_statuses(session: Session, windows_of: str | None = None) -> Read:
     read = _from_variables(session, windows_of) if conn_id is None else _from_table(conn_id, windows_of)
     sound = [status for status in read.statuses if is_sound(status)]
     return Read(sound, read.unreadable + len(read.statuses) - len(sound))
+
+
+def is_sound(status: Status) -> bool:
+    """Return whether a document says which stream or folder, which tasks and which time it is of.
+
+    Anyone who may write Variables may write a document: an invalid one must not hide the others.
+    """
+    document = status.document
+    try:
+        if connection_of(status.subject) is not None:
+            parsed(status.subject)
+        named = [document.get("output_url", ""), *document.get("streams", ())]
+        pages = [task_page(task) for task in tasks_of(status)]
+        at = document.get("at")
+        zone = at is None or datetime.fromisoformat(at).utcoffset()
+    except (ConfigurationError, ValueError, TypeError, KeyError, AttributeError):
+        return False
+    has_names = all(isinstance(name, str) for name in named)
+    return has_names and zone is not None and (status.section != "failed" or bool(at and pages))
 
 
 def _from_table(conn_id: str, windows_of: str | None) -> Read:

@@ -179,7 +179,7 @@ class ManagedSource:
             check_start(self.subscription, topic, start)
         check_amounts(named(self.subscription), limit, idle_timeout=idle_timeout)
         self._stream.topic = topic
-        return self._read(topic, start, limit, idle_timeout)
+        return self._read(start, limit, idle_timeout)
 
     @property
     def differs(self) -> bool:
@@ -227,7 +227,7 @@ class ManagedSource:
     def _ordinary(self, start: bytes | StartFrom, limit: int | None) -> Responses:
         return self._client.subscribe(self._stream.topic, start, limit=limit, idle_timeout=LOOK_SECONDS)
 
-    def _read(self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
+    def _read(self, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
         redelivery = self._delivered.begin(start, self._is_landed)
         try:
             if start is StartFrom.COMMITTED:

@@ -7,17 +7,21 @@ import logging
 import re
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 from airflow_provider_sfstream.spark.apps.executor_package import is_shipped, write_executor_package
-from airflow_provider_sfstream.spark.apps.progress import progress
 
 log = logging.getLogger(__name__)
 
 HAS_BEGUN = re.compile(r"Spark application (\S+) has begun; ")
 """In the line by which the driver's log names the application."""
+
+PROGRESS_INTERVAL = 15.0
+"""Seconds between two lines about the progress of a job."""
 
 
 def run_application(name: str, job: Callable[[Any], Any]) -> None:
@@ -42,3 +46,34 @@ def run_application(name: str, job: Callable[[Any], Any]) -> None:
         print(f"{name} metrics: {json.dumps(asdict(metrics))}", flush=True)
     finally:
         spark.stop()
+
+
+@contextmanager
+def progress(spark: Any, interval: float = PROGRESS_INTERVAL) -> Iterator[None]:
+    """Log how many tasks of the stages at work are done, from a thread, as long as the block runs."""
+    ended = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def tell() -> None:
+        while not ended.wait(interval):
+            if line := _line(tracker):
+                log.info("%s", line)
+
+    thread = threading.Thread(target=tell, name="sfstream-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _line(tracker: Any) -> str | None:
+    """Return what Spark is at; ``None`` if it is at nothing, or cannot be asked."""
+    try:
+        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    except Exception:  # of the session that is ending; the job says what is wrong
+        return None
+    found = [stage for stage in stages if stage is not None]
+    parts = [f"{stage.numCompletedTasks} of {stage.numTasks} tasks of stage {stage.stageId}" for stage in found]
+    return f"Spark is at work: {', '.join(parts)} done." if parts else None

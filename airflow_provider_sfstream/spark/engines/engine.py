@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 import pyarrow as pa
 
 from airflow_provider_sfstream.spark.rows.event_batches import Rows, WindowReference
-from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
+from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, TextFiles
 from airflow_provider_sfstream.spark.storage.table_location import TableLocation
 
 PLACES = 1 << 40
@@ -94,12 +94,8 @@ class TableKeys:
     others: Sequence[Any] = ()
 
 
-class JobFiles(Protocol):
+class JobFiles(TextFiles, Protocol):
     """Small files, wherever the engine reads and writes."""
-
-    def url(self, url: str) -> str: ...
-
-    def read_text(self, url: str) -> str: ...
 
     def replace_text(self, url: str, text: str) -> None: ...
 
@@ -133,8 +129,8 @@ class Engine(Protocol):
     def application_id(self) -> str: ...
 
     @property
-    def landing(self) -> Any:
-        """The files of landed windows (``TextFiles``)."""
+    def landing(self) -> TextFiles:
+        """The files of landed windows."""
         ...
 
     @property

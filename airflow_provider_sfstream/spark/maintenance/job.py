@@ -9,26 +9,21 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any, Protocol
+from typing import Any
 
+from airflow_provider_sfstream.spark.engines.engine import JobFiles
 from airflow_provider_sfstream.spark.event_log.tables import QUARANTINE_TABLE
 from airflow_provider_sfstream.spark.maintenance.options import MaintenanceMetrics, MaintenanceOptions, TableMetrics
 from airflow_provider_sfstream.spark.maintenance.replica import ReplicaUpkeep
 from airflow_provider_sfstream.spark.maintenance.upkeep import TableUpkeep
 from airflow_provider_sfstream.spark.replica.delta_sink import HISTORY
-from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore, WritableFiles
+from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.spark.rows.event_batches import PARTITIONS
 from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.spark.storage.table_location import TableLocation
 from airflow_provider_sfstream.spark.storage.table_versions import TableVersions
 
 _UNKNOWN = "It is neither of an event log nor named by a snapshot of a replica."
-
-
-class ListableFiles(WritableFiles, Protocol):
-    """Where snapshots are kept, and folders can be listed."""
-
-    def folders(self, url: str) -> list[str]: ...
 
 
 def run(spark: Any, options: MaintenanceOptions) -> MaintenanceMetrics:
@@ -45,9 +40,7 @@ def run(spark: Any, options: MaintenanceOptions) -> MaintenanceMetrics:
     return metrics
 
 
-def maintain(
-    files: ListableFiles, base: str, location: TableLocation, options: MaintenanceOptions
-) -> MaintenanceMetrics:
+def maintain(files: JobFiles, base: str, location: TableLocation, options: MaintenanceOptions) -> MaintenanceMetrics:
     """Keep the tables below one folder small, without Spark.
 
     :param base: the folder as ``files`` names it, and ``location`` as delta-rs reaches it.

@@ -8,32 +8,14 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 
 from airflow_provider_sfstream.exceptions import PositionConflictError
+from airflow_provider_sfstream.spark.engines.engine import JobFiles
 from airflow_provider_sfstream.spark.replica.snapshots import Snapshot, StreamState
 
 PAGE = 1_000
 """Window ids of a page. A snapshot names those of the last one to two pages; older ones never change again."""
 _FILE_NAME = re.compile(r"(\d{12})\.json")
-
-
-class ReadableFiles(Protocol):
-    """Where snapshots are read from."""
-
-    def read_text(self, url: str) -> str: ...
-
-    def file_names(self, url: str) -> list[str]: ...
-
-
-class WritableFiles(ReadableFiles, Protocol):
-    """Where snapshots are kept."""
-
-    def create_text(self, url: str, text: str) -> None: ...
-
-    def replace_text(self, url: str, text: str) -> None: ...
-
-    def delete(self, url: str) -> None: ...
 
 
 class SnapshotReader:
@@ -43,7 +25,7 @@ class SnapshotReader:
     :param base: the output folder, as the storage names it.
     """
 
-    def __init__(self, files: ReadableFiles, base: str) -> None:
+    def __init__(self, files: JobFiles, base: str) -> None:
         self._reads = files
         self._folder = f"{base}/_sfstream/replica/snapshots"
         self._windows = f"{base}/_sfstream/replica/windows"
@@ -96,7 +78,7 @@ class SnapshotReader:
 class SnapshotStore(SnapshotReader):
     """The snapshots below one output folder, for the job that writes them."""
 
-    def __init__(self, files: WritableFiles, base: str) -> None:
+    def __init__(self, files: JobFiles, base: str) -> None:
         super().__init__(files, base)
         self._files = files
 

@@ -255,7 +255,7 @@ def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: Lan
             if field.lower() != column.lower():
                 log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
         found[schema_id] = ChangeSchema(text, placed(columns, hidden))
-    return ChangePlan(name, registry.columns, found, changes.first_sequences, changes.rules)
+    return ChangePlan(registry.columns, found, changes.first_sequences, changes.rules)
 
 
 def _refreshed_through(table: TableState, images: Any) -> TableState:

@@ -24,11 +24,10 @@ from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type, con
 from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.spark.rows.change_decoding import (
-    OVERFLOW,
     ChangeDecoder,
     ChangeSchema,
     DecodedChanges,
-    equal,
+    is_overflow,
     lengths,
     transaction_keys,
 )
@@ -63,7 +62,6 @@ class ChangePlan:
     :param rules: which fields may not be stored as they come.
     """
 
-    entity: str
     columns: dict[str, ColumnType]
     schemas: dict[str, ChangeSchema]
     first_sequences: tuple[int, ...]
@@ -164,7 +162,7 @@ def _by_schema(batch: pa.RecordBatch, plan: ChangePlan) -> Iterator[tuple[pa.Rec
 def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) -> Batches:
     """Give the change rows, one for each record of each event, and count the events, and what has no row."""
     sequences = _sequences(changes.landed, plan.first_sequences)
-    overflow = equal(changes.types, OVERFLOW)
+    overflow = is_overflow(changes.types)
     ids = changes.record_ids.flatten()
     events = np.repeat(np.arange(len(changes.landed)), lengths(changes.record_ids))
     for_many = pa.compute.match_substring(ids, "*").to_numpy(zero_copy_only=False)

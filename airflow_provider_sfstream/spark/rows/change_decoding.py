@@ -119,7 +119,7 @@ class ChangeDecoder:
         updates = (header[name].take(pa.array(patches)) for name in ("changedFields", "nulledFields"))
         found = self._bitmaps.read(*updates)
         unreadable = {int(patches[row]): reason for row, reason in found.unreadable.items()}
-        nameless = np.flatnonzero((lengths(record_ids) == 0) & ~equal(types, OVERFLOW))
+        nameless = np.flatnonzero((lengths(record_ids) == 0) & ~is_overflow(types))
         unreadable |= {int(row): "the event names no record" for row in nameless}
         unreadable |= {
             row: f"{wrong[:40]!r} is not the id of a record" for row, wrong in _wrong_ids(record_ids).items()
@@ -176,8 +176,9 @@ def lengths(lists: pa.ListArray) -> npt.NDArray[Any]:
     return found
 
 
-def equal(texts: pa.Array, text: str) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = pa.compute.equal(texts, text).to_numpy(zero_copy_only=False)
+def is_overflow(types: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return for each change type whether it is :data:`OVERFLOW`."""
+    found: npt.NDArray[np.bool_] = pa.compute.equal(types, OVERFLOW).to_numpy(zero_copy_only=False)
     return found
 
 

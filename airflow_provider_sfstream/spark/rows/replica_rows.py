@@ -16,11 +16,6 @@ Operation = Literal["full", "patch", "delete", "gap", "seen"]
 changed and not how (GAP_*, and an UPDATE with a diff of a text); nothing, if it was committed before the record was
 fetched (``seen``)."""
 
-DirtyReason: TypeAlias = Literal["gap", "diff", "unknown_record", "changed_while_refreshed", "differs"]
-"""Why a row cannot be trusted: a gap event, a text of which only the difference came, a change of a record that the
-replica has never seen whole, a change between fetching a record and writing what was fetched; or it was compared with
-its record, and differs."""
-
 FlagReason: TypeAlias = Literal["new", "overflow", "gap", "undecodable", "all_records", "schema"]
 """Why a whole table has to be fetched: its records from before the stream are missing, GAP_OVERFLOW, a span of the
 stream that is lost, an event that cannot be read, a gap event for all records (``001*``); or some of its columns: the

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
 from airflow_provider_sfstream.protocol.manifest import Manifest
+from airflow_provider_sfstream.protocol.streams import ReplayWindow
 from airflow_provider_sfstream.spark.decode.payload_formats import Format, own_format
 
 RAW_SCHEMA = (
@@ -155,18 +156,7 @@ def read_windows(files: TextFiles, manifest_urls: Iterable[str]) -> list[LandedW
     return sorted(windows.values(), key=reading_order)
 
 
-class Window(Protocol):
-    """What tells where a window is read."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def window_id(self) -> str: ...
-    @property
-    def counts_from(self) -> datetime | None: ...
-
-
-def reading_order(window: Window) -> tuple[bool, float, str]:
+def reading_order(window: LandedWindow | ReplayWindow) -> tuple[bool, float, str]:
     """Return what windows are sorted by: of an event in several of them, the first one's row is written.
 
     Live windows come first, in order of their ids: each is read by the run of every interval that an event of it may

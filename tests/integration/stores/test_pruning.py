@@ -16,11 +16,11 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestErr
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.pruned import read_pruned
+from airflow_provider_sfstream.protocol.retention import LEAST_AGE
 from airflow_provider_sfstream.protocol.streams import Span, Stream
 from airflow_provider_sfstream.runs import pruning
 from airflow_provider_sfstream.runs.interval import IntervalRequest, drain_interval
 from airflow_provider_sfstream.runs.landed_stream import LandedStream
-from airflow_provider_sfstream.runs.least_age import LEAST_AGE
 from airflow_provider_sfstream.runs.pruning import PruneRequest, prune_windows
 from airflow_provider_sfstream.runs.restoring import restore_position
 from airflow_provider_sfstream.stores.base import Position

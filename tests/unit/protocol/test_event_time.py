@@ -74,10 +74,10 @@ def test_a_change_event_tells_its_commit_timestamp() -> None:
 
 
 def test_the_prefix_schema_ends_with_the_time() -> None:
-    prefix = json.loads(reader(CHANGE).field_prefix_schema() or "")
+    prefix = json.loads(reader(CHANGE)._prefix_json or "")
     assert [field["name"] for field in prefix["fields"]] == ["ChangeEventHeader"]
     assert prefix["fields"][0]["type"]["fields"][-1]["name"] == "commitTimestamp"
-    late = json.loads(reader(record(NOTE, CREATED, {"name": "X__c", "type": "string"})).field_prefix_schema() or "")
+    late = json.loads(reader(record(NOTE, CREATED, {"name": "X__c", "type": "string"}))._prefix_json or "")
     assert [field["name"] for field in late["fields"]] == ["Note__c", "CreatedDate"]
 
 
@@ -104,7 +104,6 @@ def test_a_null_time_is_none() -> None:
     "schema", [record(NOTE), record({"name": "CreatedDate", "type": "string"}), record()], ids=["none", "text", "empty"]
 )
 def test_events_without_a_time_have_none(schema: dict[str, Any]) -> None:
-    assert reader(schema).field_prefix_schema() is None
     assert reader(schema).read(b"anything") is None
     assert reader(schema).read_many([b"", b"x"]).to_pylist() == [None, None]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_provider_sfstream.protocol import soql
-from airflow_provider_sfstream.refresh.cost import least_requests
-from airflow_provider_sfstream.refresh.plan import plan_all, plan_dirty
+from airflow_provider_sfstream.refresh.plan import least_requests, plan_all, plan_dirty
 from airflow_provider_sfstream.spark.replica.snapshots import (
     AppliedWindow,
     Computed,

@@ -21,7 +21,7 @@ from airflow_provider_sfstream.spark.rows.change_batches import (
     undecodable_rows,
 )
 from airflow_provider_sfstream.spark.rows.event_batches import WindowReference
-from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
+from airflow_provider_sfstream.spark.rows.replica_columns import replica_columns
 from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
 from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
 from sfstream_localorg.records.entities import STANDARD_ENTITIES
@@ -57,7 +57,7 @@ def plan_of(schemas: dict[str, Record]) -> ChangePlan:
         )
         for schema_id, schema in schemas.items()
     }
-    return ChangePlan(entity_of(next(iter(schemas.values()))), registry.columns, placed, FIRST)
+    return ChangePlan(registry.columns, placed, FIRST)
 
 
 def replay_id(window: int, ordinal: int) -> bytes:

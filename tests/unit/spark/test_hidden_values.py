@@ -63,7 +63,7 @@ def change_plan(rules: FieldRules) -> ChangePlan:
     wanted = [(c.name, stored_type(c.type, how)) for c, how in zip(columns, hidden, strict=True) if how != "exclude"]
     registry = ColumnRegistry()
     names = placed(registry.place(wanted, reserved=TABLE_ENVELOPE), hidden)
-    return ChangePlan("Account", registry.columns, {"a": ChangeSchema(TEXT, names)}, (1,), rules=rules)
+    return ChangePlan(registry.columns, {"a": ChangeSchema(TEXT, names)}, (1,), rules=rules)
 
 
 def changes(rules: FieldRules, payloads: list[bytes]) -> Iterator[tuple[dict[str, Any], set[str]]]:

@@ -14,7 +14,7 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
     SparkJobError,
 )
-from airflow_provider_sfstream.spark.apps.progress import progress
+from airflow_provider_sfstream.spark.apps.application import progress
 from airflow_provider_sfstream.tasks.spark_job import driver_error
 
 COMMAND = (
