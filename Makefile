@@ -35,7 +35,7 @@ mutants: $(INSTALLED)  ## how many of a fixed sample of small changes to the pac
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group mutants
 	@$(BIN)/python scripts/mutants.py
 
-lint: $(INSTALLED)  ## ruff, mypy and the import rule of the floors
+lint: $(INSTALLED)  ## ruff, mypy and the import rule of the rooms
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -72,12 +72,12 @@ proto:  ## regenerate the Pub/Sub API code of both distributions; an old generat
 	$(PYTHON) -m venv build/protoc
 	build/protoc/bin/python -m pip install --quiet 'grpcio-tools==1.75.1' 'setuptools<81'
 	build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
-	  airflow_provider_sfstream/protocol/pubsub_api.proto
+	  airflow_provider_sfstream/salesforce/pubsub_api.proto
 	cd localorg && ../build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
 	  sfstream_localorg/pubsub/pubsub_api.proto
 	# A pool of their own: a process may also have somebody else's code of these messages, which the shared pool refuses.
 	sed -i 's/_descriptor_pool\.Default()/_descriptor_pool.DescriptorPool()/' \
-	  airflow_provider_sfstream/protocol/pubsub_api_pb2.py localorg/sfstream_localorg/pubsub/pubsub_api_pb2.py
+	  airflow_provider_sfstream/salesforce/pubsub_api_pb2.py localorg/sfstream_localorg/pubsub/pubsub_api_pb2.py
 
 $(INSTALLED): pyproject.toml localorg/pyproject.toml constraints.txt
 	@java -version 2>&1 | grep -qE 'version "(1[7-9]|[2-9][0-9])' || { echo "Java 17 or newer is needed by Spark" >&2; exit 1; }

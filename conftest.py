@@ -59,7 +59,7 @@ Tests that share a core may take as many times as long as there are of them.
 """
 
 
-ALONE = ("tests/mutants/", "tests/unit/runs/test_claims.py", "tests/unit/runs/test_zombies.py")
+ALONE = ("tests/mutants/", "tests/unit/replay_windows/test_claims.py", "tests/unit/replay_windows/test_zombies.py")
 """Beginnings of the paths of tests that share nothing, and take seconds each, some half a minute."""
 
 

@@ -10,10 +10,10 @@ from datetime import UTC, date, datetime
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream.protocol.topics import Topic
-from airflow_provider_sfstream.tasks.landed import Landed
-from airflow_provider_sfstream.tasks.parts import open_landing, time_from_text
-from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.landed import Landed
+from airflow_provider_sfstream.actions.parts import open_landing, time_from_text
+from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,9 +45,9 @@ def read_windows(
     :raises ManifestError: a manifest is missing or broken.
     :raises LandingError: a file cannot be read.
     """
-    from airflow_provider_sfstream.spark.engines.embedded import EmbeddedEngine
-    from airflow_provider_sfstream.spark.event_log.in_memory import tables_in_memory
-    from airflow_provider_sfstream.spark.event_log.job import EventLogOptions
+    from airflow_provider_sfstream.tables.event_log.in_memory import tables_in_memory
+    from airflow_provider_sfstream.tables.event_log.job import EventLogOptions
+    from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
     landed = Landed.of(windows, event_time_from, event_time_to)
     options = EventLogOptions(

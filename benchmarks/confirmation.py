@@ -26,12 +26,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_sfstream.clients.auth.tokens import AccessToken
-from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
-from airflow_provider_sfstream.drain.drain import drain
-from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
-from airflow_provider_sfstream.protocol.events import EventBatch
-from airflow_provider_sfstream.reading.source import StartFrom
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.events import EventBatch
+from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.streams.source import StartFrom
 from sfstream_localorg.process import LocalOrg
 
 QUIET, BACKLOG, BUSY = "Quiet__e", "Backlog__e", "Busy__e"

@@ -25,18 +25,18 @@ from random import Random
 import grpc
 
 from airflow_provider_sfstream import __version__
-from airflow_provider_sfstream.clients.auth.tokens import AccessToken
-from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
-from airflow_provider_sfstream.drain.drain import drain
-from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as messages
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.pubsub_api_pb2_grpc import PubSubStub
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.reading.source import StartFrom
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
+from airflow_provider_sfstream.streams.source import StartFrom
 from sfstream_localorg.process import LocalOrg
 
 TOPIC = "/event/Order__e"

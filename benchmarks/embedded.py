@@ -173,11 +173,11 @@ def measured(side: str, manifest: str, output: Path, rounds: int) -> dict[str, A
 
 def spark_seconds(folder: Path, manifest: str, rounds: int) -> dict[str, list[float]]:
     """Return how long the Spark jobs take with two cores; the first round warms up."""
-    from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
-    from airflow_provider_sfstream.spark.event_log.job import EventLogOptions
-    from airflow_provider_sfstream.spark.event_log.job import run as run_event_log
-    from airflow_provider_sfstream.spark.replica.job import run as run_replica
-    from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
+    from airflow_provider_sfstream.tables.event_log.job import EventLogOptions
+    from airflow_provider_sfstream.tables.event_log.job import run as run_event_log
+    from airflow_provider_sfstream.tables.replica.job import run as run_replica
+    from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
+    from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
     from benchmarks.sessions import session
 
     found: dict[str, list[float]] = {"event_log": [], "replica": []}

@@ -31,9 +31,9 @@ import fastavro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
-from airflow_provider_sfstream.spark.event_log.job import EventLogOptions, run
-from airflow_provider_sfstream.spark.event_log.reader import read_event_log
+from airflow_provider_sfstream.tables.event_log.job import EventLogOptions, run
+from airflow_provider_sfstream.tables.event_log.reader import read_event_log
+from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from benchmarks.sessions import largest_worker, session
 from tests.support.json_windows import JsonEvent, land_json_window
 from tests.support.landing_files import LandedEvent, land_window

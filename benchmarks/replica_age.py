@@ -24,8 +24,8 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotStore
-from airflow_provider_sfstream.spark.storage.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from tests.support.change_lake import ChangeLake, change
 from tests.support.spark import start_session
 

@@ -32,10 +32,10 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.spark.engines.counting import CounterParam
-from airflow_provider_sfstream.spark.rows.change_batches import ChangePlan, ChangeSchema, change_rows
-from airflow_provider_sfstream.spark.rows.replica_columns import replica_columns
-from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_rows
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_rows
+from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows
+from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
+from airflow_provider_sfstream.tables.runner.counting import CounterParam
 from sfstream_localorg.records.bitmaps import bitmap
 from sfstream_localorg.records.entities import STANDARD_ENTITIES
 from tests.support.landing_files import RAW, RECEIVED_AT

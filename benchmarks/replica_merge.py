@@ -38,16 +38,16 @@ from deltalake import DeltaTable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.spark.decode.arrow_columns import arrow_type
-from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
-from airflow_provider_sfstream.spark.engines.spark_frames import SparkFrame
-from airflow_provider_sfstream.spark.replica.delta_sink import Came, DeltaSink
-from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
-from airflow_provider_sfstream.spark.replica.snapshots import TableState
-from airflow_provider_sfstream.spark.rows.merging import ChangesMerge, table_schema
-from airflow_provider_sfstream.spark.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
-from airflow_provider_sfstream.spark.rows.routing import shaped
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.replica.delta_sink import Came, DeltaSink
+from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
+from airflow_provider_sfstream.tables.replica.snapshots import TableState
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, table_schema
+from airflow_provider_sfstream.tables.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.routing import shaped
+from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
+from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame
 from benchmarks.merge_rows import COLUMNS, write_changes, write_rows
 from benchmarks.sessions import largest_worker, object_storage, session
 

@@ -25,15 +25,15 @@ from random import Random
 
 from drain import WORDS, LocalOrg, Token, in_a_process, median, memory
 
-from airflow_provider_sfstream.clients.auth.tokens import AccessToken
-from airflow_provider_sfstream.clients.streaming.client import StreamingClient
-from airflow_provider_sfstream.clients.streaming.cometd.auth import SessionAuthenticator
-from airflow_provider_sfstream.drain.drain import drain
-from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
-from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.reading.source import StartFrom
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
+from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
+from airflow_provider_sfstream.streams.source import StartFrom
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

@@ -23,10 +23,10 @@ from tests.support.streaming_faults import Outcome, run
 
 def replay_ids_after_spark(folder: Path, manifests: list[str]) -> tuple[Counter[bytes], dict[str, Any]]:
     """Return how often each replay ID is in the tables that the ``event_log`` job wrote, and its metrics."""
-    from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
-    from airflow_provider_sfstream.spark.event_log.job import EventLogOptions
-    from airflow_provider_sfstream.spark.event_log.job import run as run_event_log
-    from airflow_provider_sfstream.spark.event_log.reader import read_event_log
+    from airflow_provider_sfstream.tables.event_log.job import EventLogOptions
+    from airflow_provider_sfstream.tables.event_log.job import run as run_event_log
+    from airflow_provider_sfstream.tables.event_log.reader import read_event_log
+    from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
     from tests.support.spark import start_session
 
     spark = start_session(folder)

@@ -24,8 +24,8 @@ import httpx
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from airflow_provider_sfstream.protocol.status import Status, event_log_document  # noqa: E402
-from airflow_provider_sfstream.stores.status import status_to_text, variable_key  # noqa: E402
+from airflow_provider_sfstream.monitoring.status import Status, event_log_document  # noqa: E402
+from airflow_provider_sfstream.monitoring.status_store import status_to_text, variable_key  # noqa: E402
 from tests.support.browser import browser_page  # noqa: E402
 from tests.support.packages import BROWSER  # noqa: E402
 from tests.support.page_server import PageServer, running_page  # noqa: E402

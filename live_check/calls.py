@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from live_check.run import CALL_SECONDS, ProbeRun, now
 
 PREFIX = "sfdc.platform.eventbus.grpc."

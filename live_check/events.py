@@ -10,7 +10,7 @@ from typing import Any
 
 import fastavro
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from live_check.run import CALL_SECONDS, SAMPLE_EVENT, ProbeRun, SkippedError
 
 _PUBLISHED_AT_ONCE = 200

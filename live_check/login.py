@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
-from airflow_provider_sfstream.clients.auth.tokens import AccessToken
-from airflow_provider_sfstream.clients.network.tls import load_ca
-from airflow_provider_sfstream.clients.pubsub.channel import DEFAULT_ENDPOINT, Endpoint
-from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
-from airflow_provider_sfstream.protocol.identifiers import to_18
+from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
+from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.identifiers import to_18
+from airflow_provider_sfstream.salesforce.network.tls import load_ca
+from airflow_provider_sfstream.salesforce.pubsub.channel import DEFAULT_ENDPOINT, Endpoint
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings

@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import httpx
 
-from airflow_provider_sfstream.clients.network.proxies import proxy_for
-from airflow_provider_sfstream.clients.network.tls import ssl_context
-from airflow_provider_sfstream.clients.pubsub.channel import channel_credentials
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
-from airflow_provider_sfstream.protocol import pubsub_api_pb2_grpc as pb_grpc
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2_grpc as pb_grpc
+from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
+from airflow_provider_sfstream.salesforce.network.tls import ssl_context
+from airflow_provider_sfstream.salesforce.pubsub.channel import channel_credentials
 from live_check.login import Login
 from live_check.redaction import Redactor
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.source.options import SourceOptions
+from airflow_provider_sfstream.tables.source.options import SourceOptions
 
 if TYPE_CHECKING:
     from pyspark_sfstream.landed import Heads
@@ -40,7 +40,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from airflow_provider_sfstream.spark.source.columns import all_columns, arrow_schema
+        from airflow_provider_sfstream.tables.source.columns import all_columns, arrow_schema
 
         options = SourceOptions.of(self.options)
         events = self._event_columns(options) if options.rows == "decoded" else {}
@@ -64,7 +64,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         return StreamReader(RowsReader(options, schema, self._heads is None))
 
     def _event_columns(self, options: SourceOptions) -> dict[str, Any]:
-        from airflow_provider_sfstream.spark.source.planning import Planner
+        from airflow_provider_sfstream.tables.source.planning import Planner
         from pyspark_sfstream.landed import LandedSource
 
         source = LandedSource(options)

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, cast
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
-from airflow_provider_sfstream.runs.committed_order import newest_committed, windows_after
-from airflow_provider_sfstream.spark.source.files import SourceFiles
-from airflow_provider_sfstream.spark.source.options import SourceOptions
-from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow, read_windows
+from airflow_provider_sfstream.replay_windows.committed_order import newest_committed, windows_after
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_windows
+from airflow_provider_sfstream.tables.source.files import SourceFiles
+from airflow_provider_sfstream.tables.source.options import SourceOptions
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.stores.base import ReplayStore
-    from airflow_provider_sfstream.stores.kinds import ReplayStoreKind
+    from airflow_provider_sfstream.replay_stores.base import ReplayStore
+    from airflow_provider_sfstream.replay_stores.kinds import ReplayStoreKind
 
 Heads = dict[str, str]
 """The last window that was read of each stream, by :func:`key_of`. A stream that is not there: none was."""

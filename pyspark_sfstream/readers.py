@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from airflow_provider_sfstream.spark.source.columns import event_columns
-from airflow_provider_sfstream.spark.source.options import SourceOptions
-from airflow_provider_sfstream.spark.source.planning import Planner
-from airflow_provider_sfstream.spark.source.pushdown import may_pass
-from airflow_provider_sfstream.spark.source.rows import part_rows
-from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
+from airflow_provider_sfstream.tables.source.columns import event_columns
+from airflow_provider_sfstream.tables.source.options import SourceOptions
+from airflow_provider_sfstream.tables.source.planning import Planner
+from airflow_provider_sfstream.tables.source.pushdown import may_pass
+from airflow_provider_sfstream.tables.source.rows import part_rows
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow

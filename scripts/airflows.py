@@ -22,7 +22,7 @@ SUITES = {
         "tests/unit/assets",
         "tests/unit/queues",
     ],
-    "stores": ["tests/integration/stores", "tests/unit/stores"],
+    "stores": ["tests/integration/replay_stores", "tests/unit/replay_stores"],
     "page and notifier": ["tests/unit/plugins", "tests/integration/notifications", "tests/unit/notifications"],
     "the main job on a real Airflow": ["tests/system/test_micro_batch.py"],
 }

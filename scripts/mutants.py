@@ -1,7 +1,7 @@
-"""``make mutants``: how many small changes to the package its own floor's tests notice, on a fixed sample.
+"""``make mutants``: how many small changes to the package its own room's tests notice, on a fixed sample.
 
 cosmic-ray finds what can be changed and changes it; the sample is ``tests/mutants/sample.json``. A mutant runs in a
-copy of the project, against the unit and contract tests of its floor, as many at once as there are cores. What survives
+copy of the project, against the unit and contract tests of its room, as many at once as there are cores. What survives
 is printed as a diff: a test is missing, or the change makes no difference.
 """
 
@@ -35,19 +35,20 @@ ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "tests" / "mutants" / "sample.json"
 PACKAGE = "airflow_provider_sfstream"
 EACH = 35
-"""Mutants of each floor."""
+"""Mutants of each room."""
 SECONDS = 400
 """A mutant that keeps the tests from ending in this time is noticed."""
 
-FLOORS = {
-    "runs": ["tests/unit/runs", "tests/integration/runs"],
-    "drain": ["tests/unit/drain", "tests/unit/reading"],
-    "stores": ["tests/unit/stores", "tests/integration/stores/test_replay_store_contract.py"],
+ROOMS = {
+    "replay_windows": ["tests/unit/replay_windows", "tests/integration/replay_windows"],
+    "replay_stores": ["tests/unit/replay_stores", "tests/integration/replay_stores/test_replay_store_contract.py"],
     "landing": ["tests/unit/landing", "tests/integration/landing/test_landing_contract.py"],
-    "watch": ["tests/unit/watch"],
-    "protocol": ["tests/unit/protocol"],
+    "streams": ["tests/unit/streams"],
+    "monitoring": ["tests/unit/monitoring"],
+    "privacy": ["tests/unit/privacy"],
+    "salesforce": ["tests/unit/salesforce"],
 }
-"""The tests of each floor. Of the contract suites, what needs no server."""
+"""The tests of each room. Of the contract suites, what needs no server."""
 WITHOUT_SERVERS = "not postgres and not mariadb and not s3"
 
 # Of an operator that stands for any other one is enough; `|` is found in annotations, which nothing evaluates, and `is`
@@ -58,11 +59,11 @@ LEFT_OUT = ("BitOr", "_Is", "VariableReplacer", "VariableInserter", "RemoveDecor
 
 
 def choose() -> list[dict[str, Any]]:
-    """Choose mutants: random places of the code of each floor, and at each place a random change."""
+    """Choose mutants: random places of the code of each room, and at each place a random change."""
     chance = random.Random(13)
     sample = []
-    for floor in FLOORS:
-        files = sorted(path for path in (ROOT / PACKAGE / floor).rglob("*.py") if "_pb2" not in path.name)
+    for room in ROOMS:
+        files = sorted(path for path in (ROOT / PACKAGE / room).rglob("*.py") if "_pb2" not in path.name)
         places: dict[tuple[str, tuple[int, int]], list[dict[str, Any]]] = {}
         for item in possible_mutations([path.relative_to(ROOT) for path in files], {}):
             (one,) = item.mutations
@@ -70,7 +71,7 @@ def choose() -> list[dict[str, Any]]:
             if not any(name in one.operator_name for name in LEFT_OUT):
                 places.setdefault((str(one.module_path), one.start_pos), []).append(mutant)
         chosen = [chance.choice(places[place]) for place in chance.sample(sorted(places), 2 * EACH)]
-        described = [{"floor": floor, **mutant, "line": changed_line(*mutated(ROOT, mutant))} for mutant in chosen]
+        described = [{"room": room, **mutant, "line": changed_line(*mutated(ROOT, mutant))} for mutant in chosen]
         sample += [mutant for mutant in described if not NOTHING.search(mutant["line"])][:EACH]
     return sample
 
@@ -96,32 +97,32 @@ def copies(root: Path, count: int, below: Path) -> Iterator[Path]:
         yield tree
 
 
-def test_command(tree: Path, floor: str) -> str:
-    """Return what runs the tests of a floor in a copy, and the copy's code in every process of theirs."""
+def test_command(tree: Path, room: str) -> str:
+    """Return what runs the tests of a room in a copy, and the copy's code in every process of theirs."""
     command = [
         "env", "-C", tree, f"PYTHONPATH={tree}", "PYTHONDONTWRITEBYTECODE=1",
         sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist",
-        "-k", WITHOUT_SERVERS, *FLOORS[floor],
+        "-k", WITHOUT_SERVERS, *ROOMS[room],
     ]  # fmt: skip
     return shlex.join(map(str, command))
 
 
-def check_unchanged(tree: Path, floor: str) -> None:
-    """Check that the tests of a floor pass as long as nothing is changed."""
-    outcome, output = run_tests(test_command(tree, floor), SECONDS)
+def check_unchanged(tree: Path, room: str) -> None:
+    """Check that the tests of a room pass as long as nothing is changed."""
+    outcome, output = run_tests(test_command(tree, room), SECONDS)
     if outcome is not TestOutcome.SURVIVED:
-        sys.exit(f"The tests of {floor} fail without a mutant:\n{output}")
+        sys.exit(f"The tests of {room} fail without a mutant:\n{output}")
 
 
 def survivor(tree: Path, mutant: dict[str, Any]) -> str:
-    """Return the change as a diff if the tests of its floor pass with it, else nothing."""
+    """Return the change as a diff if the tests of its room pass with it, else nothing."""
     code, changed = mutated(tree, mutant)
     if changed_line(code, changed) != mutant["line"]:
         sys.exit(f"{mutant['file']}: {mutant['line']!r} is not where it was: choose a new sample (--choose).")
     path = tree / mutant["file"]
     path.write_text(changed)
     try:
-        outcome, _ = run_tests(test_command(tree, mutant["floor"]), SECONDS)
+        outcome, _ = run_tests(test_command(tree, mutant["room"]), SECONDS)
     finally:
         path.write_text(code)
     if outcome is not TestOutcome.SURVIVED:
@@ -134,21 +135,21 @@ def main() -> None:
     """Choose a sample, or try the one that is there."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--choose", action="store_true", help="choose a new sample and end")
-    parser.add_argument("--floor", choices=sorted(FLOORS), action="append", help="only the mutants of these floors")
+    parser.add_argument("--room", choices=sorted(ROOMS), action="append", help="only the mutants of these rooms")
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout to try, if not this one")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), help="mutants that are tried at once")
     arguments = parser.parse_args()
     if arguments.choose:
         SAMPLE.write_text("[\n" + ",\n".join(json.dumps(one) for one in choose()) + "\n]\n")
         return
-    sample = [one for one in json.loads(SAMPLE.read_text()) if one["floor"] in (arguments.floor or FLOORS)]
+    sample = [one for one in json.loads(SAMPLE.read_text()) if one["room"] in (arguments.room or ROOMS)]
     begun, noticed = time.monotonic(), Counter[str]()
     with tempfile.TemporaryDirectory() as below, ThreadPoolExecutor(arguments.workers) as workers:
         trees: Queue[Path] = Queue()
         for tree in copies(arguments.root, arguments.workers, Path(below)):
             trees.put(tree)
-        for floor in dict.fromkeys(one["floor"] for one in sample):
-            check_unchanged(trees.queue[0], floor)
+        for room in dict.fromkeys(one["room"] for one in sample):
+            check_unchanged(trees.queue[0], room)
 
         def try_one(mutant: dict[str, Any]) -> str:
             tree = trees.get()
@@ -158,12 +159,12 @@ def main() -> None:
                 trees.put(tree)
 
         for mutant, difference in zip(sample, workers.map(try_one, sample), strict=True):
-            noticed[mutant["floor"]] += not difference
+            noticed[mutant["room"]] += not difference
             if difference:
                 print(f"\nsurvived: {difference}", flush=True)
     print()
-    for floor, count in Counter(one["floor"] for one in sample).items():
-        print(f"{floor:10} {noticed[floor]:4} of {count:4} noticed")
+    for room, count in Counter(one["room"] for one in sample).items():
+        print(f"{room:10} {noticed[room]:4} of {count:4} noticed")
     print(f"all        {noticed.total():4} of {len(sample):4} noticed, {time.monotonic() - begun:.0f} s")
 
 

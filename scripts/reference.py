@@ -30,11 +30,11 @@ def pages() -> dict[str, str]:
     """Return the text of each page by the name of its file."""
     login = _load("hooks.salesforce.SalesforceLoginHook")
     assets = [_load(f"assets.salesforce_stream.{name}") for name in ("salesforce_topic_asset", "landed_stream_asset")]
-    stores = ("hooks.replay_store.open_replay_store", "stores.table.TableReplayStore")
+    stores = ("hooks.replay_store.open_replay_store", "replay_stores.table.TableReplayStore")
     spark = (
-        "spark.event_log.reader.read_event_log",
-        "spark.replica.reader.read_replica",
-        "spark.replica.reader.read_history",
+        "tables.event_log.reader.read_event_log",
+        "tables.replica.reader.read_replica",
+        "tables.replica.reader.read_history",
     )
     notifiers = (name.removeprefix(f"{PACKAGE}.") for name in get_provider_info()["notifications"])
     windows = ("windows.read_windows", "windows.manifest_urls")
@@ -50,12 +50,12 @@ def pages() -> dict[str, str]:
         "replay-stores.md": _page(
             "Replay stores in Python",
             [
-                *(_section(_load(name)) for name in (*stores, "stores.document.store.DocumentReplayStore")),
-                _section(_load("stores.base.ReplayStore"), methods=True),
+                *(_section(_load(name)) for name in (*stores, "replay_stores.document.store.DocumentReplayStore")),
+                _section(_load("replay_stores.base.ReplayStore"), methods=True),
             ],
         ),
         "streaming-client.md": _page(
-            "The aiosfstream client", [_section(_load("clients.streaming.cometd.client.CometdClient"))]
+            "The aiosfstream client", [_section(_load("salesforce.streaming.cometd.client.CometdClient"))]
         ),
         "windows.md": _page("Landed windows in Python", (_section(_load(name)) for name in windows)),
         "command-line.md": _page("The command line", command_line()),

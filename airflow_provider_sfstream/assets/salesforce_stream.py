@@ -7,7 +7,7 @@ from datetime import timedelta
 from airflow.sdk import Asset, AssetWatcher
 
 from airflow_provider_sfstream._airflow import require_shared_streams
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
 

@@ -8,8 +8,8 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 from airflow.sdk import Asset
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.protocol.dataset_names import name_of_stream
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+from airflow_provider_sfstream.monitoring.dataset_names import name_of_stream
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import Dataset

@@ -34,7 +34,7 @@ def reset(
     as_json: AsJson = False,
 ) -> None:
     """Set a stream's position to a replay ID, or forget it. Forward it skips events for good; back, they land twice."""
-    from airflow_provider_sfstream.tasks.repairs import reset_position
+    from airflow_provider_sfstream.actions.repairs import reset_position
 
     if (replay_id is None) != forget:
         raise WrongUseError("Give either --replay-id or --forget. Nothing was changed.")
@@ -53,8 +53,8 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Record the landed windows that the replay store lost, and move the position to the end of the last one."""
-    from airflow_provider_sfstream.tasks.landed_stream import open_landed_stream
-    from airflow_provider_sfstream.tasks.repairs import restore_position
+    from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
+    from airflow_provider_sfstream.actions.repairs import restore_position
 
     landed = open_landed_stream(names)
     ask(
@@ -88,9 +88,9 @@ def prune(
     as_json: AsJson = False,
 ) -> None:
     """Remove old landed windows that nobody needs. They cannot be had again."""
-    from airflow_provider_sfstream.protocol.retention import check_age
-    from airflow_provider_sfstream.tasks.landed_stream import open_landed_stream
-    from airflow_provider_sfstream.tasks.repairs import prune_windows
+    from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
+    from airflow_provider_sfstream.actions.repairs import prune_windows
+    from airflow_provider_sfstream.salesforce.retention import check_age
 
     if no_readers == bool(replica_urls or event_log_urls):
         raise WrongUseError(

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from airflow_provider_sfstream.drain.limits import DrainLimits
+from airflow_provider_sfstream.actions.parts import open_landing, start_from_text
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
-from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
-from airflow_provider_sfstream.protocol.topics import Api, Topic
-from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
-from airflow_provider_sfstream.runs.landed_stream import LandedStream
-from airflow_provider_sfstream.tasks.parts import open_landing, start_from_text
+from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.topics import Api, Topic
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.windows import read_windows
 
 

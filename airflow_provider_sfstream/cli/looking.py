@@ -82,8 +82,8 @@ def windows(
     as_json: AsJson = False,
 ) -> None:
     """List the landed windows of a stream, oldest first."""
+    from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
     from airflow_provider_sfstream.cli.recorded import window_row
-    from airflow_provider_sfstream.tasks.landed_stream import open_landed_stream
 
     landed, now = open_landed_stream(names), datetime.now(UTC)
     with progress("Reading manifests"):
@@ -107,8 +107,8 @@ def windows(
 @takes(LandedStreamOptions)
 def gaps(names: LandedStreamOptions, as_json: AsJson = False) -> None:
     """List the gaps of a stream: events that are lost, or may be."""
-    from airflow_provider_sfstream.protocol.status import gap_line, gap_loss
-    from airflow_provider_sfstream.tasks.landed_stream import open_landed_stream
+    from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
+    from airflow_provider_sfstream.monitoring.status import gap_line, gap_loss
 
     landed = open_landed_stream(names)
     rows = [{**gap_line(gap), "loss": gap_loss(gap)} for gap in landed.store.gaps(landed.stream)]
@@ -142,8 +142,8 @@ def preflight(names: PreflightOptions, as_json: AsJson = False) -> None:
     """Try all that drains and Spark jobs need, on this machine; fail if something does not work."""
     from dataclasses import asdict
 
-    from airflow_provider_sfstream.protocol.topics import Topic
-    from airflow_provider_sfstream.tasks.preflight import all_looks, findings
+    from airflow_provider_sfstream.actions.preflight import all_looks, findings
+    from airflow_provider_sfstream.salesforce.topics import Topic
 
     looks = all_looks(names, [Topic.parse(topic, names.api) for topic in names.topics])
     found = []

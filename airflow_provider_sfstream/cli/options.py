@@ -15,8 +15,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from airflow_provider_sfstream.protocol.topics import Api
-from airflow_provider_sfstream.stores.kinds import PositionStoreKind, ReplayStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import PositionStoreKind, ReplayStoreKind
+from airflow_provider_sfstream.salesforce.topics import Api
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs, in place of a table.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed where there is no terminal to ask on.")]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from airflow_provider_sfstream.actions.parts import open_landing
+from airflow_provider_sfstream.actions.repairs import hex_of
 from airflow_provider_sfstream.cli.options import LandedStreamsOptions
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
-from airflow_provider_sfstream.protocol.certainty import Certainty
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.status import window_line
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import Topic
-from airflow_provider_sfstream.stores.base import Position
-from airflow_provider_sfstream.tasks.parts import open_landing
-from airflow_provider_sfstream.tasks.repairs import hex_of
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.monitoring.certainty import Certainty
+from airflow_provider_sfstream.monitoring.status import window_line
+from airflow_provider_sfstream.replay_stores.base import Position
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.topics import Topic
 
 
 def position_rows(names: LandedStreamsOptions) -> list[dict[str, Any]]:

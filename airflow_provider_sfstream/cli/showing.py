@@ -164,7 +164,7 @@ def telling_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 def _report(error: Exception) -> list[str]:
     from airflow_provider_sfstream._airflow import AirflowNotFoundException
-    from airflow_provider_sfstream.tasks.failures import FailureReport, guide_url
+    from airflow_provider_sfstream.actions.failures import FailureReport, guide_url
 
     what, do, lost, guide = f"{type(error).__name__}: {redacted(str(error))}", "", "", ""
     if isinstance(error, SalesforceStreamError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow_provider_sfstream.protocol.topics import Api
+from airflow_provider_sfstream.salesforce.topics import Api
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook

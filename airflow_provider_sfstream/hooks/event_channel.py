@@ -12,7 +12,7 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.protocol.event_channels import (
+from airflow_provider_sfstream.salesforce.event_channels import (
     ChannelMember,
     channel_name,
     members_of,
@@ -21,7 +21,7 @@ from airflow_provider_sfstream.protocol.event_channels import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.clients.rest.event_channels import (
+    from airflow_provider_sfstream.salesforce.rest.event_channels import (
         ChannelMemberRecord,
         EventChannelClient,
         EventChannelRecord,
@@ -91,7 +91,7 @@ class EventChannelHook(SalesforceLoginHook):
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.rest.event_channels import EventChannelClient
+        from airflow_provider_sfstream.salesforce.rest.event_channels import EventChannelClient
 
         return self._rest_client(EventChannelClient)
 

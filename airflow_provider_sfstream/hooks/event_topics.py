@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.clients.rest.event_topics import EventTopicClient, EventTopics
+    from airflow_provider_sfstream.salesforce.rest.event_topics import EventTopicClient, EventTopics
 
 
 class EventTopicHook(SalesforceLoginHook):
@@ -21,7 +21,7 @@ class EventTopicHook(SalesforceLoginHook):
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.rest.event_topics import EventTopicClient
+        from airflow_provider_sfstream.salesforce.rest.event_topics import EventTopicClient
 
         return self._rest_client(EventTopicClient)
 

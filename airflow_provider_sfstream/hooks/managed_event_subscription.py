@@ -11,11 +11,11 @@ from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
 )
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.clients.rest.tooling import (
+    from airflow_provider_sfstream.salesforce.rest.tooling import (
         ManagedEventSubscriptionRecord,
         ReplayPreset,
         SubscriptionState,
@@ -75,7 +75,7 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.rest.tooling import ToolingClient
+        from airflow_provider_sfstream.salesforce.rest.tooling import ToolingClient
 
         return self._rest_client(ToolingClient)
 
@@ -186,9 +186,9 @@ class ManagedEventSubscriptionHook(SalesforceLoginHook):
         :param timeout: seconds.
         :raises ServiceUnavailableError: if the Pub/Sub API does not see it within ``timeout``.
         """
-        from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
-        from airflow_provider_sfstream.clients.pubsub.visibility import Seen, wait_until_seen
         from airflow_provider_sfstream.hooks.salesforce_pubsub import way_to_pubsub
+        from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+        from airflow_provider_sfstream.salesforce.pubsub.visibility import Seen, wait_until_seen
 
         parsed = ManagedSubscription.parse(subscription)
         expected = {"running": Seen.OPEN, "stopped": Seen.STOPPED, "deleted": Seen.UNKNOWN}[state]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.stores.kinds import (
+from airflow_provider_sfstream.replay_stores.kinds import (
     POSITION_STORES,
     REPLAY_STORES,
     PositionStoreKind,
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
-    from airflow_provider_sfstream.stores.base import ReplayStore
-    from airflow_provider_sfstream.stores.table.store import TableReplayStore
+    from airflow_provider_sfstream.replay_stores.base import ReplayStore
+    from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 
 __all__ = [
     "POSITION_STORES",
@@ -55,7 +55,7 @@ class ReplayStoreHook(BaseHook):
         :raises ConfigurationError: if the connection is not one of a supported database.
         :raises ReplayStoreError: if the database cannot be reached.
         """
-        from airflow_provider_sfstream.stores.table.store import TableReplayStore
+        from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 
         return TableReplayStore(self.url())
 
@@ -64,7 +64,7 @@ class ReplayStoreHook(BaseHook):
 
         :raises ConfigurationError: if the connection is not one of a supported database.
         """
-        from airflow_provider_sfstream.stores.table.urls import sqlalchemy_url
+        from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
 
         connection = self.get_connection(self.replay_store_conn_id)
         try:
@@ -96,14 +96,14 @@ def _table(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
 
 
 def _variables(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
-    from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
+    from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 
     return DocumentReplayStore(catalog=catalog)
 
 
 def _landing(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
     from airflow_provider_sfstream.landing.position_files import PositionFiles
-    from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
+    from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 
     if catalog is None:
         raise ConfigurationError(

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseHook
 
-from airflow_provider_sfstream.clients.network.timers import TIMERS, Timers
 from airflow_provider_sfstream.exceptions import ConfigurationError, IdentityError, SalesforceStreamError
-from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION
-from airflow_provider_sfstream.protocol.identifiers import to_18
 from airflow_provider_sfstream.redaction import redacted, without_user_info
+from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION
+from airflow_provider_sfstream.salesforce.identifiers import to_18
+from airflow_provider_sfstream.salesforce.network.timers import TIMERS, Timers
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-    from airflow_provider_sfstream.clients.auth.credentials import Credentials
-    from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
-    from airflow_provider_sfstream.clients.rest.tooling_records import ToolingRecordsClient
+    from airflow_provider_sfstream.salesforce.auth.credentials import Credentials
+    from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
+    from airflow_provider_sfstream.salesforce.rest.tooling_records import ToolingRecordsClient
 
 T = TypeVar("T")
 C = TypeVar("C", bound=AbstractContextManager[Any])
@@ -72,7 +72,7 @@ class SalesforceSettings:
 
         :raises ConfigurationError: naming the connection and its missing or wrong fields. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.auth.credentials import credentials_from
+        from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
 
         try:
             allow_insecure = _boolean("allow_insecure", _field(extra, "allow_insecure"))
@@ -157,8 +157,8 @@ class SalesforceLoginHook(BaseHook):
             raise ConfigurationError(f"Airflow connection {self.salesforce_conn_id!r}: {error}") from None
 
     def _provider(self, settings: SalesforceSettings) -> OAuthTokenProvider:
-        from airflow_provider_sfstream.clients.auth.credentials import UsernamePassword
-        from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
+        from airflow_provider_sfstream.salesforce.auth.credentials import UsernamePassword
+        from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 
         if self._token_provider is None:
             if isinstance(settings.credentials, UsernamePassword):

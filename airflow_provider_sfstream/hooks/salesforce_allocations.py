@@ -9,8 +9,8 @@ from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.clients.rest.allocations import AllocationClient
-    from airflow_provider_sfstream.protocol.allocations import Allocation
+    from airflow_provider_sfstream.salesforce.allocations import Allocation
+    from airflow_provider_sfstream.salesforce.rest.allocations import AllocationClient
 
 
 class SalesforceAllocationHook(SalesforceLoginHook):
@@ -26,7 +26,7 @@ class SalesforceAllocationHook(SalesforceLoginHook):
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.rest.allocations import AllocationClient
+        from airflow_provider_sfstream.salesforce.rest.allocations import AllocationClient
 
         return self._rest_client(AllocationClient)
 

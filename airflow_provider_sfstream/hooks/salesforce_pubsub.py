@@ -17,9 +17,9 @@ from airflow_provider_sfstream.hooks.salesforce_events import SalesforceEventHoo
 from airflow_provider_sfstream.hooks.shared import SharedOnLoop
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
-    from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
-    from airflow_provider_sfstream.clients.pubsub.publishing import PublishedEvent
+    from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
+    from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+    from airflow_provider_sfstream.salesforce.pubsub.publishing import PublishedEvent
 
 _EVERY_ORG_HAS = "/data/ChangeEvents"
 
@@ -42,7 +42,7 @@ class SalesforcePubSubHook(SalesforceEventHook):
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
+        from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 
         return PubSubClient(self.token_provider(), **way_to_pubsub(self.settings()))
 
@@ -62,7 +62,7 @@ class SalesforcePubSubHook(SalesforceEventHook):
 
     def _new_async_client(self, settings: SalesforceSettings) -> AsyncPubSubClient:
         # Imported in a thread: gRPC takes longer than an event loop should be blocked for.
-        from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
+        from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
 
         return AsyncPubSubClient(self._provider(settings), **way_to_pubsub(settings))
 
@@ -107,7 +107,7 @@ class SalesforcePubSubHook(SalesforceEventHook):
 
 def way_to_pubsub(settings: SalesforceSettings) -> dict[str, Any]:
     """Return the arguments of a client, whichever, that say how to reach the Pub/Sub API."""
-    from airflow_provider_sfstream.clients.pubsub.channel import DEFAULT_ENDPOINT
+    from airflow_provider_sfstream.salesforce.pubsub.channel import DEFAULT_ENDPOINT
 
     return {
         "endpoint": settings.pubsub_endpoint or DEFAULT_ENDPOINT,

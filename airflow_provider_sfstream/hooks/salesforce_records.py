@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION
+from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.clients.rest.records import RecordClient
+    from airflow_provider_sfstream.salesforce.rest.records import RecordClient
 
 
 class SalesforceRecordHook(SalesforceLoginHook):
@@ -31,7 +31,7 @@ class SalesforceRecordHook(SalesforceLoginHook):
         """
         settings = self.settings()
         try:
-            from airflow_provider_sfstream.clients.rest.records import RecordClient
+            from airflow_provider_sfstream.salesforce.rest.records import RecordClient
         except ImportError as error:
             raise ConfigurationError(
                 f"Fetching records needs {error.name or 'simple-salesforce'}, which is not installed. Install "

@@ -18,12 +18,12 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
 from airflow_provider_sfstream.hooks.salesforce_events import SalesforceEventHook
 from airflow_provider_sfstream.hooks.shared import SharedOnLoop
-from airflow_provider_sfstream.protocol.api_versions import DEFAULT_API_VERSION, api_version_from
+from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.clients.streaming.async_client import AsyncStreamingClient
-    from airflow_provider_sfstream.clients.streaming.client import StreamingClient
-    from airflow_provider_sfstream.clients.streaming.cometd.client import CometdClient
+    from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
+    from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
+    from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 
 _async_clients: SharedOnLoop[SalesforceSettings, AsyncStreamingClient] = SharedOnLoop()
 
@@ -45,7 +45,7 @@ class SalesforceStreamingHook(SalesforceEventHook):
 
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.streaming.client import StreamingClient
+        from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
 
         return StreamingClient(self.token_provider(), **self._way_there(self.settings()))
 
@@ -65,7 +65,7 @@ class SalesforceStreamingHook(SalesforceEventHook):
 
     def _new_async_client(self, settings: SalesforceSettings) -> AsyncStreamingClient:
         # In a thread: its imports and certificate authorities take longer than an event loop should be blocked for.
-        from airflow_provider_sfstream.clients.streaming.async_client import AsyncStreamingClient
+        from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
 
         return AsyncStreamingClient(self._provider(settings), **self._way_there(settings))
 
@@ -75,11 +75,11 @@ class SalesforceStreamingHook(SalesforceEventHook):
         Call it where an event loop runs. It reads the connection, so that in an async task it belongs in a thread or
         after ``await hook.asettings()``.
 
-        :param arguments: of :class:`~airflow_provider_sfstream.clients.streaming.cometd.client.CometdClient`, such as
-            ``replay`` and ``replay_fallback``.
+        :param arguments: of :class:`~airflow_provider_sfstream.salesforce.streaming.cometd.client.CometdClient`, such
+            as ``replay`` and ``replay_fallback``.
         :raises ConfigurationError: if the connection's fields cannot be used. Nothing was contacted.
         """
-        from airflow_provider_sfstream.clients.streaming.async_client import AsyncStreamingClient
+        from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
 
         settings = self.settings()
         return AsyncStreamingClient(self._provider(settings), **self._way_there(settings)).cometd_client(**arguments)

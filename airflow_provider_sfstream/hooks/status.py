@@ -8,8 +8,8 @@ from airflow_provider_sfstream._airflow import conf
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.stores.status import StatusStore
-    from airflow_provider_sfstream.stores.table.status import TableStatusStore
+    from airflow_provider_sfstream.monitoring.status_store import StatusStore
+    from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
 
 
 def status_conn_id() -> str | None:
@@ -22,7 +22,7 @@ def open_status_store() -> StatusStore:
 
     :raises ConfigurationError: if the connection is not one of a supported database.
     """
-    from airflow_provider_sfstream.stores.status import VariableStatusStore
+    from airflow_provider_sfstream.monitoring.status_store import VariableStatusStore
 
     conn_id = status_conn_id()
     return VariableStatusStore() if conn_id is None else table_status_store(conn_id)
@@ -33,6 +33,6 @@ def table_status_store(conn_id: str) -> TableStatusStore:
 
     :raises ConfigurationError: if the connection is not one of a supported database.
     """
-    from airflow_provider_sfstream.stores.table.status import TableStatusStore
+    from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
 
     return TableStatusStore(ReplayStoreHook(conn_id).url())

@@ -17,10 +17,10 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.storage import list_folder, replace_file, storage_errors
 from airflow_provider_sfstream.landing.window_bounds import Bounds, Hull
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.landing.location import Landing

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError
 from airflow_provider_sfstream.landing.backfill_index import BackfillIndex
 from airflow_provider_sfstream.landing.location import MANIFEST, PRUNED, Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned
 from airflow_provider_sfstream.landing.storage import (
     abort_uploads,
@@ -23,9 +24,8 @@ from airflow_provider_sfstream.landing.storage import (
     storage_errors,
     write_once,
 )
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.protocol.topics import Api
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.salesforce.topics import Api
 
 log = logging.getLogger(__name__)
 

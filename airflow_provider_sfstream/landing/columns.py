@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_sfstream.reading.source import EventBatch
+from airflow_provider_sfstream.streams.source import EventBatch
 
 _OF_EVENTS: Mapping[pa.Field, Callable[[EventBatch], Sequence[Any]]] = {
     pa.field("replay_id", pa.binary(), nullable=False): attrgetter("replay_ids"),

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.position_files import PositionFiles
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 
 
 class CommittedWindows:

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.columns import SCHEMA
+from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.landing.parts import PartWriter
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
-from airflow_provider_sfstream.protocol.manifest import Manifest, WindowFile
-from airflow_provider_sfstream.protocol.record_ids import RecordIds, without_records
+from airflow_provider_sfstream.privacy.record_ids import RecordIds, without_records
 
 log = logging.getLogger(__name__)
 

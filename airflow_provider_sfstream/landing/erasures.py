@@ -18,7 +18,7 @@ from typing import Any
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.storage import replace_file, storage_errors
-from airflow_provider_sfstream.protocol.streams import RunIdentity, window_id_for
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, window_id_for
 
 FORMAT, VERSION = "sfstream-erasure", 1
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError, ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors, write_once
-from airflow_provider_sfstream.protocol.streams import RunIdentity, Span, Stream
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Span, Stream
 
 log = logging.getLogger(__name__)
 

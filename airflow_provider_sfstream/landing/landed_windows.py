@@ -12,9 +12,9 @@ from itertools import islice
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError, SalesforceStreamError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.chain_index import ChainIndex, Search
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.window_bounds import Bounds, end_before, overlaps
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream
 
 log = logging.getLogger(__name__)
 

@@ -29,9 +29,9 @@ from airflow_provider_sfstream.landing.storage import (
     refuses_second_write,
     storage_errors,
 )
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import slug
 from airflow_provider_sfstream.redaction import has_credentials
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.topics import slug
 
 log = logging.getLogger(__name__)
 

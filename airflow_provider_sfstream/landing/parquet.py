@@ -23,13 +23,13 @@ from typing import Self
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.columns import RowGroup
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import WindowFile
 from airflow_provider_sfstream.landing.parts import PartWriter
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder, write_once
-from airflow_provider_sfstream.protocol.event_time import to_datetime
-from airflow_provider_sfstream.protocol.manifest import WindowFile
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.reading.event_times import EventTimeBounds, TimeReaders
-from airflow_provider_sfstream.reading.source import EventBatch, PayloadEncoding
+from airflow_provider_sfstream.salesforce.event_time import to_datetime
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.streams.event_times import EventTimeBounds, TimeReaders
+from airflow_provider_sfstream.streams.source import EventBatch, PayloadEncoding
 
 log = logging.getLogger(__name__)
 

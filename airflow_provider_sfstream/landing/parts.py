@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.landing.columns import SCHEMA, RowGroup
+from airflow_provider_sfstream.landing.manifest import WindowFile
 from airflow_provider_sfstream.landing.storage import discard, is_local, make_folder, sync
-from airflow_provider_sfstream.protocol.manifest import WindowFile
 
 _BUFFER_BYTES = 2**20
 

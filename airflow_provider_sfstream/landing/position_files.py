@@ -8,8 +8,8 @@ from airflow_provider_sfstream.landing.storage import read_if_there, replace_fil
 
 
 class PositionFiles:
-    """What :class:`~airflow_provider_sfstream.stores.document.store.DocumentReplayStore` keeps in Variables by default,
-    kept as ``{landing}/positions/{key}.json``. Without compare-and-set, as there: one writer for each stream.
+    """What :class:`~airflow_provider_sfstream.replay_stores.document.store.DocumentReplayStore` keeps in Variables by
+    default, kept as ``{landing}/positions/{key}.json``. Without compare-and-set, as there: one writer for each stream.
 
     For streams whose position Salesforce keeps (managed event subscriptions): it lets one consumer in at a time.
 

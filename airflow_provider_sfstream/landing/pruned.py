@@ -14,7 +14,7 @@ from typing import Any
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 
 VERSION = 1
 FORMAT = "sfstream-pruned"

@@ -12,7 +12,7 @@ from airflow_provider_sfstream.landing.backfill_index import BackfillIndex
 from airflow_provider_sfstream.landing.location import MANIFEST, Landing
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
 from airflow_provider_sfstream.landing.stretches import level_of
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 
 
 def remove_windows(landing: Landing, stream: Stream, window_ids: Sequence[str]) -> None:

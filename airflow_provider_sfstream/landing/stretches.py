@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.landing.window_bounds import Bounds
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 
 FORMAT, VERSION = "sfstream-window-index", 1
 

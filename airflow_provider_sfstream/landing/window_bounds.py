@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from functools import reduce
 from typing import Any
 
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import ReplayWindow
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow
 
 Hull = tuple[datetime | None, datetime]
 """The first and the last time that a window has to do with; ``None``: no first time is recorded."""

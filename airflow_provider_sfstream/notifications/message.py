@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
+from airflow_provider_sfstream.actions.failures import WORDS, guide_url, subject_of, told_by
 from airflow_provider_sfstream.notifications.losses import Losses
 from airflow_provider_sfstream.redaction import redacted
-from airflow_provider_sfstream.tasks.failures import WORDS, guide_url, subject_of, told_by
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -37,7 +37,7 @@ def post(http_conn_id: str, endpoint: str, document: Mapping[str, Any]) -> None:
     """
     import httpx
 
-    from airflow_provider_sfstream.clients.network.proxies import proxy_for
+    from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
 
     connection = BaseHook.get_connection(http_conn_id)
     extra = connection.extra_dejson
@@ -66,7 +66,7 @@ _REMEDY = "Check host, login and headers of the connection, and the network."
 
 def _trust(extra: Mapping[str, Any]) -> ssl.SSLContext | bool:
     """Return which certificates are trusted: the usual ones, those of a file, or, if somebody wants that, any."""
-    from airflow_provider_sfstream.clients.network.tls import load_ca, ssl_context
+    from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
 
     verify = extra.get("verify", extra.get("verify_ssl", True))
     return False if verify is False else ssl_context(load_ca(verify if isinstance(verify, str) else None))

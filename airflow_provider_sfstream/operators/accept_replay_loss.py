@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import AssetAlias
 
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.actions.parts import check_choice, is_template, run_identity
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
 from airflow_provider_sfstream.hooks.event_api import event_hook
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.tasks.pages import task_url
-from airflow_provider_sfstream.tasks.parts import check_choice, is_template, run_identity
+from airflow_provider_sfstream.monitoring.pages import task_url
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
     from pydantic import JsonValue
 
-    from airflow_provider_sfstream.runs.lost_positions import GoOnFrom
+    from airflow_provider_sfstream.replay_windows.lost_positions import GoOnFrom
 
 _CHOICES = ("earliest", "latest")
 
@@ -63,7 +63,7 @@ class AcceptReplayLossOperator(LandedStreamOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask Salesforce, and record the gap; return it, with replay IDs as hex text and times in ISO 8601."""
-        from airflow_provider_sfstream.runs.lost_positions import accept_loss
+        from airflow_provider_sfstream.replay_windows.lost_positions import accept_loss
 
         with airflow_errors(self):
             check_choice("go_on_from", self.go_on_from, _CHOICES)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.exceptions import ConfigurationError, UnhealthyStreamsError
-from airflow_provider_sfstream.protocol.health import HealthLimits, findings_of
-from airflow_provider_sfstream.protocol.known_status import Known
-from airflow_provider_sfstream.tasks.failures import airflow_errors
+from airflow_provider_sfstream.monitoring.health import HealthLimits, findings_of
+from airflow_provider_sfstream.monitoring.known_status import Known
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -71,7 +71,7 @@ SalesforceStreamNotifier`. The metrics of every status are told anew with each r
     def execute(self, context: Context) -> int:
         """Look at every status once; return how many subjects there are."""
         from airflow_provider_sfstream.hooks.status import open_status_store
-        from airflow_provider_sfstream.tasks.metrics import tell_metrics
+        from airflow_provider_sfstream.monitoring.metrics import tell_metrics
 
         limits = HealthLimits(
             self.min_headroom, self.max_contact_age, self.max_gap_age, self.max_unclean_age, self.min_allocation

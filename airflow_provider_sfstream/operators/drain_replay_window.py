@@ -9,24 +9,28 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream._airflow import TaskDeferralTimeout, conf
-from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
-from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-from airflow_provider_sfstream.tasks.allocations import AllocationReserve
-from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
-from airflow_provider_sfstream.tasks.drained import TellsOfDrain
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.intervals import (
+from airflow_provider_sfstream.actions.allocations import AllocationReserve
+from airflow_provider_sfstream.actions.drain.arguments import DrainArguments
+from airflow_provider_sfstream.actions.drain.drained import TellsOfDrain
+from airflow_provider_sfstream.actions.drain.intervals import (
     check_timetable,
     give_interval,
     interval_of,
     interval_summary,
     is_backfill,
 )
-from airflow_provider_sfstream.tasks.links import ManifestLink, PreviousWindowLink, StreamLink
-from airflow_provider_sfstream.tasks.managed import drain_managed
-from airflow_provider_sfstream.tasks.outlets import DrainOutlets
-from airflow_provider_sfstream.tasks.parts import (
+from airflow_provider_sfstream.actions.drain.managed import drain_managed
+from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
+from airflow_provider_sfstream.actions.drain.preparation import Prepared, prepare
+from airflow_provider_sfstream.actions.drain.waiting import (
+    defer_until_confirmed,
+    end_seen,
+    log_wake_up,
+    wait_for_events,
+    waited_long_enough,
+)
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.parts import (
     DEFAULT_SUBSCRIPTION,
     consumer_name,
     log_window,
@@ -34,21 +38,17 @@ from airflow_provider_sfstream.tasks.parts import (
     summary,
     warn_of_other_writers,
 )
-from airflow_provider_sfstream.tasks.preparation import Prepared, prepare
-from airflow_provider_sfstream.tasks.status import tell
-from airflow_provider_sfstream.tasks.waiting import (
-    defer_until_confirmed,
-    end_seen,
-    log_wake_up,
-    wait_for_events,
-    waited_long_enough,
-)
+from airflow_provider_sfstream.actions.status import tell
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
+from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWindowLink, StreamLink
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.drain.seen_end import SeenEnd
-    from airflow_provider_sfstream.runs.incremental import WindowOutcome
+    from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome
+    from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
 
 
 class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
@@ -302,7 +302,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         return prepare(arguments)
 
     def _drain(self, drain: Prepared, context: Context) -> dict[str, Any]:
-        from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
+        from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 
         if self.managed_subscription is not None:
             managed = ManagedSubscription.parse(self.managed_subscription)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_sfstream.actions.parts import time_from_text
+from airflow_provider_sfstream.actions.tables.embedded_job import MAX_EVENTS, EmbeddedJobOperator
+from airflow_provider_sfstream.actions.tables.table_job import EventLogTask
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tasks.embedded_job import MAX_EVENTS, EmbeddedJobOperator
-from airflow_provider_sfstream.tasks.parts import time_from_text
-from airflow_provider_sfstream.tasks.table_job import EventLogTask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.tasks.landed import Landed
+    from airflow_provider_sfstream.actions.landed import Landed
 
 
 class EventLogOperator(EventLogTask, EmbeddedJobOperator):
@@ -103,7 +103,7 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
 
     def run_job(self, context: Context, landed: Landed) -> dict[str, Any]:
         """Run the job here; return its metrics."""
-        from airflow_provider_sfstream.spark.event_log.job import EventLogOptions, run
+        from airflow_provider_sfstream.tables.event_log.job import EventLogOptions, run
 
         def job(engine: Any, metrics_file: str, name: str) -> Any:
             options = EventLogOptions(

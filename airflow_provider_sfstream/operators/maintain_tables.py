@@ -6,11 +6,11 @@ import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.parts import check_positive, run_identity
+from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
+from airflow_provider_sfstream.actions.tables.table_job import check_output
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.parts import check_positive, run_identity
-from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
-from airflow_provider_sfstream.tasks.table_job import check_output
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

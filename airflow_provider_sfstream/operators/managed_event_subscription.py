@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.parts import check_choice, is_template
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.managed_event_subscription import (
     VISIBILITY_TIMEOUT,
     ManagedEventSubscriptionHook,
     check_confirmed,
 )
-from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-from airflow_provider_sfstream.protocol.topics import Topic
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.parts import check_choice, is_template
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.protocol.retention import check_age
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.tasks.parts import check_positive, run_identity, urls_of
-from airflow_provider_sfstream.tasks.repairs import prune_windows
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.actions.parts import check_positive, run_identity, urls_of
+from airflow_provider_sfstream.actions.repairs import prune_windows
+from airflow_provider_sfstream.salesforce.retention import check_age
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_sfstream.actions.allocations import AllocationReserve
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.parts import check_choice, is_template, run_identity
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
-from airflow_provider_sfstream.protocol.allocations import PUBLISHED_EVENTS
-from airflow_provider_sfstream.protocol.topics import Topic
-from airflow_provider_sfstream.tasks.allocations import AllocationReserve
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.parts import check_choice, is_template, run_identity
+from airflow_provider_sfstream.salesforce.allocations import PUBLISHED_EVENTS
+from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -132,17 +132,17 @@ class PublishEventsOperator(BaseOperator):
             return self._publish(context)
 
     def _publish(self, context: Context) -> dict[str, Any]:
-        from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
-        from airflow_provider_sfstream.publishing.publication import Publication
-        from airflow_provider_sfstream.publishing.rows import EventIds
-        from airflow_provider_sfstream.tasks.publishing import (
+        from airflow_provider_sfstream.actions.publishing import (
             RowMaker,
             check_source,
             failed_rows,
             open_ledger,
             result_of,
         )
-        from airflow_provider_sfstream.tasks.row_sources import open_source
+        from airflow_provider_sfstream.actions.row_sources import open_source
+        from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+        from airflow_provider_sfstream.publishing.publication import Publication
+        from airflow_provider_sfstream.publishing.rows import EventIds
 
         run = run_identity(context)
         ledger = open_ledger(self.results_url, self.results_conn_id, run)

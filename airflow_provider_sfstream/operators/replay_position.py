@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.parts import check_choice, open_landing, run_identity
+from airflow_provider_sfstream.actions.repairs import hex_of, reset_position
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import (
     POSITION_STORES,
@@ -15,10 +18,7 @@ from airflow_provider_sfstream.hooks.replay_store import (
     ReplayStoreKind,
     open_replay_store,
 )
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.parts import check_choice, open_landing, run_identity
-from airflow_provider_sfstream.tasks.repairs import hex_of, reset_position
+from airflow_provider_sfstream.salesforce.streams import Stream
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -58,7 +58,7 @@ class CommitReplayPositionOperator(BaseOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit the window; return its id and the stream's position. The result of a backfill moves nothing."""
-        from airflow_provider_sfstream.runs.incremental import commit_window
+        from airflow_provider_sfstream.replay_windows.incremental import commit_window
 
         with airflow_errors(self):
             if isinstance(self.window, dict) and self.window.get("mode") == "interval":

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from airflow_provider_sfstream.actions.parts import check_choice, check_positive
+from airflow_provider_sfstream.actions.tables.embedded_job import MAX_EVENTS, EmbeddedJobOperator
+from airflow_provider_sfstream.actions.tables.table_job import ReplicaTask
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tasks.embedded_job import MAX_EVENTS, EmbeddedJobOperator
-from airflow_provider_sfstream.tasks.parts import check_choice, check_positive
-from airflow_provider_sfstream.tasks.table_job import ReplicaTask
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -102,8 +102,8 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
 
     def run_job(self, context: Context, manifests: tuple[str, ...]) -> dict[str, Any]:
         """Run the job here; return its metrics."""
-        from airflow_provider_sfstream.spark.replica.job import run
-        from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
+        from airflow_provider_sfstream.tables.replica.job import run
+        from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
 
         def job(engine: Any, metrics_file: str, name: str) -> Any:
             options = ReplicaOptions(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.tasks.parts import run_identity
-from airflow_provider_sfstream.tasks.repairs import restore_position
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.actions.parts import run_identity
+from airflow_provider_sfstream.actions.repairs import restore_position
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

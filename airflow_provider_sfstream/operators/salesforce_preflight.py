@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.parts import DEFAULT_SUBSCRIPTION, check_choice, is_template
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreHook, ReplayStoreKind
-from airflow_provider_sfstream.protocol.topics import Topic
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.parts import DEFAULT_SUBSCRIPTION, check_choice, is_template
+from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -85,7 +85,7 @@ class SalesforcePreflightOperator(BaseOperator):
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Look at all of it; return what was seen."""
-        from airflow_provider_sfstream.tasks.preflight import all_looks, findings
+        from airflow_provider_sfstream.actions.preflight import all_looks, findings
 
         with airflow_errors(self):
             topics = [Topic.parse(topic, self.api) for topic in self._given_topics()]

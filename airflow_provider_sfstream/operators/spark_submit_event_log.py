@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.tasks.field_rules import rule_arguments
-from airflow_provider_sfstream.tasks.links import ManifestLink, SparkUILink, StreamLink
-from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
-from airflow_provider_sfstream.tasks.table_job import EventLogTask
+from airflow_provider_sfstream.actions.tables.field_rules import rule_arguments
+from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
+from airflow_provider_sfstream.actions.tables.table_job import EventLogTask
+from airflow_provider_sfstream.monitoring.links import ManifestLink, SparkUILink, StreamLink
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.tasks.landed import Landed
+    from airflow_provider_sfstream.actions.landed import Landed
 
 
 class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):

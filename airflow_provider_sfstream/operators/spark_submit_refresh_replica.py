@@ -11,26 +11,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
+from airflow_provider_sfstream.actions.allocations import AllocationReserve
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.parts import check_positive
+from airflow_provider_sfstream.actions.status import tell_of_tables
+from airflow_provider_sfstream.actions.tables.field_rules import hash_key
+from airflow_provider_sfstream.actions.tables.refresh import RefreshScope, Scope, table_names
+from airflow_provider_sfstream.actions.tables.replica import read_snapshot, snapshot_if_readable
+from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
+from airflow_provider_sfstream.actions.tables.table_job import check_output
 from airflow_provider_sfstream.exceptions import LandingError
-from airflow_provider_sfstream.tasks.allocations import AllocationReserve
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.field_rules import hash_key
-from airflow_provider_sfstream.tasks.lineage import TellsLineage
-from airflow_provider_sfstream.tasks.parts import check_positive
-from airflow_provider_sfstream.tasks.refresh import RefreshScope, Scope, table_names
-from airflow_provider_sfstream.tasks.replica import read_snapshot, snapshot_if_readable
-from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
-from airflow_provider_sfstream.tasks.status import tell_of_tables
-from airflow_provider_sfstream.tasks.table_job import check_output
+from airflow_provider_sfstream.monitoring.lineage import TellsLineage
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.protocol.field_rules import FieldRules
-    from airflow_provider_sfstream.refresh.files import RefreshFiles
-    from airflow_provider_sfstream.refresh.plan import RefreshPlan
-    from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
+    from airflow_provider_sfstream.privacy.field_rules import FieldRules
+    from airflow_provider_sfstream.tables.refresh.files import RefreshFiles
+    from airflow_provider_sfstream.tables.refresh.plan import RefreshPlan
+    from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 
 
 class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
@@ -152,8 +152,8 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Fetch the records, submit the job and wait for it; return the result by table."""
-        from airflow_provider_sfstream.refresh.files import RefreshFiles
-        from airflow_provider_sfstream.tasks.storage import storage_path
+        from airflow_provider_sfstream.actions.storage import storage_path
+        from airflow_provider_sfstream.tables.refresh.files import RefreshFiles
 
         started = time.monotonic()
         with airflow_errors(self):
@@ -188,8 +188,8 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
         }
 
     def _check_reserve(self, plans: Sequence[RefreshPlan]) -> None:
-        from airflow_provider_sfstream.protocol.allocations import API_REQUESTS
-        from airflow_provider_sfstream.refresh.plan import least_requests
+        from airflow_provider_sfstream.salesforce.allocations import API_REQUESTS
+        from airflow_provider_sfstream.tables.refresh.plan import least_requests
 
         tables, least = ", ".join(plan.name for plan in plans), least_requests(plans)
         what = f"{self.output_url}: {tables}: nothing is fetched"
@@ -197,7 +197,7 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
 
     def lineage(self, *, has_ended: bool) -> OperatorLineage:
         """Return the objects that were fetched as inputs, and the tables that they were merged into as outputs."""
-        from airflow_provider_sfstream.tasks.open_lineage import refresh_lineage
+        from airflow_provider_sfstream.actions.open_lineage import refresh_lineage
 
         fetched = self._fetched if has_ended else {}
         snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if fetched else None
@@ -214,9 +214,9 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
     ) -> dict[str, dict[str, Any]]:
         """Write what the job is to merge; return what was fetched by table."""
         from airflow_provider_sfstream.hooks.salesforce_records import SalesforceRecordHook
-        from airflow_provider_sfstream.refresh.fetch import Limits, TableFetch
-        from airflow_provider_sfstream.refresh.plan import check_org
-        from airflow_provider_sfstream.spark.replica.refresh_document import RefreshDocument
+        from airflow_provider_sfstream.tables.refresh.fetch import Limits, TableFetch
+        from airflow_provider_sfstream.tables.refresh.plan import check_org
+        from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument
 
         limits = Limits(self.bulk_threshold, self.bulk_page_records)
         tables: dict[str, TableRefresh] = {}

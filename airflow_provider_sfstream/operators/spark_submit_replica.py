@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream.tasks.field_rules import rule_arguments
-from airflow_provider_sfstream.tasks.links import ManifestLink, SparkUILink, StreamLink
-from airflow_provider_sfstream.tasks.parts import check_choice, check_positive
-from airflow_provider_sfstream.tasks.spark_job import SparkJobOperator
-from airflow_provider_sfstream.tasks.table_job import ReplicaTask
+from airflow_provider_sfstream.actions.parts import check_choice, check_positive
+from airflow_provider_sfstream.actions.tables.field_rules import rule_arguments
+from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
+from airflow_provider_sfstream.actions.tables.table_job import ReplicaTask
+from airflow_provider_sfstream.monitoring.links import ManifestLink, SparkUILink, StreamLink
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -16,8 +16,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT, Responses
 from airflow_provider_sfstream.publishing.ledger import Accepted
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, Responses
 
 log = logging.getLogger(__name__)
 

@@ -13,14 +13,6 @@ from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 from uuid import UUID
 
-from airflow_provider_sfstream.clients.pubsub.publishing import (
-    MOST_EVENT_BYTES,
-    EventEncoder,
-    OutgoingEvent,
-    PublishedEvent,
-    grouped,
-    size_of,
-)
 from airflow_provider_sfstream.exceptions import (
     LoginUnavailableError,
     PublishDoubtError,
@@ -35,7 +27,15 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.publishing.evidence import Bus, Evidence, look
 from airflow_provider_sfstream.publishing.ledger import Accepted, PublishLedger, Recorded, SentRequest
 from airflow_provider_sfstream.publishing.rows import EventIds, Row
-from airflow_provider_sfstream.reading.recovery import Retries
+from airflow_provider_sfstream.salesforce.pubsub.publishing import (
+    MOST_EVENT_BYTES,
+    EventEncoder,
+    OutgoingEvent,
+    PublishedEvent,
+    grouped,
+    size_of,
+)
+from airflow_provider_sfstream.streams.recovery import Retries
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 from airflow.triggers.base import BaseEventTrigger
 
 from airflow_provider_sfstream._airflow import AirflowOptionalProviderFeatureException, require_shared_streams
-from airflow_provider_sfstream.protocol.stream_uris import SCHEME, StreamUri
+from airflow_provider_sfstream.salesforce.stream_uris import SCHEME, StreamUri
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
 try:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_sfstream._airflow import conf
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.soft_failing import soft_failing
+from airflow_provider_sfstream.actions.status import tell_of_allocation
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
-from airflow_provider_sfstream.protocol.allocations import DELIVERED_EVENTS, Reserve
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.soft_failing import soft_failing
-from airflow_provider_sfstream.tasks.status import tell_of_allocation
-from airflow_provider_sfstream.watch.allocations import enough, log_delivered
+from airflow_provider_sfstream.salesforce.allocations import DELIVERED_EVENTS, Reserve
+from airflow_provider_sfstream.streams.watch.allocations import enough, log_delivered
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.protocol.allocations import Allocation
+    from airflow_provider_sfstream.salesforce.allocations import Allocation
 
 
 class SalesforceAllocationSensor(BaseSensorOperator):
@@ -97,7 +97,7 @@ class SalesforceAllocationSensor(BaseSensorOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Return what remains, or raise what ended the wait."""
-        from airflow_provider_sfstream.watch.payload import error_from_payload
+        from airflow_provider_sfstream.streams.watch.payload import error_from_payload
 
         with airflow_errors(self):
             error = error_from_payload(event)

@@ -10,31 +10,31 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_sfstream._airflow import conf
-from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
-from airflow_provider_sfstream.hooks.event_api import event_hook
-from airflow_provider_sfstream.hooks.replay_store import POSITION_STORES, PositionStoreKind, open_replay_store
-from airflow_provider_sfstream.protocol.events import StartFrom
-from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import Topic
-from airflow_provider_sfstream.tasks.failures import airflow_errors
-from airflow_provider_sfstream.tasks.links import StreamLink
-from airflow_provider_sfstream.tasks.parts import (
+from airflow_provider_sfstream.actions.drain.waiting import awaited, defer_until, log_wake_up
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.parts import (
     DEFAULT_SUBSCRIPTION,
     check_choice,
     consumer_name,
     landed_stream_uri,
     wake_up_conditions,
 )
-from airflow_provider_sfstream.tasks.soft_failing import soft_failing
-from airflow_provider_sfstream.tasks.status import tell
-from airflow_provider_sfstream.tasks.waiting import awaited, defer_until, log_wake_up
+from airflow_provider_sfstream.actions.soft_failing import soft_failing
+from airflow_provider_sfstream.actions.status import tell
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.hooks.replay_store import POSITION_STORES, PositionStoreKind, open_replay_store
+from airflow_provider_sfstream.monitoring.links import StreamLink
+from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.hooks.event_api import EventHook
-    from airflow_provider_sfstream.watch.conditions import WakeUp
+    from airflow_provider_sfstream.streams.watch.conditions import WakeUp
 
 
 class SalesforceEventSensor(BaseSensorOperator):
@@ -162,7 +162,7 @@ class SalesforceEventSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         """Look once, for seconds, at what is there. A fault that may pass is left to the next look."""
-        from airflow_provider_sfstream.watch.payload import payload
+        from airflow_provider_sfstream.streams.watch.payload import payload
 
         with airflow_errors(self):
             topic = self._checked_topic()
@@ -184,7 +184,7 @@ class SalesforceEventSensor(BaseSensorOperator):
     def _look(self, topic: Topic, start: bytes | StartFrom) -> WakeUp | None:
         """Look with one client; once more if the session has expired since the last look."""
         from airflow_provider_sfstream.exceptions import SessionExpiredError
-        from airflow_provider_sfstream.watch.look import look
+        from airflow_provider_sfstream.streams.watch.look import look
 
         with ExitStack() as opened:
             client: Any = opened.enter_context(self._hook(topic).get_conn())
@@ -197,8 +197,8 @@ class SalesforceEventSensor(BaseSensorOperator):
 
     def _managed(self, client: Any) -> Any:
         """Return the managed subscription as a source."""
-        from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-        from airflow_provider_sfstream.reading.managed.source import ManagedSource
+        from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+        from airflow_provider_sfstream.streams.managed.source import ManagedSource
 
         return ManagedSource(client, ManagedSubscription.parse(str(self.managed_subscription)), commits=False)
 

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.protocol.events import StartFrom
+    from airflow_provider_sfstream.salesforce.events import StartFrom
 
 
 def described(start: bytes | StartFrom) -> str:

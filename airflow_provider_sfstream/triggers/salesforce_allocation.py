@@ -10,8 +10,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
-from airflow_provider_sfstream.protocol.allocations import Reserve
-from airflow_provider_sfstream.watch.allocations import enough
+from airflow_provider_sfstream.salesforce.allocations import Reserve
+from airflow_provider_sfstream.streams.watch.allocations import enough
 
 
 class SalesforceAllocationTrigger(BaseTrigger):
@@ -61,7 +61,7 @@ class SalesforceAllocationTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Fire once: when enough remains, or with the error that no waiting can mend."""
-        from airflow_provider_sfstream.watch.payload import error_payload
+        from airflow_provider_sfstream.streams.watch.payload import error_payload
 
         try:
             event = {"reason": "enough", **await self._waited_for()}

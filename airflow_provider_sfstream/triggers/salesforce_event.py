@@ -13,18 +13,18 @@ from airflow_provider_sfstream._airflow import require_shared_streams
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import POSITION_STORES, PositionStoreKind, open_replay_store
-from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import Topic
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.topics import Topic
+from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.triggers.loading import described, imported
-from airflow_provider_sfstream.watch.conditions import WakeUpConditions
 
 if TYPE_CHECKING:
     from airflow.triggers.shared_stream import SharedStreamProducer
 
     from airflow_provider_sfstream.hooks.event_api import EventHook
-    from airflow_provider_sfstream.protocol.events import StartFrom
+    from airflow_provider_sfstream.salesforce.events import StartFrom
 
 
 class SalesforceEventTrigger(BaseEventTrigger):
@@ -129,13 +129,13 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
         :raises ConfigurationError: of a watcher of an asset, before Airflow 3.3; the triggerer logs it.
         """
-        from airflow_provider_sfstream.watch.payload import error_payload, payload
+        from airflow_provider_sfstream.streams.watch.payload import error_payload, payload
 
         if self.trigger_id is not None and self.task_instance is None:  # the triggerer's, and no task's
             require_shared_streams()
         try:
             self._check()
-            wake_ups = await imported("airflow_provider_sfstream.watch.wake_ups")
+            wake_ups = await imported("airflow_provider_sfstream.streams.watch.wake_ups")
             async with self.hook().async_client() as client:
                 stream = self.stream(await client.org_id())
                 source, start = await self._source(client, stream)
@@ -193,11 +193,11 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
         :raises ReplayStoreError: if the position cannot be read.
         """
-        from airflow_provider_sfstream.protocol.events import StartFrom
+        from airflow_provider_sfstream.salesforce.events import StartFrom
 
         if self.managed_subscription is None:
             return client, await self.start(stream)
-        managed = await imported("airflow_provider_sfstream.reading.managed.async_source")
+        managed = await imported("airflow_provider_sfstream.streams.managed.async_source")
         subscription = ManagedSubscription.parse(self.managed_subscription)
         return managed.AsyncManagedSource(client, subscription), StartFrom.COMMITTED
 
@@ -210,7 +210,7 @@ class SalesforceEventTrigger(BaseEventTrigger):
 
         :raises ReplayStoreError: if the position cannot be read.
         """
-        from airflow_provider_sfstream.protocol.events import StartFrom
+        from airflow_provider_sfstream.salesforce.events import StartFrom
 
         if self.replay_id is not None:
             return replay_id_from_text(self.replay_id)

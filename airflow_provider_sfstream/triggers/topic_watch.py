@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
-from airflow_provider_sfstream.protocol.events import StartFrom
-from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
-from airflow_provider_sfstream.protocol.retention import LONG, retention_by_kind
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
+from airflow_provider_sfstream.salesforce.retention import LONG, retention_by_kind
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason
+from airflow_provider_sfstream.streams.watch.payload import payload
 from airflow_provider_sfstream.triggers.loading import described, imported
-from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpReason
-from airflow_provider_sfstream.watch.payload import payload
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.event_api import EventHook
-    from airflow_provider_sfstream.watch.conditions import WakeUpConditions
+    from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 
 log = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ class TopicWatch(SharedStreamProducer):
 
     async def _watch(self) -> AsyncGenerator[tuple[Stream, WakeUp]]:
         trigger = self._trigger
-        wake_ups = await imported("airflow_provider_sfstream.watch.wake_ups")
+        wake_ups = await imported("airflow_provider_sfstream.streams.watch.wake_ups")
         async with trigger.hook().async_client() as client:
             stream = trigger.stream(await client.org_id())
             start = await self._start(stream)

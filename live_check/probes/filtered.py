@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from live_check.calls import Stream
 from live_check.events import publish, publish_undelivered, sample, sample_schema
 from live_check.probe import probe

@@ -17,48 +17,48 @@ import httpx
 from google.protobuf.message import DecodeError
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.clients.auth.credentials import ClientCredentials, credentials_from
-from airflow_provider_sfstream.clients.auth.login import Login
-from airflow_provider_sfstream.clients.network.origins import checked_origin
-from airflow_provider_sfstream.clients.network.proxies import checked_proxy
-from airflow_provider_sfstream.clients.network.timers import TIMERS, Timers
-from airflow_provider_sfstream.clients.pubsub.channel import Endpoint
-from airflow_provider_sfstream.clients.pubsub.subscription import response_batch, sized_response
-from airflow_provider_sfstream.clients.rest import client as rest
-from airflow_provider_sfstream.clients.rest.records import _Progress
-from airflow_provider_sfstream.clients.streaming.cometd.messages import (
+from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.landing.intervals import IntervalRecord
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.pruned import PrunedWindows
+from airflow_provider_sfstream.redaction import quoted, quoted_setting, redacted, remember_secrets
+from airflow_provider_sfstream.replay_stores.document.document import PositionDocument, gaps_from_json
+from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
+from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials, credentials_from
+from airflow_provider_sfstream.salesforce.auth.login import Login
+from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
+from airflow_provider_sfstream.salesforce.errors.query import job_error, query_error
+from airflow_provider_sfstream.salesforce.errors.streaming import error_from_reply, error_from_status
+from airflow_provider_sfstream.salesforce.event_time import EventTimeReader
+from airflow_provider_sfstream.salesforce.json_event_time import JsonEventTimeReader
+from airflow_provider_sfstream.salesforce.network.origins import checked_origin
+from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy
+from airflow_provider_sfstream.salesforce.network.timers import TIMERS, Timers
+from airflow_provider_sfstream.salesforce.pubsub.channel import Endpoint
+from airflow_provider_sfstream.salesforce.pubsub.subscription import response_batch, sized_response
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
+from airflow_provider_sfstream.salesforce.rest import client as rest
+from airflow_provider_sfstream.salesforce.rest.records import _Progress
+from airflow_provider_sfstream.salesforce.schemas import parse, record_name
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
+from airflow_provider_sfstream.salesforce.streaming.cometd.messages import (
     EventMessage,
     MessageSplitter,
     UnreadableMessageError,
     default_loads,
     parse_message,
 )
-from airflow_provider_sfstream.clients.streaming.subscription import message_batch
-from airflow_provider_sfstream.exceptions import SalesforceStreamError
-from airflow_provider_sfstream.landing.intervals import IntervalRecord
-from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.pruned import PrunedWindows
-from airflow_provider_sfstream.protocol.errors.pubsub import error_from
-from airflow_provider_sfstream.protocol.errors.query import job_error, query_error
-from airflow_provider_sfstream.protocol.errors.streaming import error_from_reply, error_from_status
-from airflow_provider_sfstream.protocol.event_time import EventTimeReader
-from airflow_provider_sfstream.protocol.json_event_time import JsonEventTimeReader
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_text
-from airflow_provider_sfstream.protocol.schemas import parse, record_name
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.protocol.topics import Topic, slug
-from airflow_provider_sfstream.redaction import quoted, quoted_setting, redacted, remember_secrets
-from airflow_provider_sfstream.spark.decode.avro_decoding import AvroDecoder
-from airflow_provider_sfstream.spark.decode.json_decoding import JsonDecoder
-from airflow_provider_sfstream.spark.decode.self_described import read_body
-from airflow_provider_sfstream.spark.replica.refresh_document import RefreshDocument
-from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
-from airflow_provider_sfstream.spark.rows.replica_columns import entity_of, replica_columns
-from airflow_provider_sfstream.spark.storage.landed_windows import LandedWindow
-from airflow_provider_sfstream.stores.document.document import PositionDocument, gaps_from_json
-from airflow_provider_sfstream.stores.table.urls import sqlalchemy_url
+from airflow_provider_sfstream.salesforce.streaming.subscription import message_batch
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.topics import Topic, slug
+from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
+from airflow_provider_sfstream.tables.decode.json_decoding import JsonDecoder
+from airflow_provider_sfstream.tables.decode.self_described import read_body
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
+from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument
+from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
+from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
 from tests.fuzz.strategies import JSON, NAMES, PAYLOADS, SCHEMAS, TEXTS, amplified, bodies
 from tests.support.decoders import LIBRARIES, decoding_with
 

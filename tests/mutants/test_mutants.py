@@ -6,7 +6,7 @@ is broken, then which promise that breaks and which test notices::
     The position moves before the manifest of its window is written.
 
     Promise: 1
-    Test: tests/unit/runs/test_incremental.py::test_killed_at_any_change_and_tried_again[table-before]
+    Test: tests/unit/replay_windows/test_incremental.py::test_killed_at_any_change_and_tried_again[table-before]
 
 A promise is the number that it has in the README; ``backfill``: a backfill never moves the live position; ``green``: a
 run that succeeds claims no more than it has seen; or else the beginning of a row in the table of docs/guarantees.md.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from airflow_provider_sfstream.clients.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from sfstream_localorg.tls import TlsFiles
 from tests.support.http_serving import serving
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow_provider_sfstream.protocol.streams import Gap, Stream
-from airflow_provider_sfstream.stores.document.airflow_variables import NEW
-from airflow_provider_sfstream.stores.document.document import gaps_from_json
-from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_stores.document.airflow_variables import NEW
+from airflow_provider_sfstream.replay_stores.document.document import gaps_from_json
+from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.salesforce.streams import Gap, Stream
 from scripts.airflow_stack import AirflowStack
 from sfstream_localorg.process import LocalOrg
 from tests.support.airflow_names import TELLS_OF_ABSENCE

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_sfstream.spark.engines.engine import Engine
-from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
-from airflow_provider_sfstream.spark.replica.job import run
-from airflow_provider_sfstream.spark.replica.options import ReplicaMetrics, ReplicaOptions
-from airflow_provider_sfstream.spark.replica.reader import read_replica
-from airflow_provider_sfstream.spark.replica.refresh_document import (
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.replica.job import run
+from airflow_provider_sfstream.tables.replica.options import ReplicaMetrics, ReplicaOptions
+from airflow_provider_sfstream.tables.replica.reader import read_replica
+from airflow_provider_sfstream.tables.replica.refresh_document import (
     FILE_NAME,
     FOLDER,
     IMAGE_ENVELOPE,
@@ -22,10 +22,10 @@ from airflow_provider_sfstream.spark.replica.refresh_document import (
     RefreshDocument,
     TableRefresh,
 )
-from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotReader
-from airflow_provider_sfstream.spark.replica.snapshots import Snapshot
-from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
-from airflow_provider_sfstream.spark.storage.table_location import TableLocation
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotReader
+from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
+from airflow_provider_sfstream.tables.runner.engine import Engine
+from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
 from tests.support.landing_files import LandedEvent, land_window
@@ -124,7 +124,7 @@ class ChangeLake:
     ) -> Iterator[str]:
         """Leave records as if they had been fetched just now, and yield the URL of the refresh.
 
-        :param lines: what :mod:`~airflow_provider_sfstream.spark.replica.refresh_document` says, all values as text.
+        :param lines: what :mod:`~airflow_provider_sfstream.tables.replica.refresh_document` says, all values as text.
         :param columns: what was fetched; that of which some line has a value if not given.
         :param computed: the types of those that no event carries.
         """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from airflow_provider_sfstream.reading.source import StartFrom
+from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.claims_bus import HOUR
 from tests.support.claims_dag import some_dag
 from tests.support.claims_managed import ManagedRecord

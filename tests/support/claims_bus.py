@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
-from airflow_provider_sfstream.reading.source import StartFrom
+from airflow_provider_sfstream.streams.source import StartFrom
 
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
 HOUR = 3600.0

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, Span
-from airflow_provider_sfstream.runs.interval import IntervalOutcome
-from airflow_provider_sfstream.spark.storage.landed_windows import reading_order
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.replay_windows.interval import IntervalOutcome
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, Span
+from airflow_provider_sfstream.tables.delta.landed_windows import reading_order
 from tests.support.claims_bus import BusEvent, place_of, seconds_of
 from tests.support.claims_world import World
 

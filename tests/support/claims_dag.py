@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from random import Random
 
-from airflow_provider_sfstream.protocol.streams import RunIdentity, Span
-from airflow_provider_sfstream.reading.source import StartFrom
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Span
+from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.claims_bus import HOUR
 from tests.support.claims_server import Weather
 

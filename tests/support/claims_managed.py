@@ -13,7 +13,7 @@ from airflow_provider_sfstream.exceptions import (
     SubscriptionBusyError,
     SubscriptionStoppedError,
 )
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from tests.support.claims_bus import place_of
 from tests.support.claims_server import Server
 

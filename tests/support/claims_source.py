@@ -12,9 +12,9 @@ from random import Random
 from typing import Any, ClassVar
 
 from airflow_provider_sfstream.exceptions import ContactError, ServiceUnavailableError
-from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-from airflow_provider_sfstream.protocol.server_time import ServerTime
-from airflow_provider_sfstream.reading.source import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+from airflow_provider_sfstream.streams.source import EventBatch, PayloadEncoding, StartFrom
 from tests.support.claims_bus import Bus
 from tests.support.claims_managed import ManagedRecord, SimulatedManagedStream
 from tests.support.claims_server import LONGEST_POLL, Response, Server, Weather

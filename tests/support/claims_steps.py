@@ -9,16 +9,16 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
     ReplayIdLostError,
     SalesforceStreamError,
 )
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import RunIdentity, Span
-from airflow_provider_sfstream.reading.source import StartFrom
-from airflow_provider_sfstream.runs.restoring import restore_position
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.replay_windows.restoring import restore_position
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Span
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
+from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.claims_bus import HOUR, MIDNIGHT, Stall, place_of
 from tests.support.claims_check import Claims
 from tests.support.claims_dag import Dag, Task, some_weather

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import ClassVar
 
-from airflow_provider_sfstream.drain.seen_end import SeenEnd
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
-from airflow_provider_sfstream.protocol.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.protocol.server_time import ServerTime
-from airflow_provider_sfstream.reading.source import EventBatch, PayloadEncoding, StartFrom
-from airflow_provider_sfstream.watch.conditions import WakeUpConditions
-from airflow_provider_sfstream.watch.wake_ups import first_wake_up
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+from airflow_provider_sfstream.streams.source import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
+from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up
 from tests.support.claims_source import SimulatedSource
 from tests.support.virtual_time import VirtualTimeLoop
 

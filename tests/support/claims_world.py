@@ -17,23 +17,28 @@ from typing import Any, cast
 
 import pyarrow.parquet as pq
 
-from airflow_provider_sfstream.drain.drain import drain
-from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Span, Stream
-from airflow_provider_sfstream.reading.managed.source import ManagedSource
-from airflow_provider_sfstream.reading.recovery import OnInvalidReplay
-from airflow_provider_sfstream.reading.source import StartFrom
-from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, commit_window, drain_window
-from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalRequest, drain_interval
-from airflow_provider_sfstream.runs.landed_stream import LandedStream
-from airflow_provider_sfstream.runs.managed import drain_managed_window, landed_but_uncommitted
-from airflow_provider_sfstream.spark.storage.landed_windows import reading_order
-from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_windows.incremental import (
+    WindowOutcome,
+    WindowRequest,
+    commit_window,
+    drain_window,
+)
+from airflow_provider_sfstream.replay_windows.interval import IntervalOutcome, IntervalRequest, drain_interval
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.replay_windows.managed import drain_managed_window, landed_but_uncommitted
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Span, Stream
+from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
+from airflow_provider_sfstream.streams.managed.source import ManagedSource
+from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
+from airflow_provider_sfstream.streams.source import StartFrom
+from airflow_provider_sfstream.tables.delta.landed_windows import reading_order
 from tests.support.claims_bus import HOUR, MIDNIGHT, Bus, BusEvent, WorldTime
 from tests.support.claims_managed import ManagedRecord
 from tests.support.claims_server import Weather
@@ -98,7 +103,7 @@ class SparkTable:
 
 
 def _is_read(row: Row, interval: Span | None, late_before: datetime | None) -> bool:
-    """Return whether a row is read for an interval: the rule of ``spark/rows/event_batches.py``."""
+    """Return whether a row is read for an interval: the rule of ``tables/rows/event_batches.py``."""
     if interval is None or interval.start <= row.counts_at < interval.end:
         return True
     return late_before is not None and row.counts_at < late_before
@@ -296,7 +301,7 @@ class World:
 
 
 def _counts_at(event: BusEvent, received_at: datetime, window: ReplayWindow) -> datetime:
-    """Return when an event counts: the rule of ``spark/rows/event_batches.py``."""
+    """Return when an event counts: the rule of ``tables/rows/event_batches.py``."""
     happened = MIDNIGHT + timedelta(milliseconds=event.event_time - MIDNIGHT.timestamp() * 1_000)
     time = happened if window.contact_at is None else min(happened, received_at)
     return time if window.counts_from is None else max(time, window.counts_from)

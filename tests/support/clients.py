@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_sfstream.clients.auth.credentials import credentials_from
-from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
-from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
-from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
-from airflow_provider_sfstream.clients.streaming.async_client import AsyncStreamingClient
-from airflow_provider_sfstream.clients.streaming.client import StreamingClient
+from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
+from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
+from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
+from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
 from tests.support.localorg import LocalOrg
 
 

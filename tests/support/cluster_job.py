@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
-from airflow_provider_sfstream.spark.replica.reader import read_replica
-from airflow_provider_sfstream.spark.rows.merging import Deletes
+from airflow_provider_sfstream.tables.replica.reader import read_replica
+from airflow_provider_sfstream.tables.rows.merging import Deletes
 from tests.support.localorg import LocalOrg
 from tests.support.replica_seeds import connection_to
 from tests.support.spark import SETTINGS, SHORT_LIVED, short_lived_environment

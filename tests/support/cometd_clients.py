@@ -10,8 +10,8 @@ from typing import Any
 import aiosfstream
 from aiosfstream.auth import AuthenticatorBase
 
-from airflow_provider_sfstream.clients.auth.tokens import AccessToken
-from airflow_provider_sfstream.clients.streaming.cometd.client import CometdClient
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
 from tests.support.localorg import LocalOrg
 from tests.support.stock_aiosfstream import StockClient, stock_asyncio
 

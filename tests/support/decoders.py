@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from airflow_provider_sfstream.spark.decode import avro_decoding
-from airflow_provider_sfstream.spark.rows import change_batches, event_batches
+from airflow_provider_sfstream.tables.decode import avro_decoding
+from airflow_provider_sfstream.tables.rows import change_batches, event_batches
 
 LIBRARIES = ("pyruhvro", "fastavro")
 _CACHED = (event_batches._decoder, change_batches._decoder, change_batches._key_decoder)

@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_sfstream.drain.limits import DrainLimits
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import Span, Stream
-from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, drain_window
-from airflow_provider_sfstream.runs.interval import IntervalRequest, drain_interval
-from airflow_provider_sfstream.runs.landed_stream import LandedStream
-from airflow_provider_sfstream.runs.restoring import restore_position
-from airflow_provider_sfstream.stores.base import ReplayStore
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.replay_stores.base import ReplayStore
+from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, WindowRequest, drain_window
+from airflow_provider_sfstream.replay_windows.interval import IntervalRequest, drain_interval
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.replay_windows.restoring import restore_position
+from airflow_provider_sfstream.salesforce.streams import Span, Stream
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
 from tests.support.scripted_source import Event, ScriptedSource, avro_payload, in_time, replay_id
 

@@ -7,10 +7,10 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_sfstream.spark.engines.embedded import EmbeddedEngine
-from airflow_provider_sfstream.spark.engines.engine import Engine
-from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
-from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
+from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
+from airflow_provider_sfstream.tables.runner.engine import Engine
+from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 
 ENGINES = ("spark", "embedded", "in turn")
 """``in turn``: each run on the other one than the run before."""

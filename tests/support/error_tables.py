@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from airflow_provider_sfstream.clients.auth import login
-from airflow_provider_sfstream.protocol.errors import pubsub as errors
-from airflow_provider_sfstream.protocol.errors import query as query_errors
-from airflow_provider_sfstream.protocol.errors import streaming as streaming_errors
-from airflow_provider_sfstream.protocol.errors import tooling as tooling_errors
-from airflow_provider_sfstream.protocol.errors.pubsub import Rule
+from airflow_provider_sfstream.salesforce.auth import login
+from airflow_provider_sfstream.salesforce.errors import pubsub as errors
+from airflow_provider_sfstream.salesforce.errors import query as query_errors
+from airflow_provider_sfstream.salesforce.errors import streaming as streaming_errors
+from airflow_provider_sfstream.salesforce.errors import tooling as tooling_errors
+from airflow_provider_sfstream.salesforce.errors.pubsub import Rule
 
 Reported = Iterable[tuple[str, Rule]]
 

@@ -11,13 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_sfstream.spark.engines.engine import Engine
-from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
-from airflow_provider_sfstream.spark.event_log.job import EventLogMetrics, EventLogOptions, run
-from airflow_provider_sfstream.spark.event_log.reader import read_event_log
-from airflow_provider_sfstream.spark.rows.event_batches import ENVELOPE, PARTITIONS
-from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
-from airflow_provider_sfstream.spark.storage.table_location import TableLocation
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.event_log.job import EventLogMetrics, EventLogOptions, run
+from airflow_provider_sfstream.tables.event_log.reader import read_event_log
+from airflow_provider_sfstream.tables.rows.event_batches import ENVELOPE, PARTITIONS
+from airflow_provider_sfstream.tables.runner.engine import Engine
+from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from airflow_provider_sfstream.windows import read_windows
 from tests.support.json_windows import JsonEvent, land_json_window
 from tests.support.landing_files import LandedEvent, land_window

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import fastavro
 import pyarrow.parquet as pq
 
-from airflow_provider_sfstream.protocol.bitmaps import field_names
+from airflow_provider_sfstream.salesforce.bitmaps import field_names
 from tests.support.replica_comparison import Rows
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

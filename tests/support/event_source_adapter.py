@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator
 from typing import Any, ClassVar
 
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from tests.support.clients import token_provider
 from tests.support.event_source_faults import PUBSUB_BREAKS, Break
 from tests.support.localorg import LocalOrg

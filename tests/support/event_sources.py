@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.auth.credentials import credentials_from
-from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
-from airflow_provider_sfstream.clients.pubsub.async_client import AsyncPubSubClient
-from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
-from airflow_provider_sfstream.clients.streaming.async_client import AsyncStreamingClient
-from airflow_provider_sfstream.clients.streaming.client import StreamingClient
-from airflow_provider_sfstream.protocol.events import StartFrom
-from airflow_provider_sfstream.protocol.managed import ManagedSubscription
-from airflow_provider_sfstream.reading.managed.async_source import AsyncManagedSource
-from airflow_provider_sfstream.reading.managed.source import ManagedSource
+from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
+from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
+from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
+from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
+from airflow_provider_sfstream.streams.managed.async_source import AsyncManagedSource
+from airflow_provider_sfstream.streams.managed.source import ManagedSource
 from tests.support.clients import app_fields
 from tests.support.event_source_adapter import SECONDS, AsyncioAdapter, BlockingAdapter, EventSourceAdapter, Stream
 from tests.support.event_source_faults import STREAMING_BREAKS

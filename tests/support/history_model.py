@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from airflow_provider_sfstream.spark.rows.history_batches import VERSION_ENVELOPE
+from airflow_provider_sfstream.tables.rows.history_batches import VERSION_ENVELOPE
 from tests.support.replica_model import Row, is_in, latest
 
 _ORIGIN = ("_sequence", "_replay_id", "_commit_time", "_transaction_key")

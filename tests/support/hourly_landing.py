@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Span, Stream
-from airflow_provider_sfstream.runs.incremental import WindowOutcome, WindowRequest, drain_window
-from airflow_provider_sfstream.runs.interval import IntervalOutcome, IntervalRequest, drain_interval
-from airflow_provider_sfstream.runs.landed_stream import LandedStream
-from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, WindowRequest, drain_window
+from airflow_provider_sfstream.replay_windows.interval import IntervalOutcome, IntervalRequest, drain_interval
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Span, Stream
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from tests.support.counted_files import CountedFiles
 from tests.support.replay_stores import MIDNIGHT, DictVariables, StoreUnderTest, minute, new_stream, run_at
 

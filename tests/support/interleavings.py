@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 DEADLINE = 60
-_VALUES = ("builtins", "datetime", "airflow_provider_sfstream.protocol", "airflow_provider_sfstream.stores")
+_VALUES = ("builtins", "datetime", "airflow_provider_sfstream.salesforce", "airflow_provider_sfstream.replay_stores")
 _OWN = str(Path(__file__).parents[2])
 _FOLDER = re.compile(r"/[^\s'\"]*/(?=landing/|store.db)")
 """The folder of one execution in the paths and URLs of what it has written."""

@@ -13,8 +13,8 @@ import pytest
 from airflow.sdk import Context
 
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.hours import hours_ago
 from tests.support.landed import replay_ids_of
 from tests.support.localorg import LocalOrg

@@ -11,12 +11,12 @@ from typing import Any
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.replay_ids import replay_id_from_integer
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream
-from airflow_provider_sfstream.protocol.topics import channel_of
-from airflow_provider_sfstream.reading.source import EventBatch
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_integer
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.topics import channel_of
+from airflow_provider_sfstream.streams.source import EventBatch
 
 RECEIVED_AT = datetime(2026, 1, 20, 12, 0, tzinfo=UTC)
 

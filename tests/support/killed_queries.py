@@ -17,17 +17,17 @@ from pathlib import Path
 
 import psutil
 
-from airflow_provider_sfstream.clients.auth.credentials import ClientCredentials
-from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
-from airflow_provider_sfstream.clients.pubsub.client import PubSubClient
-from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.position_files import PositionFiles
-from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
-from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
-from airflow_provider_sfstream.runs.landed_stream import LandedStream
-from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials
+from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from sfstream_localorg.process import LocalOrg
 
 PROGRAM = Path(__file__).with_name("streaming_query.py")

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.salesforce.streams import Stream
 
 
 def landed_replay_ids(lake: Path, stream: Stream) -> list[bytes]:

@@ -15,8 +15,8 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_sfstream.protocol.manifest import Manifest, WindowFile
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream
 
 RECEIVED_AT = datetime(2026, 1, 20, 12, 0, tzinfo=UTC)
 RAW = pa.schema(

@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from airflow_provider_sfstream.spark.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.spark.replica.pieces import TARGET_BYTES, Piece, ends_of, pieces_of_table
-from airflow_provider_sfstream.spark.replica.rewriting import HistoryPlan, Rewriting, rewritten
-from airflow_provider_sfstream.spark.rows.history_batches import version_schema
-from airflow_provider_sfstream.spark.rows.merging import Deletes, Merge, as_table, table_schema
-from airflow_provider_sfstream.spark.rows.routing import parcels
-from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile
-from airflow_provider_sfstream.spark.storage.table_location import TableLocation
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, ends_of, pieces_of_table
+from airflow_provider_sfstream.tables.replica.rewriting import HistoryPlan, Rewriting, rewritten
+from airflow_provider_sfstream.tables.rows.history_batches import version_schema
+from airflow_provider_sfstream.tables.rows.merging import Deletes, Merge, as_table, table_schema
+from airflow_provider_sfstream.tables.rows.routing import parcels
 from tests.support.replica_model import Row
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from tests.support.localorg import LocalOrg
 
 

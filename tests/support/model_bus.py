@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from airflow_provider_sfstream.clients.pubsub.publishing import OutgoingEvent, PublishedEvent
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError
-from airflow_provider_sfstream.protocol.events import EventBatch, Responses
+from airflow_provider_sfstream.salesforce.events import EventBatch, Responses
+from airflow_provider_sfstream.salesforce.pubsub.publishing import OutgoingEvent, PublishedEvent
 
 Answer = Callable[[Sequence[OutgoingEvent]], list[PublishedEvent]]
 

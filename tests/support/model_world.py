@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airflow_provider_sfstream.refresh.plan import RefreshPlan, fields_of_columns, plan_dirty
-from airflow_provider_sfstream.spark.replica.refresh import flag_after
-from airflow_provider_sfstream.spark.replica.refresh_document import TableRefresh
-from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
-from airflow_provider_sfstream.spark.replica.table_fields import with_fields
-from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.refresh.plan import RefreshPlan, fields_of_columns, plan_dirty
+from airflow_provider_sfstream.tables.replica.refresh import flag_after
+from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
+from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
+from airflow_provider_sfstream.tables.replica.table_fields import with_fields
 from tests.support.replica_model import Row, apply_window, refresh_all, refresh_columns, refresh_listed, with_seen
 
 ORG, SINCE = "00D000000000001AAA", "2026-01-01T00:00:00+00:00"

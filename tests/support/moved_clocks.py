@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_provider_sfstream.runs.interval import drain_interval
+from airflow_provider_sfstream.replay_windows.interval import drain_interval
 from tests.support.localorg import LocalOrg
 
 

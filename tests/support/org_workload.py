@@ -15,13 +15,13 @@ from typing import Any
 
 import httpx
 
-from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
-from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
-from airflow_provider_sfstream.runs.landed_stream import LandedStream
-from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg
 from tests.support.replay_stores import DictVariables

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from airflow_provider_sfstream.protocol.status import Status
-from airflow_provider_sfstream.stores.table.status import TableStatusStore
+from airflow_provider_sfstream.monitoring.status import Status
+from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
 from scripts.airflow_stack import BIN, AirflowStack, wait_for
 
 PASSWORD = "for-a-server-on-loopback"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
-from airflow_provider_sfstream.runs.pruning import PruneOutcome, PruneRequest, prune_windows
+from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, PruneRequest, prune_windows
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from tests.support.replay_stores import StoreUnderTest, minute, new_stream, run_at
 
 DAY = 24 * 60

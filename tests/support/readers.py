@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from tests.support.event_sources import SECONDS, EventSourceAdapter, Stream
 from tests.support.localorg import wait_until
 

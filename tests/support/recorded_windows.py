@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Span, WindowKind
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Span, WindowKind
 
 HOUR = datetime(2026, 11, 20, 10, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
-from airflow_provider_sfstream.spark.apps.replica import parse_arguments
-from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
-from airflow_provider_sfstream.spark.replica.job import run
+from airflow_provider_sfstream.tables.replica.job import run
+from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
+from airflow_provider_sfstream.tables.spark_apps.replica import parse_arguments
 from tests.support.tasks import context_for
 
 

@@ -12,9 +12,12 @@ from sqlalchemy import URL, Engine
 
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.landing.position_files import PositionFiles
-from airflow_provider_sfstream.protocol.manifest import Manifest, WindowFile
-from airflow_provider_sfstream.protocol.streams import (
+from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
+from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_stores.table import TableReplayStore
+from airflow_provider_sfstream.salesforce.streams import (
     Gap,
     ReplayWindow,
     RunIdentity,
@@ -22,9 +25,6 @@ from airflow_provider_sfstream.protocol.streams import (
     WindowKind,
     window_id_for,
 )
-from airflow_provider_sfstream.stores.base import Position, ReplayStore
-from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
-from airflow_provider_sfstream.stores.table import TableReplayStore
 
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
 _numbers = itertools.count(1)

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
-from airflow_provider_sfstream.spark.engines.on_spark import SparkEngine
-from airflow_provider_sfstream.spark.replica.job import run
-from airflow_provider_sfstream.spark.replica.options import ReplicaOptions
-from airflow_provider_sfstream.spark.replica.reader import read_replica
-from airflow_provider_sfstream.spark.rows.merging import Deletes
-from airflow_provider_sfstream.tasks.replica import read_snapshot
+from airflow_provider_sfstream.actions.tables.replica import read_snapshot
+from airflow_provider_sfstream.tables.replica.job import run
+from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
+from airflow_provider_sfstream.tables.replica.reader import read_replica
+from airflow_provider_sfstream.tables.rows.merging import Deletes
+from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from tests.support.computed_fields import add_computed_fields
 from tests.support.event_replica import EventReplica
 from tests.support.localorg import LocalOrg

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError, ServiceUnavailableError
-from airflow_provider_sfstream.protocol.events import EventBatch, PayloadEncoding, StartFrom
-from airflow_provider_sfstream.protocol.server_time import ServerTime
+from airflow_provider_sfstream.salesforce.events import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from tests.support.scripted_source import SCHEMA, SCHEMA_ID, Deliver, End, Event, Keepalive, Silence, replay_id
 from tests.support.virtual_time import virtual_clock, virtual_now
 

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import ClassVar
 
-from airflow_provider_sfstream.drain.drain import drain
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError
-from airflow_provider_sfstream.protocol.server_time import ServerTime
-from airflow_provider_sfstream.reading.source import EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.source import EventBatch, PayloadEncoding, StartFrom
 
 BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 """Salesforce's time when a drain measures it."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from airflow_provider_sfstream.protocol.bitmaps import field_names
+from airflow_provider_sfstream.salesforce.bitmaps import field_names
 from tests.support.localorg import LocalOrg
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_sfstream.spark.apps.executor_package import write_executor_package
+from airflow_provider_sfstream.tables.spark_apps.executor_package import write_executor_package
 from tests.support.java_archive import SHORT, submit_options
 
 SETTINGS = {

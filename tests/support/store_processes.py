@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import event
 
 from airflow_provider_sfstream.exceptions import PositionConflictError
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
-from airflow_provider_sfstream.stores.table import TableReplayStore, schema
-from airflow_provider_sfstream.stores.table.engine import engine_for
+from airflow_provider_sfstream.replay_stores.table import TableReplayStore, schema
+from airflow_provider_sfstream.replay_stores.table.engine import engine_for
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
 from tests.support.replay_stores import run_at
 
 DEADLINE = 200

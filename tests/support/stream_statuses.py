@@ -6,9 +6,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_sfstream.protocol.manifest import Manifest, WindowFile
-from airflow_provider_sfstream.protocol.retention import retention_by_kind
-from airflow_provider_sfstream.protocol.status import (
+from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.monitoring.status import (
     Document,
     Status,
     drain_document,
@@ -16,8 +15,9 @@ from airflow_provider_sfstream.protocol.status import (
     task_document,
     windows_document,
 )
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri
-from airflow_provider_sfstream.protocol.streams import Gap, ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.retention import retention_by_kind
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
 
 HOUR = timedelta(hours=1)
 CONNECTION = "salesforce_default"

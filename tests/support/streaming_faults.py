@@ -22,16 +22,16 @@ from urllib.parse import urlsplit
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream import __version__
-from airflow_provider_sfstream.clients.streaming.client import StreamingClient
-from airflow_provider_sfstream.drain.drain import DrainResult, drain
-from airflow_provider_sfstream.drain.limits import DrainLimits, StopReason
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter, WrittenWindow
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.reading.source import StartFrom
+from airflow_provider_sfstream.salesforce.streaming.client import StreamingClient
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.streams.drain.drain import DrainResult, drain
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.clients import token_provider
 from tests.support.localorg import AdminError, LocalOrg
 

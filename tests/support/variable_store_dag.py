@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG, get_current_context, task
 
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream, window_id_for
 
 STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e", "airflow")
 
@@ -16,7 +16,7 @@ with DAG("variable_store", schedule=None) as dag:
     @task
     def drain() -> None:
         """Advance by one empty window."""
-        from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
+        from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 
         store = DocumentReplayStore()
         instance = get_current_context()["ti"]

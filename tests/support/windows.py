@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.parquet import WrittenWindow
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.reading.source import EventBatch
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.streams.source import EventBatch
 from tests.support.scripted_source import SCHEMA_ID, avro_payload, replay_id
 
 STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e")

@@ -12,7 +12,7 @@ from threading import Event, Thread
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.triggers.topic_watch import STATE_KEY
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.landed import landed_replay_ids

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_sfstream.protocol.status import subject_key
-from airflow_provider_sfstream.stores.status import status_from_text
+from airflow_provider_sfstream.monitoring.status import subject_key
+from airflow_provider_sfstream.monitoring.status_store import status_from_text
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.guides import SNIPPETS
 from tests.support.localorg import LocalOrg

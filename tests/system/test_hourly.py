@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.backfills import last_tick, live_position
 from tests.support.landed import replay_ids_of

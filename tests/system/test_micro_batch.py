@@ -10,7 +10,7 @@ import httpx
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.backfills import live_position, say_that_it_is_new
 from tests.support.localorg import LocalOrg

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.backfills import HOUR, PastPushTopic, live_position
 from tests.support.landed import landed_replay_ids

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 from scripts.airflow_stack import AirflowStack, wait_for
 from tests.support.landed import landed_replay_ids
 from tests.support.localorg import LocalOrg

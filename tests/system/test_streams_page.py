@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import ConsoleMessage, FrameLocator, Page, Route, expect
 
+from airflow_provider_sfstream.monitoring.status import Status
 from airflow_provider_sfstream.plugins.page.app import build_app
-from airflow_provider_sfstream.protocol.status import Status
 from tests.support.browser import artifact_folder, browser_page
 from tests.support.packages import BROWSER, need
 from tests.support.page_server import PageServer, running_page

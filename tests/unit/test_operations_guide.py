@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_sfstream.protocol.retention import LONG, retention_by_kind
+from airflow_provider_sfstream.salesforce.retention import LONG, retention_by_kind
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])

@@ -14,15 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream import exceptions, redaction
-from airflow_provider_sfstream.clients.auth.credentials import ClientCredentials
-from airflow_provider_sfstream.clients.auth.login import Login
-from airflow_provider_sfstream.clients.network.origins import checked_origin
-from airflow_provider_sfstream.clients.network.proxies import checked_proxy
-from airflow_provider_sfstream.clients.pubsub.channel import Endpoint
+from airflow_provider_sfstream.actions.parts import open_folder
 from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.protocol.dataset_names import name_of_url
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+from airflow_provider_sfstream.monitoring.dataset_names import name_of_url
 from airflow_provider_sfstream.redaction import (
     has_credentials,
     quoted,
@@ -32,8 +27,13 @@ from airflow_provider_sfstream.redaction import (
     remember_user_info,
     without_user_info,
 )
-from airflow_provider_sfstream.stores.table.urls import sqlalchemy_url
-from airflow_provider_sfstream.tasks.parts import open_folder
+from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
+from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials
+from airflow_provider_sfstream.salesforce.auth.login import Login
+from airflow_provider_sfstream.salesforce.network.origins import checked_origin
+from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy
+from airflow_provider_sfstream.salesforce.pubsub.channel import Endpoint
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 
 PRINTABLE = st.characters(exclude_categories=("C", "Z"))
 SECRET = st.text(PRINTABLE | st.just(" "), min_size=13, max_size=40).filter(lambda text: text.strip() == text)

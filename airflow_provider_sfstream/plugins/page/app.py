@@ -16,11 +16,11 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_vi
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from airflow_provider_sfstream.monitoring.status import Document, Status
 from airflow_provider_sfstream.plugins.page.overview import overview
 from airflow_provider_sfstream.plugins.page.permissions import reader_of
 from airflow_provider_sfstream.plugins.page.reading import Read, read_statuses
 from airflow_provider_sfstream.plugins.page.stream import stream_details
-from airflow_provider_sfstream.protocol.status import Document, Status
 
 log = logging.getLogger(__name__)
 

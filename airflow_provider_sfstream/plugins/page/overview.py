@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+from airflow_provider_sfstream.monitoring.headroom import Headroom
+from airflow_provider_sfstream.monitoring.health import LEVELS, HealthLimits, findings_of, worst
+from airflow_provider_sfstream.monitoring.known_status import Known
+from airflow_provider_sfstream.monitoring.pages import dag_page, task_page
+from airflow_provider_sfstream.monitoring.status import HOURS, Document, Status
 from airflow_provider_sfstream.plugins.page.reader import parsed
-from airflow_provider_sfstream.protocol.headroom import Headroom
-from airflow_provider_sfstream.protocol.health import LEVELS, HealthLimits, findings_of, worst
-from airflow_provider_sfstream.protocol.known_status import Known
-from airflow_provider_sfstream.protocol.retention import SHORT, retention_by_kind
-from airflow_provider_sfstream.protocol.status import HOURS, Document, Status
-from airflow_provider_sfstream.tasks.pages import dag_page, task_page
+from airflow_provider_sfstream.salesforce.retention import SHORT, retention_by_kind
 
 _OF_DRAIN = ("confirmed_at", "contact_at", "last_event_time")
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.api_fastapi.app import get_auth_manager
 
 from airflow_provider_sfstream._airflow import authorized_connections, connection_teams, dag_teams, of_team
+from airflow_provider_sfstream.monitoring.status import Status, connection_of
 from airflow_provider_sfstream.plugins.page.reader import Reader, all_dag_ids
-from airflow_provider_sfstream.protocol.status import Status, connection_of
 
 if TYPE_CHECKING:
     from airflow.api_fastapi.auth.managers.models.base_user import BaseUser

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from airflow_provider_sfstream.protocol.status import Document, Status, connection_of
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+from airflow_provider_sfstream.monitoring.status import Document, Status, connection_of
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 
 
 @dataclass(frozen=True)

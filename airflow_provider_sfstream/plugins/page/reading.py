@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
 from airflow_provider_sfstream.hooks.status import status_conn_id
+from airflow_provider_sfstream.monitoring.pages import task_page
+from airflow_provider_sfstream.monitoring.status import Status, connection_of
+from airflow_provider_sfstream.monitoring.status_store import PREFIX, status_from_text, variable_key
 from airflow_provider_sfstream.plugins.page.reader import parsed, tasks_of
-from airflow_provider_sfstream.protocol.status import Status, connection_of
-from airflow_provider_sfstream.stores.status import PREFIX, status_from_text, variable_key
-from airflow_provider_sfstream.tasks.pages import task_page
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
     from sqlalchemy.orm import Session
 
-    from airflow_provider_sfstream.stores.table.status import TableStatusStore
+    from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def _from_table(conn_id: str, windows_of: str | None) -> Read:
 @lru_cache(maxsize=4)
 def _store(url: URL) -> TableStatusStore:
     """Return the store of a database: one for all requests, since it holds connections open."""
-    from airflow_provider_sfstream.stores.table.status import TableStatusStore
+    from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
 
     return TableStatusStore(url)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from airflow_provider_sfstream.monitoring.known_status import Known
+from airflow_provider_sfstream.monitoring.pages import backfills_page, dag_page, run_page, task_page
+from airflow_provider_sfstream.monitoring.status import Document, Status
 from airflow_provider_sfstream.plugins.page.overview import replica_tables, stream_row
 from airflow_provider_sfstream.plugins.page.timeline import timeline
-from airflow_provider_sfstream.protocol.known_status import Known
-from airflow_provider_sfstream.protocol.status import Document, Status
-from airflow_provider_sfstream.tasks.pages import backfills_page, dag_page, run_page, task_page
 
 
 def stream_details(statuses: Iterable[Status], uri: str, now: datetime) -> Document | None:

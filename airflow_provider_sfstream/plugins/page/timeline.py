@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_sfstream.protocol.status import Document
-from airflow_provider_sfstream.tasks.pages import task_page
+from airflow_provider_sfstream.monitoring.pages import task_page
+from airflow_provider_sfstream.monitoring.status import Document
 
 DAYS = 7
 """At most so many are drawn."""

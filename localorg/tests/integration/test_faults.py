@@ -12,8 +12,8 @@ import grpc
 import psutil
 import pytest
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
-from airflow_provider_sfstream.protocol import pubsub_api_pb2_grpc as pb_grpc
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2_grpc as pb_grpc
 from tests.support.localorg import AdminError, LocalOrg, wait_until
 from tests.support.subscriber import Subscriber, error_code
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from tests.support.localorg import LocalOrg
 from tests.support.sobject_client import SObjectClient, error_of
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from airflow_provider_sfstream.protocol.events import StartFrom
+from airflow_provider_sfstream.salesforce.events import StartFrom
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg
 from tests.support.sobject_client import SObjectClient

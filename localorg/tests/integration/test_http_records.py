@@ -15,7 +15,7 @@ import fastavro
 import httpx
 import pytest
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from tests.support.localorg import AdminError, LocalOrg, wait_until
 from tests.support.sobject_client import SObjectClient, error_of, names, not_null
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from sfstream_localorg.managed.commits import COMMIT_ERRORS
 from tests.support.localorg import LocalOrg
 from tests.support.managed_subscriber import ManagedSubscriber

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from tests.support.localorg import LocalOrg, wait_until
 from tests.support.managed_subscriber import ManagedSubscriber
 from tests.support.subscriber import error_code

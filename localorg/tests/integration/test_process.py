@@ -15,8 +15,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
-from airflow_provider_sfstream.protocol import pubsub_api_pb2_grpc as pb_grpc
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2_grpc as pb_grpc
 from tests.support.localorg import LocalOrg, wait_until
 from tests.support.subscriber import Subscriber
 

@@ -11,7 +11,7 @@ import fastavro
 import grpc
 import pytest
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from tests.support.localorg import LocalOrg
 from tests.support.subscriber import Subscriber, error_code
 

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from tests.support.bayeux_client import BayeuxClient, replay_ids
 from tests.support.localorg import AdminError, LocalOrg, wait_until
 from tests.support.sobject_client import SObjectClient

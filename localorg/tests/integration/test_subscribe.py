@@ -7,8 +7,8 @@ from itertools import pairwise
 import grpc
 import pytest
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
-from airflow_provider_sfstream.protocol import pubsub_api_pb2_grpc as pb_grpc
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2_grpc as pb_grpc
 from tests.support.localorg import LocalOrg, wait_until
 from tests.support.subscriber import Subscriber, error_code
 

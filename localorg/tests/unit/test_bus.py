@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from sfstream_localorg.bus.database import open_database
 from sfstream_localorg.bus.event_bus import BusEvent, EventBus, ReplayIdCorruptedError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.protocol import pubsub_api_pb2 as pb
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as pb
 from sfstream_localorg.managed.commits import COMMIT_ERRORS, Acknowledgements, CommitResult
 from sfstream_localorg.managed.faults import LOSE_COMMIT, REFUSE_COMMIT, ManagedFaults
 from sfstream_localorg.streams.endings import CallEnded

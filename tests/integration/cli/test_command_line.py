@@ -23,8 +23,8 @@ from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayW
 from airflow_provider_sfstream.operators.prune_replay_windows import PruneReplayWindowsOperator
 from airflow_provider_sfstream.operators.replay_position import ResetReplayPositionOperator
 from airflow_provider_sfstream.operators.restore_replay_position import RestoreReplayPositionOperator
-from airflow_provider_sfstream.protocol.streams import Gap, Stream
-from airflow_provider_sfstream.stores.table import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table import TableReplayStore
+from airflow_provider_sfstream.salesforce.streams import Gap, Stream
 from tests.support.localorg import wait_until
 from tests.support.pruning import DailyWindows, day
 from tests.support.replay_stores import StoreUnderTest

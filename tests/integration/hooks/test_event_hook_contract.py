@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.exceptions import AuthenticationError, ConfigurationError
-from airflow_provider_sfstream.protocol.events import StartFrom
+from airflow_provider_sfstream.salesforce.events import StartFrom
 from scripts.airflow_stack import free_port
 from tests.support.event_hooks import EVENT_HOOKS, EventHook
 from tests.support.localorg import LocalOrg

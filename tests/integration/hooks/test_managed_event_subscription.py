@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.clients.pubsub import visibility as managed_visibility
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     ConfigurationError,
@@ -16,7 +15,8 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.hooks.managed_event_subscription import ManagedEventSubscriptionHook
-from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.pubsub import visibility as managed_visibility
 from scripts.airflow_stack import free_port
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg, wait_until

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_sfstream.actions.parts import open_landing
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.tasks.parts import open_landing
 from tests.support.object_storage import BUCKET, ObjectStorage, object_storage
 from tests.support.object_storage_proxy import ObjectStorageProxy
 from tests.support.tasks import set_connection

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from openlineage.client.serde import Serde
 
+from airflow_provider_sfstream.actions.parts import open_landing
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.tasks.parts import open_landing
+from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.integration.landing.conftest import IMPATIENT, connect
 from tests.support.localorg import LocalOrg
 from tests.support.object_storage import BUCKET, ObjectStorage

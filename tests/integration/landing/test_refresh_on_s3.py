@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
-from airflow_provider_sfstream.spark.replica.refresh_document import FOLDER, RefreshDocument
-from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Snapshot, StreamState, TableState
-from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tasks.replica import read_snapshot
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER, RefreshDocument
+from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Snapshot, StreamState, TableState
 from tests.integration.landing.conftest import IMPATIENT, connect
 from tests.support.localorg import LocalOrg
 from tests.support.object_storage import BUCKET, ObjectStorage

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_sfstream.actions.parts import open_landing
 from airflow_provider_sfstream.exceptions import LandingError, ReplayStoreError
 from airflow_provider_sfstream.landing import parquet
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
@@ -16,8 +17,7 @@ from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter, WrittenWindow
 from airflow_provider_sfstream.landing.position_files import PositionFiles
 from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
-from airflow_provider_sfstream.reading.source import EventBatch
-from airflow_provider_sfstream.tasks.parts import open_landing
+from airflow_provider_sfstream.streams.source import EventBatch
 from tests.integration.landing.conftest import connect
 from tests.support.localorg import wait_until
 from tests.support.object_storage import BUCKET, ObjectStorage

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_sfstream.actions.parts import open_landing
+from airflow_provider_sfstream.actions.tables.replica import read_snapshot
+from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
-from airflow_provider_sfstream.protocol.identifiers import to_18
-from airflow_provider_sfstream.spark.storage.table_location import TableLocation
-from airflow_provider_sfstream.tasks.parts import open_landing
-from airflow_provider_sfstream.tasks.replica import read_snapshot
-from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
+from airflow_provider_sfstream.salesforce.identifiers import to_18
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from tests.integration.landing.conftest import connect
 from tests.support.change_lake import SCHEMAS, START, TOPIC, change
 from tests.support.landing_files import LandedEvent, encode, land_window

@@ -12,8 +12,8 @@ from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
-from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from tests.support.interval_runs import Run, given, happened, make, org_with_hours, origins, run, store, stream
 from tests.support.localorg import LocalOrg, put_back
 from tests.support.tasks import context_for, told

@@ -15,8 +15,8 @@ import pytest
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.localorg import LocalOrg
 from tests.support.mariadb import mariadb_server
 from tests.support.postgres import postgres_server
@@ -106,6 +106,6 @@ def test_one_wins_and_the_other_names_it(
 
 def run_identity_of(run_id: str) -> Any:
     """Return the identity that the operator derived from the context of ``run_id``."""
-    from airflow_provider_sfstream.tasks.parts import run_identity
+    from airflow_provider_sfstream.actions.parts import run_identity
 
     return run_identity(context_for("drain", run_id=run_id))

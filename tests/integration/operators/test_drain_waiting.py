@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowTaskTimeout
+from airflow_provider_sfstream.actions.drain.waiting import LONGEST_WAIT, wait_in_worker
 from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.events import StartFrom
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
-from airflow_provider_sfstream.tasks.waiting import LONGEST_WAIT, wait_in_worker
-from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
 from tests.support.airflow_names import TaskDeferred
 from tests.support.localorg import wait_until
 from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org

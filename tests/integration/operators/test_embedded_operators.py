@@ -1,6 +1,6 @@
 """Tables that a worker writes in its own process: without pyspark, in bounded memory, whole after kill -9.
 
-What is in them, the contract suite in ``tests/integration/spark`` compares on either engine.
+What is in them, the contract suite in ``tests/integration/tables`` compares on either engine.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
+from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
-from airflow_provider_sfstream.spark.replica.snapshot_store import SnapshotReader
-from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotReader
 from tests.support.change_lake import SCHEMAS, START, TOPIC, change
 from tests.support.datasets import SentDataset
 from tests.support.landing_files import LandedEvent, encode, land_window

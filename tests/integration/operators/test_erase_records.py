@@ -19,24 +19,24 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.landing import catalog as catalog_module
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.erasures import Erasure
 from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.parts import PartWriter
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.spark.maintenance.job import maintain
-from airflow_provider_sfstream.spark.maintenance.options import MaintenanceOptions
-from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog
-from airflow_provider_sfstream.spark.storage.erasing import TableErasure
-from airflow_provider_sfstream.spark.storage.table_files import TableFileWriter
-from airflow_provider_sfstream.spark.storage.table_location import TableLocation
-from airflow_provider_sfstream.tasks.worker_files import WorkerFiles
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from airflow_provider_sfstream.tables.delta.erasing import TableErasure
+from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.maintenance.job import maintain
+from airflow_provider_sfstream.tables.maintenance.options import MaintenanceOptions
 from tests.support.killed import Killed, killed_at
 from tests.support.localorg import LocalOrg
 from tests.support.marked_bytes import files_with

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
-from airflow_provider_sfstream.protocol.field_rules import FieldRules
-from airflow_provider_sfstream.tasks.replica import read_snapshot
+from airflow_provider_sfstream.privacy.field_rules import FieldRules
 from tests.support.localorg import LocalOrg
 from tests.support.marked_bytes import files_with
 from tests.support.tasks import context_for, set_connection

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from tests.support.airflow_names import TaskDeferred
 from tests.support.hours import hours_ago
 from tests.support.interval_runs import (

@@ -16,7 +16,7 @@ from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkip
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import CommitReplayPositionOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from tests.support.airflow_names import PARTITIONS
 from tests.support.hours import hours_ago
 from tests.support.interval_runs import (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.monitoring.dataset_names import DatasetName
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.dataset_names import DatasetName
 from tests.support.airflow_names import lineage as airflow_lineage
 from tests.support.datasets import SentDataset, as_sent
 from tests.support.localorg import LocalOrg

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 from tests.support.landed import landed_replay_ids

@@ -16,13 +16,13 @@ import pytest
 from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from airflow_provider_sfstream.clients.pubsub import visibility as managed_visibility
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SubscriptionBusyError
 from airflow_provider_sfstream.operators.managed_event_subscription import (
     DeleteManagedEventSubscriptionOperator,
     ManagedEventSubscriptionOperator,
 )
-from airflow_provider_sfstream.protocol.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.pubsub import visibility as managed_visibility
 from tests.support.clients import pubsub_client
 from tests.support.localorg import LocalOrg, wait_until
 from tests.support.rest_proxy import RestProxy

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_sfstream.drain.schemas import NAMELESS
+from airflow_provider_sfstream.actions.tables.missing_schemas import fetch_missing_schemas
 from airflow_provider_sfstream.exceptions import ConfigurationError, ServiceUnavailableError
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.tasks.missing_schemas import fetch_missing_schemas
+from airflow_provider_sfstream.streams.drain.schemas import NAMELESS
 from tests.support.shared_org import SharedOrg, org, shared_org
 from tests.support.tasks import context_for, set_connection
 

@@ -18,8 +18,8 @@ from airflow_provider_sfstream.operators.accept_replay_loss import AcceptReplayL
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import ResetReplayPositionOperator
 from airflow_provider_sfstream.operators.restore_replay_position import RestoreReplayPositionOperator
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.landed import landed_replay_ids, replay_ids_of
 from tests.support.shared_org import OWN_ORG, SharedOrg, org, shared_org
 from tests.support.tasks import context_for, set_connection, told

@@ -15,8 +15,8 @@ from airflow_provider_sfstream.operators.replay_position import (
     CommitReplayPositionOperator,
     ResetReplayPositionOperator,
 )
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.salesforce.streams import Stream
 from scripts.airflow_stack import free_port
 from tests.support.localorg import LocalOrg
 from tests.support.tasks import context_for, set_connection, told

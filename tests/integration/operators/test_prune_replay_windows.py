@@ -16,12 +16,12 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.operators.prune_replay_windows import PruneReplayWindowsOperator
-from airflow_provider_sfstream.protocol.streams import ReplayWindow, Stream
-from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Snapshot, StreamState
-from airflow_provider_sfstream.spark.storage.delta_table import DeltaTableLog, TableFile
-from airflow_provider_sfstream.spark.storage.partition_files import write_files
-from airflow_provider_sfstream.spark.storage.table_location import TableLocation
-from airflow_provider_sfstream.stores.table import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table import TableReplayStore
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
+from airflow_provider_sfstream.tables.delta.partition_files import write_files
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Snapshot, StreamState
 from tests.support.pruning import DailyWindows, day
 from tests.support.replay_stores import StoreUnderTest
 from tests.support.tasks import context_for, set_connection

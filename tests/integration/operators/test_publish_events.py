@@ -18,11 +18,11 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.actions.parts import run_identity
 from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.publish_events import PublishEventsOperator
 from airflow_provider_sfstream.publishing.rows import EventIds
-from airflow_provider_sfstream.tasks.parts import run_identity
 from tests.support.behind_network import OrgBehindNetwork, behind_network
 from tests.support.network import TO_CLIENT, TO_SERVER, Seen
 from tests.support.secret_sweep import forms, secrets_of

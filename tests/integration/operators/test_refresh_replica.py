@@ -14,14 +14,14 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
-from airflow_provider_sfstream.clients.rest.records import RecordClient
+from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
-from airflow_provider_sfstream.refresh import files as _refresh_files
-from airflow_provider_sfstream.spark.replica.refresh_document import FOLDER, RefreshDocument
-from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
-from airflow_provider_sfstream.spark.storage.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tasks.replica import read_snapshot
+from airflow_provider_sfstream.salesforce.rest.records import RecordClient
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.refresh import files as _refresh_files
+from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER, RefreshDocument
+from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from tests.support.localorg import LocalOrg
 from tests.support.spark import MASTER, SETTINGS, short_lived_environment
 from tests.support.tasks import context_for, set_connection
@@ -140,10 +140,10 @@ def fetching(
 def api(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """For records by id, the Bulk API is used where an object has so many fields that a URL has no room for ids."""
     if request.param == "bulk":
-        monkeypatch.setattr("airflow_provider_sfstream.protocol.soql.ids_in_url", lambda *_: 19)
-        monkeypatch.setattr("airflow_provider_sfstream.protocol.soql.ids_in_body", lambda *_: 20)
+        monkeypatch.setattr("airflow_provider_sfstream.salesforce.soql.ids_in_url", lambda *_: 19)
+        monkeypatch.setattr("airflow_provider_sfstream.salesforce.soql.ids_in_body", lambda *_: 20)
     else:
-        monkeypatch.setattr("airflow_provider_sfstream.protocol.soql.ids_in_url", lambda *_: 20)
+        monkeypatch.setattr("airflow_provider_sfstream.salesforce.soql.ids_in_url", lambda *_: 20)
     return str(request.param)
 
 
@@ -285,7 +285,7 @@ def test_a_list_of_dirty_rows_that_is_gone(fetching: Fetching, accounts: dict[st
 
 def test_without_simple_salesforce(fetching: Fetching, monkeypatch: pytest.MonkeyPatch) -> None:
     fetching.tables = {"Account": fetching.table(flagged=True)}
-    monkeypatch.delitem(sys.modules, "airflow_provider_sfstream.clients.rest.records")
+    monkeypatch.delitem(sys.modules, "airflow_provider_sfstream.salesforce.rest.records")
     monkeypatch.setitem(sys.modules, "simple_salesforce.api", None)
     with pytest.raises(AirflowFailException, match=r"airflow-provider-sfstream\[salesforce\].*Nothing was contacted"):
         fetching.run()

@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from airflow_provider_sfstream.clients.pubsub import subscription
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.salesforce.pubsub import subscription
+from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 from sfstream_localorg.login.grants import PUBLIC_KEY_FILE
 from tests.support.landed import landed_replay_ids

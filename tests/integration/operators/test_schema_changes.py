@@ -12,8 +12,8 @@ import pytest
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.shared_org import SharedOrg, org, shared_org
 from tests.support.tasks import context_for, set_connection, told
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.actions.status import tell_of_event_log
+from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
-from airflow_provider_sfstream.stores.table.status import TableStatusStore
-from airflow_provider_sfstream.tasks.status import tell_of_event_log
 from tests.support.localorg import LocalOrg, org
 from tests.support.tasks import context_for, set_connection
 

@@ -14,14 +14,14 @@ import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import InvalidTopicError
+from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.replay_position import ResetReplayPositionOperator
-from airflow_provider_sfstream.protocol.manifest import Manifest
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.streams.watch.look import look
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
-from airflow_provider_sfstream.watch.look import look
 from tests.support.localorg import LocalOrg
 from tests.support.tasks import context_for, set_connection
 

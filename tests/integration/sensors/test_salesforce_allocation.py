@@ -10,11 +10,11 @@ import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.protocol.events import StartFrom
+from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.sensors.salesforce_allocation import SalesforceAllocationSensor
+from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
+from airflow_provider_sfstream.streams.watch.look import look
 from airflow_provider_sfstream.triggers.salesforce_allocation import SalesforceAllocationTrigger
-from airflow_provider_sfstream.watch.conditions import WakeUpConditions
-from airflow_provider_sfstream.watch.look import look
 from tests.support.airflow_names import AirflowSensorTimeout, TaskDeferred
 from tests.support.clients import pubsub_client
 from tests.support.rest_proxy import RestProxy

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
-from airflow_provider_sfstream.clients.network import reachability
 from airflow_provider_sfstream.exceptions import SessionExpiredError
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.salesforce.network import reachability
+from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
-from airflow_provider_sfstream.watch.look import look
+from airflow_provider_sfstream.streams.watch.look import look
 from tests.support.airflow_names import AirflowRescheduleException, AirflowSensorTimeout, TaskDeferred
 from tests.support.behind_network import OrgBehindNetwork
 from tests.support.localorg import wait_until

@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
-from airflow_provider_sfstream.clients.auth import token_provider as auth
-from airflow_provider_sfstream.clients.auth.credentials import credentials_from
-from airflow_provider_sfstream.clients.auth.token_provider import OAuthTokenProvider
-from airflow_provider_sfstream.clients.network.timers import Timers
-from airflow_provider_sfstream.clients.pubsub.client import PubSubClient, TopicInfo
 from airflow_provider_sfstream.exceptions import LoginUnavailableError, ServiceUnavailableError
-from airflow_provider_sfstream.protocol.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.auth import token_provider as auth
+from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
+from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient, TopicInfo
 from tests.support.behind_network import OrgBehindNetwork, behind_network
 from tests.support.clients import app_fields, async_pubsub_client, pubsub_client, streaming_client, token_provider
 from tests.support.localorg import LocalOrg, put_back, wait_until

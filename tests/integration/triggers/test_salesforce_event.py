@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 from tests.support.airflow_names import SHARED_STREAMS
 from tests.support.shared_org import SharedOrg, org, shared_org

@@ -17,7 +17,7 @@ from airflow.triggers.base import BaseEventTrigger
 
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset, salesforce_topic_asset
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
 TOPIC = "/event/Order__e"

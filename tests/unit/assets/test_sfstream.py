@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_sfstream.assets.sfstream import create_asset, sanitize_uri
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.protocol.stream_uris import StreamUri
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 from tests.support.airflow_names import lineage
 
 ORDERS = "sfstream://salesforce_default/event/Order__e"

@@ -9,11 +9,11 @@ import pytest
 from airflow.sdk import Connection
 
 from airflow_provider_sfstream._airflow import AirflowNotFoundException
-from airflow_provider_sfstream.clients.auth.credentials import ClientCredentials, UsernamePassword
-from airflow_provider_sfstream.clients.network.timers import Timers
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook, SalesforceSettings
 from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
+from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials, UsernamePassword
+from airflow_provider_sfstream.salesforce.network.timers import Timers
 
 APP = {"consumer_key": "key", "consumer_secret": "s3cret-app", "domain": "acme.my"}
 

@@ -18,7 +18,7 @@ from airflow_provider_sfstream.landing.intervals import (
     read_interval,
     write_interval,
 )
-from airflow_provider_sfstream.protocol.streams import Span, Stream
+from airflow_provider_sfstream.salesforce.streams import Span, Stream
 from tests.support.windows import DUE, STREAM, run_identity
 
 HOUR = timedelta(hours=1)

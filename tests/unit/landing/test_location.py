@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.windows import STREAM
 
 WINDOW = "20260131T120000Z-0123456789abcdef"

@@ -20,7 +20,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, LandingErro
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
 from airflow_provider_sfstream.landing.parts import PartWriter
-from airflow_provider_sfstream.protocol.streams import window_id_for
+from airflow_provider_sfstream.salesforce.streams import window_id_for
 from tests.support.scripted_source import SCHEMA, SCHEMA_ID
 from tests.support.windows import DUE, RECEIVED, STREAM, batch, run_identity
 

@@ -10,11 +10,11 @@ import pytest
 from airflow.sdk import TaskInstanceState
 
 from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.exceptions import AuthenticationError, ServiceUnavailableError
 from airflow_provider_sfstream.notifications.losses import Losses
 from airflow_provider_sfstream.notifications.message import StreamMessage
 from airflow_provider_sfstream.redaction import remember_secrets
-from airflow_provider_sfstream.tasks.failures import airflow_errors
 
 DRAIN: Any = SimpleNamespace(
     topic="/event/Order__e",

@@ -9,14 +9,14 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_sfstream._airflow import AirflowFailException, TaskDeferralTimeout
+from airflow_provider_sfstream.actions.drain.arguments import DrainArguments
+from airflow_provider_sfstream.actions.drain.waiting import LONGEST_UNCONFIRMED, LONGEST_WAIT, is_to_be_confirmed
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, ReplayStoreError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.retention import LONG, SHORT
-from airflow_provider_sfstream.stores.base import Position
-from airflow_provider_sfstream.tasks.drain_arguments import DrainArguments
-from airflow_provider_sfstream.tasks.waiting import LONGEST_UNCONFIRMED, LONGEST_WAIT, is_to_be_confirmed
-from airflow_provider_sfstream.watch.conditions import WakeUpConditions
-from airflow_provider_sfstream.watch.payload import error_payload
+from airflow_provider_sfstream.replay_stores.base import Position
+from airflow_provider_sfstream.salesforce.retention import LONG, SHORT
+from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
+from airflow_provider_sfstream.streams.watch.payload import error_payload
 from tests.support.tasks import context_for
 
 

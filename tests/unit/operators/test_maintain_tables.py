@@ -8,13 +8,13 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.maintain_tables import LEAST_RETENTION, MaintainTablesOperator
-from airflow_provider_sfstream.spark.apps import maintain
-from airflow_provider_sfstream.spark.maintenance.options import (
+from airflow_provider_sfstream.tables.maintenance.options import (
     LEAST_RETENTION_HOURS,
     RETENTION_HOURS,
     TARGET_BYTES,
     MaintenanceOptions,
 )
+from airflow_provider_sfstream.tables.spark_apps import maintain
 
 CONTEXT = {
     "ti": SimpleNamespace(dag_id="d", task_id="maintain", run_id="r", map_index=-1, try_number=2),

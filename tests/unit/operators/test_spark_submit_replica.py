@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
-from airflow_provider_sfstream.spark.replica.snapshots import AppliedWindow, Snapshot, StreamState
+from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Snapshot, StreamState
 
 MANIFEST = "file:///lake/windows/2026/01/10/w/manifest.json"
 LANDED = {"manifest_url": MANIFEST, "event_count": 3}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_sfstream.monitoring.status import Status
 from airflow_provider_sfstream.plugins.page.overview import overview
 from airflow_provider_sfstream.plugins.page.reading import is_sound
-from airflow_provider_sfstream.protocol.status import Status
 from tests.support.stream_statuses import BROKEN, HOUR, drained, failed, signed, well
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)

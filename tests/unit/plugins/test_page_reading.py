@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from cryptography.fernet import Fernet
 
+from airflow_provider_sfstream.monitoring.status_store import status_to_text
 from airflow_provider_sfstream.plugins.page.reading import _decrypted, _remembered
-from airflow_provider_sfstream.stores.status import status_to_text
 from tests.support.stream_statuses import well
 
 STATUS = well(datetime(2026, 11, 24, 12, 30, tzinfo=UTC))[0]

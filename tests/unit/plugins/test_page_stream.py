@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from airflow_provider_sfstream.monitoring.pages import task_page
+from airflow_provider_sfstream.monitoring.status import Status
 from airflow_provider_sfstream.plugins.page.stream import stream_details
 from airflow_provider_sfstream.plugins.page.timeline import between, timeline
-from airflow_provider_sfstream.protocol.status import Status
-from airflow_provider_sfstream.tasks.pages import task_page
 from tests.support.stream_statuses import BROKEN, HOUR, drained, well
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)

@@ -16,7 +16,6 @@ import fastavro
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from airflow_provider_sfstream.clients.pubsub.publishing import EventEncoder
 from airflow_provider_sfstream.exceptions import (
     AccessDeniedError,
     PositionConflictError,
@@ -30,6 +29,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.publishing.ledger import Accepted, PublishLedger
 from airflow_provider_sfstream.publishing.publication import Publication, Summary
 from airflow_provider_sfstream.publishing.rows import EventIds, Row
+from airflow_provider_sfstream.salesforce.pubsub.publishing import EventEncoder
 from tests.support.killed import Killed, killed_at
 from tests.support.model_bus import ModelBus
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.spark.source.options import SourceOptions
+from airflow_provider_sfstream.tables.source.options import SourceOptions
 from pyspark_sfstream.landed import Heads, LandedSource, heads_of, offset_of
 from tests.support.landing_files import LandedEvent, land_window
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from airflow_provider_sfstream.drain.limits import DrainLimits
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.protocol.retention import LONG
-from airflow_provider_sfstream.protocol.streams import RunIdentity, Stream
-from airflow_provider_sfstream.runs.incremental import WindowRequest, drain_window
-from airflow_provider_sfstream.runs.landed_stream import LandedStream
-from airflow_provider_sfstream.stores.kinds import ReplayStoreKind
+from airflow_provider_sfstream.replay_stores.kinds import ReplayStoreKind
+from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.salesforce.retention import LONG
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from pyspark_sfstream import DefaultSource
 from pyspark_sfstream.readers import StreamReader
 from tests.support.scripted_source import ScriptedSource, events

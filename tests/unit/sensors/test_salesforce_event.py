@@ -14,10 +14,10 @@ from airflow_provider_sfstream.exceptions import (
     InvalidTopicError,
     ServiceUnavailableError,
 )
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
-from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpReason
-from airflow_provider_sfstream.watch.payload import error_payload, payload
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason
+from airflow_provider_sfstream.streams.watch.payload import error_payload, payload
 from tests.support.airflow_names import AirflowSensorTimeout, TaskDeferralError, TaskDeferred
 from tests.support.tasks import context_for
 

@@ -13,12 +13,12 @@ pytest.importorskip("airflow.triggers.shared_stream", reason="this Airflow has n
 
 from airflow.triggers.shared_stream import AdvanceItem, AdvanceOutcome
 
-from airflow_provider_sfstream.protocol.events import StartFrom
-from airflow_provider_sfstream.protocol.streams import Stream
+from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason
 from airflow_provider_sfstream.triggers import topic_watch
 from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 from airflow_provider_sfstream.triggers.topic_watch import STATE_KEY, TopicWatch, WakeUpNotStoredError, _Told
-from airflow_provider_sfstream.watch.conditions import WakeUp, WakeUpReason
 
 TOPIC = "/event/Order__e"
 ORG = "00D000000000001EAA"

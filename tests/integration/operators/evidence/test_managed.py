@@ -18,10 +18,10 @@ from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.reading.managed.source import ManagedSource
-from airflow_provider_sfstream.stores.document.store import DocumentReplayStore
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.streams.managed.source import ManagedSource
 from tests.support.killed import Killed, killed_at
 from tests.support.landed import landed_replay_ids, replay_ids_of
 from tests.support.localorg import LocalOrg

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from tests.support.hours import hours_ago
 from tests.support.interval_runs import TOPIC, Run, given, make, org_with_hours, run, store, stream
 from tests.support.localorg import LocalOrg

@@ -13,8 +13,8 @@ from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.exceptions import ReplayStoreLostError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.restore_replay_position import RestoreReplayPositionOperator
-from airflow_provider_sfstream.protocol.streams import Stream
-from airflow_provider_sfstream.stores.document import airflow_variables
+from airflow_provider_sfstream.replay_stores.document import airflow_variables
+from airflow_provider_sfstream.salesforce.streams import Stream
 from tests.support.landed import landed_replay_ids, replay_ids_of
 from tests.support.shared_org import SharedOrg, org, shared_org
 from tests.support.tasks import context_for, set_connection, told

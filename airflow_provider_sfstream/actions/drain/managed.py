@@ -1,0 +1,102 @@
+"""A drain on a managed event subscription."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    ConfigurationError,
+    TopicNotFoundError,
+)
+from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.actions.drain.preparation import Prepared
+    from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome
+    from airflow_provider_sfstream.salesforce.rest.tooling import ManagedEventSubscriptionRecord
+    from airflow_provider_sfstream.salesforce.streams import RunIdentity
+    from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
+
+log = logging.getLogger(__name__)
+
+
+def drain_managed(drain: Prepared, subscription: ManagedSubscription, run: RunIdentity) -> WindowOutcome:
+    """Drain what Salesforce has for the managed subscription, land and record it, then commit it.
+
+    :raises SalesforceStreamError: what was landed is not lost, whatever it says; see ``replay_windows/managed.py``.
+    """
+    from airflow_provider_sfstream.replay_windows.incremental import WindowRequest
+    from airflow_provider_sfstream.replay_windows.managed import drain_managed_window, landed_but_uncommitted
+    from airflow_provider_sfstream.streams.managed.source import ManagedSource
+
+    record = _record(drain, subscription)
+    client: Any
+    with drain.hook.get_conn() as client:
+        is_landed = landed_but_uncommitted(drain.landed)
+        with _closed(
+            ManagedSource(client, subscription, is_landed=is_landed, is_topic_proven=record is not None)
+        ) as source:
+            return drain_managed_window(
+                drain.landed,
+                WindowRequest(
+                    run=run,
+                    limits=drain.arguments.limits,
+                    start_from=StartFrom.COMMITTED,
+                    on_invalid_replay=drain.arguments.on_invalid_replay or _error_recovery(record),
+                ),
+                source=source,
+                subscription_id=None if record is None else record.id,
+            )
+
+
+def _record(drain: Prepared, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord | None:
+    """Return the record of the subscription, ``None`` if it cannot be read. Warn if it is another one than before.
+
+    :raises ConfigurationError: if the subscription is one of another topic.
+    """
+    from airflow_provider_sfstream.hooks.managed_event_subscription import ManagedEventSubscriptionHook
+    from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
+
+    stream = drain.landed.stream
+    try:
+        record = ManagedEventSubscriptionHook(drain.hook.salesforce_conn_id).get(subscription.text)
+    except (AccessDeniedError, TopicNotFoundError, ConfigurationError) as error:
+        # Reading it takes a permission that draining does not.
+        log.info("%s: the settings of the managed subscription cannot be read: %s", stream, error)
+        return None
+    if record.topic_name != stream.topic:
+        raise ConfigurationError(
+            f"Managed event subscription {subscription} is one of {record.topic_name}, and this task drains "
+            f"{stream.topic}. Correct the topic, or the subscription. Nothing was read or moved."
+        )
+    before = CommittedWindows(stream, drain.landed.catalog).subscription_id()
+    if before not in (None, record.id):
+        log.warning(
+            "%s: managed event subscription %s was deleted and recreated: its record is %s, and was %s. Salesforce "
+            "discarded its position. Nothing is lost: the drain continues after the recorded position of the stream.",
+            stream,
+            subscription,
+            record.id,
+            before,
+        )
+    return record
+
+
+def _error_recovery(record: ManagedEventSubscriptionRecord | None) -> OnInvalidReplay:
+    """Return the policy for a lost position that the record's ``errorRecoveryReplay`` stands for.
+
+    Without a record, the drain continues where Salesforce does, which is the meaning of "latest" here.
+    """
+    return "earliest" if record is not None and record.error_recovery_replay == "EARLIEST" else "latest"
+
+
+@contextmanager
+def _closed(source: Any) -> Any:
+    try:
+        yield source
+    finally:
+        source.close()

@@ -1,0 +1,111 @@
+"""The assets that a drain tells of its windows: the landed stream, and, when it leaves events behind, the topic.
+
+The watcher of a topic tells of each event once. A run that a watched topic started and that stops at ``max_events``,
+``max_bytes`` or ``max_seconds`` leaves events behind whose wake-up is spent. It therefore tells the topic's asset
+itself that there may be more, so that another run follows even if nothing is published any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, AssetAlias
+
+from airflow_provider_sfstream.actions.parts import is_template, run_identity
+from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.monitoring.pages import task_url
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
+from airflow_provider_sfstream.streams.drain.limits import StopReason
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator, Context
+
+    from airflow_provider_sfstream.actions.drain.arguments import DrainArguments
+
+_ALWAYS_TOLD = ("asset_uri", "event_count", "schema_changes")
+_TOLD = (*_ALWAYS_TOLD, "window_id", "manifest_url", "payload_bytes", "first_event_time", "last_event_time", "gap")
+_TOLD_OF_INTERVAL = (*_ALWAYS_TOLD, "mode", "event_time_from", "event_time_to", "windows", "confirmed_at", "missing")
+
+
+@dataclass(frozen=True)
+class DrainOutlets:
+    """What the tasks of one drain operator may tell.
+
+    :param declared_stream: the landed stream, where the DAG file says which it is; Airflow then shows it as an outlet.
+    :param landed: by which any other stream is told: of a mapped task, or one whose topic is a template. Airflow
+        knows the outlets of a DAG from its file only, but an alias may be given any asset when the task runs.
+    :param watches: those that the DAG is scheduled on, each with the topic that it watches.
+    :param unfinished: by which a watch among them is told that there may be more.
+    """
+
+    declared_stream: Asset | None
+    landed: AssetAlias
+    watches: tuple[tuple[Asset, StreamUri], ...]
+    unfinished: AssetAlias
+
+    @classmethod
+    def of(cls, arguments: DrainArguments, operator: BaseOperator) -> DrainOutlets:
+        """Return the outlets of a drain, from its arguments and its DAG.
+
+        :raises ConfigurationError: if topic, connection or subscription cannot be part of an asset.
+        """
+        dag = operator.get_dag()
+        names = _names(arguments)
+        in_the_file = not any(map(is_template, names)) and (dag is None or dag.task_dict[operator.task_id] is operator)
+        condition = getattr(getattr(dag, "timetable", None), "asset_condition", None)
+        task = f"{operator.dag_id}.{operator.task_id}"
+        return cls(
+            landed_stream_asset(*names) if in_the_file else None,
+            AssetAlias(f"sfstream_landed.{task}"),
+            tuple((asset, topic) for asset in _assets(condition) if (topic := _watched_topic(asset)) is not None),
+            AssetAlias(f"sfstream_unfinished.{task}"),
+        )
+
+    def declared(self) -> list[Asset | AssetAlias]:
+        """Return what the operator has to list in its ``outlets``."""
+        return [self.declared_stream or self.landed, *([self.unfinished] if self.watches else [])]
+
+    def tell(self, arguments: DrainArguments, result: Mapping[str, Any], context: Context) -> None:
+        """Add the facts of a window, or of an interval, and the address of the task's page to what Airflow will tell of
+        it once the task has succeeded.
+
+        :param arguments: of the task, with its templates rendered.
+        """
+        of_interval = result.get("mode") == "interval"
+        page = {"task_url": task_url(run_identity(context))}
+        facts = {**{key: result[key] for key in (_TOLD_OF_INTERVAL if of_interval else _TOLD)}, **page}
+        events = context["outlet_events"]
+        if self.declared_stream is not None:
+            events[self.declared_stream].extra.update(facts)
+        else:
+            events[self.landed].add(landed_stream_asset(*_names(arguments)), facts)
+        if not of_interval and StopReason(result["stop_reason"]).leaves_events:
+            facts = {**{key: result[key] for key in ("stream", "through", "stop_reason")}, **page}
+            own = StreamUri(arguments.salesforce_conn_id, arguments.topic, api=arguments.api)
+            for asset, topic in self.watches:
+                if topic == own:
+                    events[self.unfinished].add(asset, {"reason": "unfinished", **facts})
+
+
+def _names(arguments: DrainArguments) -> tuple[str, str, str, str | None]:
+    """Return what names the stream of a drain."""
+    return arguments.salesforce_conn_id, arguments.topic, arguments.subscription, arguments.api
+
+
+def _assets(condition: Any) -> Iterator[Asset]:
+    if isinstance(condition, Asset):
+        yield condition
+    for each in getattr(condition, "objects", ()):
+        yield from _assets(each)
+
+
+def _watched_topic(asset: Asset) -> StreamUri | None:
+    """Return the topic that an asset's watcher watches, without its conditions; ``None`` if it is something else."""
+    try:
+        uri = StreamUri.parse(asset.uri)
+    except ConfigurationError:
+        return None
+    return StreamUri(uri.salesforce_conn_id, uri.topic, api=uri.api) if uri.subscription is None else None

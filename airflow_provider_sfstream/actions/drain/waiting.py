@@ -1,0 +1,223 @@
+"""How a task waits for events, or for the end of a stream: on the triggerer, or in its own worker."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from airflow_provider_sfstream._airflow import AirflowTaskTimeout
+from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.topics import Api
+from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
+from airflow_provider_sfstream.triggers.loading import described
+
+if TYPE_CHECKING:
+    from airflow.triggers.base import BaseTrigger
+
+    from airflow_provider_sfstream.actions.drain.preparation import Prepared
+    from airflow_provider_sfstream.hooks.event_api import EventHook
+    from airflow_provider_sfstream.replay_stores.base import Position
+    from airflow_provider_sfstream.salesforce.streams import RunIdentity
+    from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+    from airflow_provider_sfstream.streams.watch.conditions import WakeUp
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT = timedelta(hours=12)
+"""After which a drain takes what is there, if only nothing."""
+LONGEST_UNCONFIRMED = {timedelta(hours=72): timedelta(hours=30), timedelta(hours=24): timedelta(hours=8)}
+"""By retention: after which a position must be recorded anew by a drain before anybody waits again.
+
+With the wait, and with the day for which drains may leave a position unconfirmed, 30 hours stay below the 72 for which
+a replay ID can be read, and 8 hours below 24. So a stream of the Pub/Sub API is not lost only because it was quiet. On
+the Streaming API the position ages all the same, and a drain reports that soon."""
+
+
+def is_to_be_confirmed(position: Position, retention: timedelta, now: datetime) -> bool:
+    """Return whether waiting after ``position`` could end with a replay ID that is too old to be read."""
+    if position.replay_id is None or position.updated_at is None:
+        return False
+    return now - position.updated_at > LONGEST_UNCONFIRMED[retention]
+
+
+class EventOperator(Protocol):
+    """Arguments of an operator that waits for events of a stream, and how it defers."""
+
+    topic: str
+    api: Api | None
+    salesforce_conn_id: str
+    subscription: str
+    managed_subscription: str | None
+    deferrable: bool
+    execution_timeout: timedelta | None
+
+    def defer(
+        self, *, trigger: BaseTrigger, method_name: str, kwargs: dict[str, Any] | None, timeout: timedelta
+    ) -> NoReturn: ...
+
+
+def defer_until(
+    operator: EventOperator,
+    conditions: WakeUpConditions,
+    start: bytes | StartFrom,
+    timeout: timedelta,
+    *,
+    method_name: str = "execute_complete",
+    kwargs: dict[str, Any] | None = None,
+) -> NoReturn:
+    """Leave the worker, until the trigger finds that ``conditions`` hold for the events after ``start``. The task then
+    goes on with that method.
+
+    :raises ConfigurationError: if an argument of the trigger cannot be used.
+    """
+    from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
+    from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
+
+    trigger = SalesforceEventTrigger(
+        topic=operator.topic,
+        api=operator.api,
+        salesforce_conn_id=operator.salesforce_conn_id,
+        subscription=operator.subscription,
+        managed_subscription=operator.managed_subscription if start is StartFrom.COMMITTED else None,
+        replay_id=replay_id_to_text(start) if isinstance(start, bytes) else None,
+        start_from="latest" if start is StartFrom.LATEST else "earliest",
+        min_events=conditions.min_events,
+        max_wait=conditions.max_wait,
+        until_confirmed=conditions.until_confirmed,
+    )
+    trigger.serialize()  # Airflow does that too, but where an error can no longer be told as a permanent one
+    operator.defer(trigger=trigger, method_name=method_name, kwargs=kwargs, timeout=timeout)
+
+
+def defer_until_confirmed(operator: EventOperator, drain: Prepared, give_up_at: datetime) -> None:
+    """Leave the worker, until Salesforce says that nothing comes after the position, or something does. Return at once
+    if that was waited for long enough."""
+    after, seconds = drain.landed.position().replay_id, give_up_at - datetime.now(UTC)
+    if after is None or seconds <= timedelta(0):
+        return
+    drain.landed.store.close()
+    log.info(
+        "%s: waiting on the triggerer for Salesforce to say that this is the end of the stream, until %s at most.",
+        drain.landed.stream,
+        give_up_at.isoformat(),
+    )
+    defer_until(
+        operator,
+        WakeUpConditions(until_confirmed=True),
+        after,
+        seconds,
+        method_name="execute_interval",
+        kwargs={"after": after.hex(), "give_up_at": give_up_at.isoformat()},
+    )
+
+
+def end_seen(event: dict[str, Any], after: str) -> SeenEnd | None:
+    """Return what a wake-up says of the end of a stream after a replay ID (hex text); ``None``: that it goes on."""
+    from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+
+    if "confirmed_at" not in event:
+        return None
+    return SeenEnd(
+        after=bytes.fromhex(after),
+        through=bytes.fromhex(event["through"] or after),
+        opened_at=datetime.fromisoformat(event["confirmed_at"]),
+        contact_at=datetime.fromisoformat(event["contact_at"]),
+    )
+
+
+def wait_for_events(operator: EventOperator, drain: Prepared, conditions: WakeUpConditions, run: RunIdentity) -> None:
+    """Return once the conditions hold, here or (by deferring) on the triggerer; at once if a wait has no sense."""
+    from airflow_provider_sfstream.streams.watch.payload import payload
+
+    landed, stream = drain.landed, drain.landed.stream
+    position = landed.known_position(run)
+    start = drain.start_from if position.replay_id is None else position.replay_id
+    if landed.already_drained(run, position):
+        log.info("%s: not waiting for events, because %s already has its window.", stream, run)
+        return
+    if is_to_be_confirmed(position, landed.retention, datetime.now(UTC)):
+        log.info(
+            "%s: not waiting for events, because the position was last recorded at %s and could age "
+            "out; draining records how far the stream was seen.",
+            stream,
+            position.updated_at,
+        )
+        return
+    if start is StartFrom.LATEST or (position.replay_id is None and operator.managed_subscription is not None):
+        log.info("%s: not waiting for events, because the first drain finds out where it begins.", stream)
+        return
+    landed.store.close()  # a wait may be long
+    log.info("%s: waiting for %s.", stream, awaited(conditions, start))
+    longest = min(LONGEST_WAIT, operator.execution_timeout or LONGEST_WAIT)
+    if operator.deferrable:
+        defer_until(operator, conditions, start, longest)
+    wake_up = wait_in_worker(drain.hook, stream.topic, start, conditions, longest)
+    if wake_up is not None:
+        log_wake_up(payload(stream, wake_up))
+    elif not waited_long_enough(operator):
+        # Airflow's own alarm, but an event loop may have swallowed it.
+        raise AirflowTaskTimeout(f"{stream}: too few events came within {longest}; nothing was read or moved.")
+
+
+def waited_long_enough(operator: EventOperator) -> bool:
+    """Return whether a wait that timed out was the longest there is, and not ended by the execution timeout."""
+    if operator.execution_timeout is not None and operator.execution_timeout <= LONGEST_WAIT:
+        return False
+    log.info("%s: too few events came within %s; draining what is there.", operator.topic, LONGEST_WAIT)
+    return True
+
+
+def wait_in_worker(
+    hook: EventHook,
+    topic: str,
+    start: bytes | StartFrom,
+    conditions: WakeUpConditions,
+    timeout: timedelta,
+) -> WakeUp | None:
+    """Block until ``conditions`` hold for the events after ``start``, and return the wake-up; ``None`` after a timeout.
+
+    Outlasts faults that pass, like the trigger. The connection is looked up first, because the worker's way to Airflow
+    is not for event loops.
+
+    :raises SalesforceStreamError: a fault that no waiting can mend.
+    """
+    from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up
+
+    async def wait() -> WakeUp:
+        async with asyncio.timeout(timeout.total_seconds()), hook.async_client() as client:
+            return await first_wake_up(client, topic, start, conditions)
+
+    hook.settings()
+    try:
+        return asyncio.run(wait())
+    except TimeoutError:
+        return None
+
+
+def awaited(conditions: WakeUpConditions, start: bytes | StartFrom) -> str:
+    """Return what is waited for, and from where, for a log line."""
+    events = "an event" if conditions.min_events == 1 else f"{conditions.min_events} events"
+    age = "" if conditions.max_wait is None else f", or one that is {conditions.max_wait:g} s old"
+    return f"{events}{age}, from {described(start)} on"
+
+
+def log_wake_up(event: dict[str, Any]) -> None:
+    """Log what woke a task: the payload of a wake-up.
+
+    :raises SalesforceStreamError: what the waiting ended with, if it could not succeed.
+    """
+    from airflow_provider_sfstream.streams.watch.payload import error_from_payload
+
+    error = error_from_payload(event)
+    if error is not None:
+        raise error
+    log.info(
+        "Woken by %r: %s events of %s, the first %s, the last %s.",
+        event["reason"],
+        event["event_count"],
+        event["stream"]["topic"],
+        event["first_replay_id"],
+        event["through"],
+    )

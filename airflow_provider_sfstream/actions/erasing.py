@@ -1,0 +1,74 @@
+"""Erasing a person's records: from the landing, then from event logs and replicas, recorded before and after."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_provider_sfstream.actions.parts import open_landing
+from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.salesforce.streams import RunIdentity
+
+log = logging.getLogger(__name__)
+
+_SNAPSHOTS = "_sfstream/replica/snapshots"
+
+
+def erase_records(
+    entity: str,
+    ids: Sequence[str],
+    *,
+    landing_url: str,
+    landing_conn_id: str | None,
+    event_log_urls: Sequence[str],
+    replica_urls: Sequence[str],
+    output_conn_id: str | None,
+    run: RunIdentity,
+) -> dict[str, Any]:
+    """Erase records; the arguments are those of the operator.
+
+    :return: counts, and where the record of it is.
+    :raises SalesforceStreamError: if something cannot be searched, read or written.
+    """
+    from airflow_provider_sfstream.landing.erasures import Erasure
+    from airflow_provider_sfstream.privacy.record_ids import RecordIds
+    from airflow_provider_sfstream.replay_windows.erasing import change_event_of, erase_from_streams, streams_to_search
+    from airflow_provider_sfstream.tables.event_log.erasing import EventLogErasure
+    from airflow_provider_sfstream.tables.replica.erasing import ReplicaErasure
+
+    if not isinstance(entity, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", entity):
+        raise ConfigurationError(f"entity={entity!r} is no name of an object, as Contact. Nothing was erased.")
+    if isinstance(ids, str) or not isinstance(ids, Sequence):
+        raise ConfigurationError("ids is no list of texts. Nothing was erased.")
+    records = RecordIds(ids)
+    catalog, files = open_landing(landing_url, landing_conn_id), WorkerFiles(output_conn_id)
+    streams, event = streams_to_search(catalog, entity), change_event_of(entity)
+    event_logs = {url: EventLogErasure(files, url, event, str(run)) for url in event_log_urls}
+    replicas = {url: ReplicaErasure(files, url, entity, event, str(run)) for url in replica_urls}
+    if not streams and not replicas and not any(each.tables for each in event_logs.values()):
+        raise ConfigurationError(
+            f"Neither {landing_url} nor an event log has change events of {entity}. Check entity, landing_url and "
+            "event_log_urls. Nothing was erased."
+        )
+    with_replica = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{_SNAPSHOTS}")]
+    forgotten = sorted({url.rstrip("/") for url in with_replica} - {url.rstrip("/") for url in replica_urls})
+    if forgotten:
+        raise ConfigurationError(
+            f"{', '.join(forgotten)} has a replica too, which replica_urls does not name. Name it. Nothing was erased."
+        )
+    erasure = Erasure.begin(catalog.landing, run, entity, records.in_full, datetime.now(UTC))
+    result: dict[str, Any] = {
+        "erasure_id": erasure.erasure_id,
+        "entity": entity,
+        "ids": len(records),
+        "landing": erase_from_streams(catalog, streams, records, erasure.erasure_id),
+        "event_logs": {url: each.run(records) for url, each in event_logs.items()},
+        "replicas": {url: each.run(records) for url, each in replicas.items()},
+    }
+    erasure.finish(catalog.landing, result, datetime.now(UTC))
+    log.info("Erased %d records of %s: %s", len(records), entity, result)
+    return result

@@ -1,0 +1,95 @@
+"""What the operators share that look after a landed stream and its record, and drain nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+from airflow.sdk import BaseOperator
+
+from airflow_provider_sfstream.actions.parts import check_choice, landed_stream_uri, open_landing
+from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.monitoring.links import StreamLink
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.topics import Api, Topic
+
+
+class LandedStreamNames(Protocol):
+    """The arguments that name a stream with its landing and its replay store."""
+
+    topic: str
+    api: Api | None
+    subscription: str
+    salesforce_conn_id: str
+    landing_url: str
+    landing_conn_id: str | None
+    replay_store: ReplayStoreKind
+    replay_store_conn_id: str
+
+
+class LandedStreamOperator(BaseOperator):
+    """Base of operators on one landed stream; subclasses document the arguments."""
+
+    template_fields: Sequence[str] = (
+        "topic",
+        "landing_url",
+        "salesforce_conn_id",
+        "subscription",
+        "landing_conn_id",
+        "replay_store_conn_id",
+    )
+    ui_color = "#f8e5d8"
+    operator_extra_links = (StreamLink(),)
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        landing_url: str,
+        salesforce_conn_id: str = "salesforce_default",
+        api: Literal["pubsub", "streaming"] | None = None,
+        subscription: str = "airflow",
+        landing_conn_id: str | None = None,
+        replay_store: ReplayStoreKind = "variable",
+        replay_store_conn_id: str = "sfstream_replay_store",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.landing_url = landing_url
+        self.salesforce_conn_id = salesforce_conn_id
+        self.api = api
+        self.subscription = subscription
+        self.landing_conn_id = landing_conn_id
+        self.replay_store = replay_store
+        self.replay_store_conn_id = replay_store_conn_id
+        check_choice("replay_store", replay_store, REPLAY_STORES)
+
+    @property
+    def stream_uri(self) -> str:
+        """The URI of the landed stream's asset.
+
+        :raises ConfigurationError: if the arguments do not name one.
+        """
+        return landed_stream_uri(self)
+
+    def open(self) -> LandedStream:
+        """Open landing and store, and learn whose stream it is.
+
+        :raises SalesforceStreamError: if an argument, a connection or a login is unusable.
+        """
+        return open_landed_stream(self)
+
+
+def open_landed_stream(names: LandedStreamNames) -> LandedStream:
+    """Open landing and store of a stream, and learn whose stream it is.
+
+    :raises SalesforceStreamError: if an argument, a connection or a login is unusable.
+    """
+    topic = Topic.parse(names.topic, names.api)
+    catalog = open_landing(names.landing_url, names.landing_conn_id)
+    store = open_replay_store(names.replay_store, names.replay_store_conn_id, catalog)
+    org_id = event_hook(topic.api, names.salesforce_conn_id).known_org_id
+    return LandedStream(Stream(org_id, topic.api, topic.name, names.subscription), catalog, store)

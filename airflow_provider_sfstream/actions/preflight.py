@@ -1,0 +1,197 @@
+"""Looks at what drains and Spark jobs need before there is one, one thing after another. Moves and lands nothing."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from airflow.sdk import BaseHook
+
+from airflow_provider_sfstream._airflow import AirflowNotFoundException
+from airflow_provider_sfstream.actions.parts import open_landing
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
+from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
+from airflow_provider_sfstream.redaction import redacted
+from airflow_provider_sfstream.salesforce.allocations import API_REQUESTS, DELIVERED_EVENTS, Allocation
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.topics import APIS, Topic, is_on_pubsub
+
+LARGEST_CLOCK_DIFFERENCE = timedelta(seconds=60)
+"""Beyond it, a JWT may be refused, which Salesforce accepts for at most five minutes, and intervals that end by this
+machine's clock are asked for too early or too late."""
+
+_MASTER_PORT, _SECONDS_TO_MASTER = 7077, 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was seen of one thing.
+
+    :param seen: one line: what works, or what does not and what to do.
+    """
+
+    what: str
+    works: bool
+    seen: str
+
+    def __str__(self) -> str:
+        return f"{'works' if self.works else 'FAILS'}  {self.what}: {self.seen}"
+
+
+Look = tuple[str, Callable[[], str]]
+"""What is looked at, and what does it: it returns what was seen, or raises."""
+
+
+def findings(looks: Sequence[Look]) -> Iterator[Finding]:
+    """Look at one thing after another, whatever becomes of those before it."""
+    for what, look in looks:
+        try:
+            yield Finding(what, True, look())
+        except SalesforceStreamError as error:
+            yield Finding(what, False, " ".join(str(error).split()))
+        except Exception as error:  # a missing connection, a driver's own error: the others are looked at all the same
+            yield Finding(what, False, redacted(" ".join(f"{type(error).__name__}: {error}".split())))
+
+
+class PreflightNames(Protocol):
+    """The arguments that say what drains and Spark jobs will use."""
+
+    subscription: str
+    salesforce_conn_id: str
+    landing_url: str
+    landing_conn_id: str | None
+    replay_store: ReplayStoreKind
+    replay_store_conn_id: str
+    spark_conn_id: str | None
+
+
+def all_looks(names: PreflightNames, topics: Sequence[Topic]) -> list[Look]:
+    """Return all that is to be looked at: org, landing and replay store, and Spark where there is a connection."""
+
+    def streams() -> list[Stream]:
+        org_id = SalesforceLoginHook(names.salesforce_conn_id).known_org_id
+        return [Stream(org_id, topic.api, topic.name, names.subscription) for topic in topics]
+
+    looks = salesforce_looks(names.salesforce_conn_id, topics)
+    looks += landing_looks(
+        names.landing_url, names.landing_conn_id, names.replay_store, names.replay_store_conn_id, streams
+    )
+    return [*looks, spark_look(names.spark_conn_id)] if names.spark_conn_id else looks
+
+
+def salesforce_looks(conn_id: str, topics: Sequence[Topic]) -> list[Look]:
+    """Return what to look at of an org: the login and each topic with its schema, clock, allocations."""
+    hooks = {api: event_hook(api, conn_id) for api in APIS}
+    allocations = SalesforceAllocationHook(conn_id)
+
+    def topic_of(topic: Topic) -> str:
+        works, seen = hooks[topic.api].test_connection(topic.name)
+        if not works:
+            raise ConfigurationError(seen)
+        return " ".join(filter(None, (seen, api_advice(topic))))
+
+    def clock() -> str:
+        with allocations.get_conn() as client:
+            asked = datetime.now(UTC)
+            return clock_difference(client.server_time(), asked, datetime.now(UTC))
+
+    def remaining() -> str:
+        return remaining_allocations(allocations.all())
+
+    topic_looks: list[Look] = [(topic.name, partial(topic_of, topic)) for topic in topics]
+    return [*topic_looks, ("clock", clock), ("allocations", remaining)]
+
+
+def api_advice(topic: Topic) -> str:
+    """Return a sentence on the evidence that the Streaming API lacks; nothing for the Pub/Sub API."""
+    if topic.api == "pubsub":
+        return ""
+    lacks = "The Streaming API confirms neither the end of a stream nor an interval (Salesforce Knowledge 005321562)"
+    return f"{lacks}; the Pub/Sub API carries this topic too: prefer it." if is_on_pubsub(topic.name) else f"{lacks}."
+
+
+def clock_difference(theirs: datetime, asked: datetime, answered: datetime) -> str:
+    """Return how far this machine's clock is from Salesforce's at least, however slow the network is.
+
+    :param theirs: from an answer's header, which has whole seconds.
+    :param asked: when it was asked for, by this machine's clock; ``answered`` when it had come.
+    :raises ConfigurationError: if it is too far.
+    """
+    difference = max(asked - theirs - timedelta(seconds=1), min(answered - theirs, timedelta()))
+    seconds = difference.total_seconds()
+    told = f"this machine's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} Salesforce's"
+    if abs(difference) > LARGEST_CLOCK_DIFFERENCE:
+        raise ConfigurationError(f"{told}. Set it right, with NTP: logins may be refused, and intervals end wrongly.")
+    return told
+
+
+def remaining_allocations(told: dict[str, Allocation]) -> str:
+    """Return what remains of the allocations that drains and refreshes use up.
+
+    :raises ConfigurationError: if nothing remains of one, or Salesforce tells nothing of one.
+    """
+    ours = [told[name] for name in (DELIVERED_EVENTS, API_REQUESTS) if name in told]
+    unknown = {DELIVERED_EVENTS, API_REQUESTS} - told.keys()
+    text = "; ".join(str(allocation) for allocation in ours)
+    if unknown or any(allocation.remaining <= 0 for allocation in ours):
+        missing = f"Salesforce tells nothing of {' and '.join(sorted(unknown))}. " if unknown else ""
+        raise ConfigurationError(f"{missing}{text}. Events are not delivered while none remains.")
+    return text
+
+
+def landing_looks(
+    landing_url: str, landing_conn_id: str | None, store: ReplayStoreKind, store_conn_id: str, streams: Streams
+) -> list[Look]:
+    """Return what to look at of the storage of windows and of positions."""
+
+    def landing() -> str:
+        catalog = open_landing(landing_url, landing_conn_id)
+        catalog.landing.check_writable()
+        return f"{catalog.landing.url} can be written"
+
+    def positions() -> str:
+        opened = open_replay_store(store, store_conn_id, open_landing(landing_url, landing_conn_id))
+        told = {stream: opened.read(stream).replay_id for stream in streams()}
+        known = sum(replay_id is not None for replay_id in told.values())
+        return f"{store!r} can be read; it has a position of {known} of {len(told)} streams"
+
+    return [("landing", landing), ("replay store", positions)]
+
+
+Streams = Callable[[], Sequence[Stream]]
+"""Gives the streams of the topics, which takes a login that tells the org."""
+
+
+def spark_look(conn_id: str) -> Look:
+    """Return what to look at of a Spark connection: ``spark-submit`` on this worker, and the way to its master."""
+
+    def spark() -> str:
+        try:
+            connection: Any = BaseHook.get_connection(conn_id)
+        except AirflowNotFoundException:
+            connection = None
+        binary = (connection and connection.extra_dejson.get("spark-binary")) or "spark-submit"
+        if shutil.which(binary) is None:
+            raise ConfigurationError(f"{binary} is not on this worker's PATH. Install the extra 'pyspark', or Spark.")
+        if connection is None:
+            return f"there is no such connection, so {binary} runs jobs on the worker, with master local[*]"
+        master = urlsplit(connection.host or "")
+        if master.scheme != "spark":
+            return f"{binary} is there; master {connection.host} was not looked at"
+        host, port = master.hostname or "", connection.port or master.port or _MASTER_PORT
+        try:
+            socket.create_connection((host, port), _SECONDS_TO_MASTER).close()
+        except OSError as error:
+            raise ConfigurationError(f"The master {host}:{port} was not reached ({error}).") from None
+        return f"{binary} is there, and port {port} of the master {host} was reached"
+
+    return f"Spark connection {conn_id}", spark

@@ -1,0 +1,136 @@
+"""What a task does that publishes: from its arguments to a publication, and to what it returns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.actions.parts import open_folder
+from airflow_provider_sfstream.actions.row_sources import RowSource
+from airflow_provider_sfstream.exceptions import ConfigurationError, PublishError, SchemaError
+from airflow_provider_sfstream.publishing.rows import Row
+from airflow_provider_sfstream.salesforce.streams import RunIdentity
+from airflow_provider_sfstream.salesforce.topics import slug
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.publishing.ledger import PublishLedger
+    from airflow_provider_sfstream.publishing.publication import Publication
+    from airflow_provider_sfstream.salesforce.pubsub.publishing import EventEncoder
+
+
+def open_ledger(results_url: str, results_conn_id: str | None, run: RunIdentity) -> PublishLedger:
+    """Return the ledger of a run, in a folder of its own.
+
+    :raises ConfigurationError: if the URL cannot be used.
+    """
+    from airflow_provider_sfstream.publishing.ledger import PublishLedger
+
+    results = open_folder("results", results_url, results_conn_id)
+    name = f"{run.run_after.astimezone(UTC):%Y%m%dT%H%M%SZ}-{run.key[:16]}"
+    folder = "/".join((slug(run.dag_id), slug(run.task_id), name))
+    return PublishLedger(results.filesystem, f"{results.base}/{folder}", f"{results.url}/{folder}")
+
+
+@dataclass(frozen=True)
+class RowMaker:
+    """Makes of the rows of a source those that are published.
+
+    :param fields: the column of each field.
+    :param key: the column that tells rows apart; ``None``: their place does.
+    """
+
+    fields: Mapping[str, str]
+    key: str | None
+
+    @classmethod
+    def of(
+        cls, source: RowSource, fields: Mapping[str, str] | None, key: str | None, encoder: EventEncoder
+    ) -> RowMaker:
+        """Return what makes the rows of a source.
+
+        :param fields: as given; ``None``: each column is a field of its name, the key only where there is such a field.
+        :raises ConfigurationError: if a column is not there, or the event has no such field. Nothing was published.
+        """
+        if fields is None:
+            names = [name for name in source.fields if name != key or name in encoder.field_names]
+            fields = {name: name for name in names}
+        _check_columns([*fields.values(), *([] if key is None else [key])], source.columns)
+        try:
+            encoder.check_names(fields)
+        except SchemaError as error:
+            raise ConfigurationError(
+                f"{error} Say with fields={{field: column}} which columns are published. Nothing was published."
+            ) from None
+        return cls(fields, key)
+
+    def rows(self, source: RowSource) -> Iterator[Row]:
+        """Yield the rows to publish, in the order of the source."""
+        for row in source.rows():
+            if row.problem is not None:
+                yield Row(row.place, row.columns, problem=row.problem)
+                continue
+            values = {field: row.columns[column] for field, column in self.fields.items() if column in row.columns}
+            if self.key is None:
+                yield Row(row.place, values)
+            elif (key := row.columns.get(self.key)) is None:
+                yield Row(row.place, values, problem=f"the key, column {self.key}, is empty")
+            else:
+                yield Row(f"key {json.dumps(key, default=str)}", values, str(key))
+
+
+def check_source(
+    ledger: PublishLedger, recorded: Mapping[str, Any] | None, described: Mapping[str, Any], *, key: str | None
+) -> Mapping[str, Any]:
+    """Make sure that all tries of a run publish the same rows, or tell them apart by the same key.
+
+    :param recorded: the source of the first try, ``None`` in that.
+    :return: the source of the run, with the ``trail`` of the run before.
+    :raises ConfigurationError: if they are others than in the first try.
+    """
+    if recorded is None:
+        recorded = {**described, "trail": ledger.trail_of_the_run_before()}
+        ledger.record_source(recorded)
+    if {**recorded, "trail": None} != {**json.loads(json.dumps(described)), "trail": None}:
+        raise ConfigurationError(
+            f"The rows are others than in the first try of this run, or have another key ({key!r} now; the record is "
+            f"{ledger.url}/source.json): by their places alone it cannot be told which were published. Nothing was "
+            "published in this try. Publish them in a new run; or let a key tell them apart, from the first try on."
+        )
+    return recorded
+
+
+def result_of(publication: Publication, topic: str, ledger: PublishLedger) -> dict[str, Any]:
+    """Return the JSON-able result of a publication: counts and places, never a value."""
+    summary, recorded = asdict(publication.summary), publication.recorded
+    del summary["problems"]
+    ends = {"first_replay_id": recorded.first, "last_replay_id": recorded.last}
+    return {
+        "topic": topic,
+        **summary,
+        **{name: None if event is None else event.replay_id.hex() for name, event in ends.items()},
+        "results_url": ledger.url,
+        "failures_url": publication.failures_url,
+    }
+
+
+def failed_rows(publication: Publication, topic: str) -> PublishError:
+    """Return the error of a task some of whose rows cannot be published, ready to raise."""
+    summary = publication.summary
+    reasons = ", ".join(f"{count} {name}" for name, count in summary.problems.most_common())
+    return PublishError(
+        f"{topic}: {summary.failed:,} rows were not published ({reasons}). {summary.published:,} were in this try, "
+        f"{summary.already_published:,} before. The rows and the reasons: {publication.failures_url}. Mend what they "
+        "name and clear the task, which publishes what was not accepted; or set on_failure='continue'."
+    )
+
+
+def _check_columns(wanted: Collection[str], columns: Collection[str]) -> None:
+    missing = sorted(set(wanted).difference(columns))
+    if missing and columns:
+        raise ConfigurationError(
+            f"The rows have no column {', '.join(missing)}; they have {', '.join(sorted(columns))}. Nothing was "
+            "published."
+        )

@@ -1,0 +1,224 @@
+"""Where the rows of a publication come from: a list, landed windows, or the files of a table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+from airflow_provider_sfstream.actions.landed import Landed
+from airflow_provider_sfstream.actions.parts import time_from_text
+from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
+
+_ROWS_AT_ONCE = 1_000
+_SYSTEM_FIELDS = frozenset({"CreatedDate", "CreatedById"})
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """A row as its source has it.
+
+    :param place: where it is there: no other row of the run has it, and in each try it has the same.
+    :param problem: why it is none, if it is not.
+    """
+
+    place: str
+    columns: Mapping[str, Any] = field(repr=False)
+    problem: str | None = None
+
+
+class RowSource(Protocol):
+    """Rows in order; read more than once, they are the same.
+
+    ``columns`` are all that rows may have, ``fields`` those that are fields of the event if nothing else is said.
+    ``pinned`` says which rows they are, where their places tell nothing by themselves. ``count`` is ``None`` where it
+    is not known.
+    """
+
+    @property
+    def columns(self) -> Collection[str]: ...
+    @property
+    def fields(self) -> Collection[str]: ...
+    @property
+    def pinned(self) -> Mapping[str, Any]: ...
+    @property
+    def count(self) -> int | None: ...
+
+    def rows(self) -> Iterator[SourceRow]: ...
+
+
+class ListedRows:
+    """Rows in memory.
+
+    :param given: dicts by column.
+    :raises ConfigurationError: if it is something else.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self._rows = _dicts(given)
+        self.columns = self.fields = list(dict.fromkeys(name for row in self._rows for name in row))
+        content = json.dumps(self._rows, sort_keys=True, default=str).encode(errors="surrogatepass")
+        self.pinned: Mapping[str, Any] = {"rows": len(self._rows), "sha256": hashlib.sha256(content).hexdigest()}
+        self.count: int | None = len(self._rows)
+
+    def rows(self) -> Iterator[SourceRow]:
+        return (SourceRow(str(number), row) for number, row in enumerate(self._rows))
+
+
+class WindowRows:
+    """The events of landed windows, decoded, each once.
+
+    :param folder: a temporary one, for copies of the landed files.
+    """
+
+    pinned: Mapping[str, Any] = {}  # a window never changes, nor the places in it
+    count: int | None = None
+
+    def __init__(self, landed: Landed, landing_conn_id: str | None, folder: str) -> None:
+        from airflow_provider_sfstream.tables.event_log.in_memory import events_in_order
+        from airflow_provider_sfstream.tables.event_log.job import EventLogOptions
+        from airflow_provider_sfstream.tables.rows.event_batches import ENVELOPE, PARTITIONS
+        from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
+
+        options = EventLogOptions(
+            landed.manifests,
+            output="",
+            event_time_from=time_from_text("event_time_from", landed.event_time_from),
+            event_time_to=time_from_text("event_time_to", landed.event_time_to),
+            own_windows=landed.own_windows,
+        )
+        files = WorkerFiles(landing_conn_id)
+        columns, self._batches = events_in_order(EmbeddedEngine(files, files, folder), options)
+        self.columns = [*ENVELOPE, *columns, *PARTITIONS] if columns else []
+        self.fields = [name for name in columns if name not in _SYSTEM_FIELDS]
+
+    def rows(self) -> Iterator[SourceRow]:
+        for row in chain.from_iterable(self._batches):
+            ordinal = row["_ordinal"] if "_ordinal" in row else row["ordinal"]
+            yield SourceRow(f"{row['window_id']}/{ordinal}", row, row.get("reason") if "_ordinal" not in row else None)
+
+
+class TableRows:
+    """The rows of a Delta table at one version, or of Parquet files, file by file in the order of their names.
+
+    :param pinned: as an earlier try had it, for the same version; empty for the newest.
+    :raises ConfigurationError: if it is no such table.
+    """
+
+    count: int | None = None
+
+    def __init__(self, url: str, conn_id: str | None, pinned: Mapping[str, Any]) -> None:
+        import pyarrow as pa
+
+        self._url = url.rstrip("/")
+        with _readable(self._url):
+            files = WorkerFiles(conn_id)
+            is_delta = bool(files.file_names(f"{self._url}/_delta_log"))
+            dataset, self.pinned = (_delta if is_delta else _parquet)(self._url, files, pinned)
+            self._files = sorted(dataset.get_fragments(), key=lambda file: str(file.path))
+            schemas = (
+                [dataset.schema] if is_delta else [dataset.schema, *(file.physical_schema for file in self._files)]
+            )
+            self._schema = pa.unify_schemas(schemas, promote_options="permissive")
+        self.columns = list(self._schema.names)
+        self.fields = [name for name in self.columns if not name.startswith("_")]  # no field of Salesforce does
+
+    def rows(self) -> Iterator[SourceRow]:
+        for file in self._files:
+            number = 0
+            with _readable(self._url, has_begun=True):
+                for batch in file.to_batches(schema=self._schema, batch_size=_ROWS_AT_ONCE, batch_readahead=1):
+                    for row in batch.to_pylist():
+                        yield SourceRow(f"{file.path}#{number}", row)
+                        number += 1
+
+
+@contextmanager
+def open_source(
+    rows: Any,
+    windows: Any,
+    table: str | None,
+    *,
+    landing_conn_id: str | None,
+    table_conn_id: str | None,
+    pinned: Mapping[str, Any],
+) -> Iterator[RowSource]:
+    """Open the one source that is given.
+
+    :param pinned: what the source of an earlier try was, empty in the first.
+    :raises ConfigurationError: if it cannot be used.
+    """
+    if windows is not None:
+        with TemporaryDirectory(prefix="sfstream-") as folder:
+            yield WindowRows(Landed.of(windows, None, None), landing_conn_id, folder)
+    elif table is not None:
+        yield TableRows(table, table_conn_id, pinned)
+    else:
+        yield ListedRows(rows)
+
+
+def _dicts(given: Any) -> list[Mapping[str, Any]]:
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping):
+        rows = list(given)
+        if all(isinstance(row, Mapping) and all(isinstance(name, str) for name in row) for row in rows):
+            return rows
+    raise ConfigurationError(
+        "rows must be a list of dicts by the names of columns. Where it is templated, the DAG needs "
+        "render_template_as_native_obj=True; the output of a task is given as it is. Nothing was published."
+    )
+
+
+def _delta(url: str, files: WorkerFiles, pinned: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    from deltalake import DeltaTable
+
+    location = files.table_location(url)
+    table = DeltaTable(location.uri, version=pinned.get("version"), storage_options=dict(location.options))
+    return table.to_pyarrow_dataset(), {"version": table.version()}
+
+
+def _parquet(url: str, files: WorkerFiles, _: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    import pyarrow.dataset as ds
+
+    is_file = url.endswith(".parquet")
+    folder, name = (url.rpartition("/")[0], url.rpartition("/")[2]) if is_file else (url, "")
+    is_there = bool(files.file_names(folder))
+    filesystem = files.table_location(folder).filesystem()
+    names = _parquet_files(filesystem, name) if is_there else []
+    if not names:
+        raise ConfigurationError(f"{url} is no Delta table, and has no Parquet files. Nothing was published.")
+    sizes = {info.path: info.size for info in filesystem.get_file_info(names)}
+    return ds.dataset(names, filesystem=filesystem, format="parquet", partitioning="hive"), {"files": sizes}
+
+
+def _parquet_files(filesystem: Any, path: str) -> list[str]:
+    """Return the Parquet files of a folder and those below it; the path itself if it is a file."""
+    import pyarrow.fs as fs
+
+    if path.endswith(".parquet"):
+        return [path]
+    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+    names = sorted(each.path for each in found if each.path.endswith(".parquet"))
+    return [name for name in names if not any(part.startswith((".", "_")) for part in name.split("/"))]
+
+
+@contextmanager
+def _readable(url: str, *, has_begun: bool = False) -> Iterator[None]:
+    import pyarrow as pa
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, pa.ArrowException, OSError) as error:
+        is_storage = isinstance(error, OSError) and not isinstance(error, FileNotFoundError | NotADirectoryError)
+        if has_begun or is_storage:
+            raise LandingError(
+                f"{url} cannot be read any further ({error}). What was published is recorded, and the next try "
+                "publishes the rest."
+            ) from error
+        raise ConfigurationError(f"{url} cannot be read as a table ({error}). Nothing was published.") from error

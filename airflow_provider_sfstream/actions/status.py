@@ -1,0 +1,156 @@
+"""What tasks leave for people to see, as status and as metrics. Never a reason for a task to fail."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.actions.parts import landed_stream_uri, run_identity
+from airflow_provider_sfstream.hooks.status import open_status_store
+from airflow_provider_sfstream.monitoring.metrics import tell_metrics
+from airflow_provider_sfstream.monitoring.status import (
+    Document,
+    drain_document,
+    event_log_document,
+    subject_key,
+    task_document,
+    windows_document,
+)
+from airflow_provider_sfstream.redaction import has_credentials
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator, Context
+
+    from airflow_provider_sfstream.landing.manifest import Manifest
+    from airflow_provider_sfstream.monitoring.certainty import Certainty
+    from airflow_provider_sfstream.monitoring.status_store import Step
+    from airflow_provider_sfstream.salesforce.allocations import Allocation
+    from airflow_provider_sfstream.salesforce.streams import Stream
+
+log = logging.getLogger(__name__)
+
+
+def tell_of_drain(
+    subject: str,
+    context: Context,
+    stream: Stream,
+    drained: Sequence[Manifest],
+    schema_changes: Sequence[Mapping[str, Any]],
+    missing: Iterable[Mapping[str, str]] = (),
+) -> None:
+    """Leave the sections ``drain`` and ``windows``.
+
+    :param subject: the URI of the landed stream's asset.
+    :param drained: the windows that this task run drained.
+    :param schema_changes: what is told of the schemas of these windows.
+    :param missing: what is lost of its interval.
+    """
+
+    def drain(before: Document | None) -> Document:
+        return drain_document(
+            before,
+            stream,
+            drained,
+            run=run_identity(context),
+            at=datetime.now(UTC),
+            schema_changes=schema_changes,
+            missing=missing,
+        )
+
+    steps = {"drain": drain, "windows": lambda before: windows_document(before, drained)}
+    _tell(lambda: subject, steps)
+
+
+def tell(subject: str, section: str, context: Context, facts: Mapping[str, Any]) -> None:
+    """Leave a section with these facts, the time and the task run."""
+    _tell(lambda: subject, {section: lambda _: _signed(facts, context)})
+
+
+def tell_of_event_log(
+    stream: str, output_url: str, context: Context, metrics: Mapping[str, Any] | None, *, replayed: bool
+) -> None:
+    """Leave what became of a stream in an event log.
+
+    :param replayed: whether the job took up again what was in quarantine.
+    """
+
+    def document(before: Document | None) -> Document:
+        facts = _signed({"output_url": output_url, **(metrics or {})}, context)
+        return event_log_document(before, facts, replayed=replayed)
+
+    # A stream may be written to several folders: each has a section.
+    _tell(lambda: stream, {f"event_log.{subject_key(output_url)[:16]}": document})
+
+
+def tell_of_tables(
+    output_url: str, section: str, context: Context, metrics: Mapping[str, Any], streams: Sequence[str] = ()
+) -> None:
+    """Leave a section of a replica's folder, and its section ``tables``: what is known of each of its tables.
+
+    :param metrics: of the job.
+    :param streams: the URIs of the streams that were applied.
+    """
+
+    def tables(before: Document | None) -> Document:
+        known, at = before or {}, datetime.now(UTC).isoformat()
+        former = known.get("tables", {})
+        return {
+            "tables": former
+            | {name: _table(former.get(name), table, at) for name, table in metrics.get("tables", {}).items()},
+            "streams": list(dict.fromkeys([*known.get("streams", ()), *streams])),
+            "snapshot": metrics.get("snapshot", known.get("snapshot")),
+            "at": at,
+        }
+
+    facts = {name: value for name, value in metrics.items() if name != "tables"}
+    _tell(lambda: output_url, {section: lambda _: _signed(facts, context), "tables": tables})
+
+
+def tell_of_allocation(salesforce_conn_id: str, context: Context, found: Allocation) -> None:
+    """Leave what remains of an allocation, as a section of its connection."""
+    facts = {"allocation": found.name, "max": found.most, "remaining": found.remaining}
+    tell(salesforce_conn_id, f"allocation.{found.name}", context, facts)
+
+
+def _table(before: Mapping[str, Any] | None, metrics: Mapping[str, Any], at: str) -> Document:
+    """Return what is known of a table, with the time since which it is not clean."""
+    is_clean = not metrics.get("dirty") and metrics.get("flag") is None
+    return {**metrics, "unclean_since": None if is_clean else ((before or {}).get("unclean_since") or at)}
+
+
+def tell_of_failure(operator: BaseOperator, report: Mapping[str, str], certainty: Mapping[str, Certainty]) -> None:
+    """Leave the section ``failed``, of the stream or the tables that the operator is about.
+
+    :param report: what the task logs of it, by the word that stands before it.
+    :param certainty: that of parts of the report, by the same word.
+    """
+    from airflow.sdk import get_current_context
+
+    def facts(_: Document | None) -> Document:
+        return _signed({"report": dict(report), "certainty": dict(certainty)}, get_current_context())
+
+    if hasattr(operator, "topic") and hasattr(operator, "subscription"):
+        _tell(lambda: landed_stream_uri(operator), {"failed": facts})
+        return
+    output_url = getattr(operator, "output_url", None)
+    if isinstance(output_url, str) and not has_credentials(output_url):  # why it may be that the task fails
+        _tell(lambda: output_url, {"failed": facts})
+
+
+def _signed(facts: Mapping[str, Any], context: Context) -> Document:
+    """Return facts with the time and the task run."""
+    return {**facts, "at": datetime.now(UTC).isoformat(), "task": task_document(run_identity(context))}
+
+
+def _tell(subject: Callable[[], str], steps: Mapping[str, Step]) -> None:
+    """Change sections of a subject, and tell the numbers of what they have become."""
+    try:
+        about = subject()
+        with closing(open_status_store()) as store:
+            for section, step in steps.items():
+                tell_metrics(about, section, store.change(about, section, step))
+    except Exception as error:  # whatever it is, the task has done what it is for
+        log.warning("The status of this task could not be left for others to see: %s", error)

@@ -1,0 +1,94 @@
+"""Fetch the schemas that could not be had when windows landed, into the landing's folder of schemas."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from airflow_provider_sfstream.actions.storage import storage_path
+from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError, SalesforceStreamError, SchemaError
+from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.topics import Api
+
+log = logging.getLogger(__name__)
+
+
+class _Missing(NamedTuple):
+    """A schema that is in no file yet, and the URL of that file."""
+
+    stream: Stream
+    schema_id: str
+    url: str
+
+
+def fetch_missing_schemas(
+    manifest_urls: Iterable[str], *, salesforce_conn_id: str, landing_conn_id: str | None
+) -> list[str]:
+    """Fetch the schemas that the manifests say are missing, unless they are there by now; return their ids.
+
+    Salesforce is called only if one is not. One that it refuses is left, with a warning. Safe to repeat.
+
+    :raises ConfigurationError: if the windows are of another org than the connection. Nothing was fetched.
+    :raises LandingError: if a manifest cannot be read, or a schema not be written.
+    :raises SalesforceStreamError: if the login failed, or a call that may succeed later.
+    """
+    missing = {each.url: each for url in manifest_urls for each in _missing(url, landing_conn_id)}
+    by_api: dict[Api, list[_Missing]] = {}
+    for each in missing.values():
+        by_api.setdefault(each.stream.api, []).append(each)
+    fetched: list[str] = []
+    for api, of_api in by_api.items():
+        hook = event_hook(api, salesforce_conn_id)
+        for stream in {each.stream for each in of_api}:
+            if stream.org_id != hook.known_org_id:
+                raise ConfigurationError(
+                    f"The windows of {stream} cannot get their schemas from org {hook.known_org_id}. Give the "
+                    f"connection that they were drained with: salesforce_conn_id={salesforce_conn_id!r} is another one."
+                )
+        with hook.get_conn() as client:
+            fetched += [each.schema_id for each in of_api if _fetch(each, client, landing_conn_id)]
+    return fetched
+
+
+def _missing(manifest_url: str, landing_conn_id: str | None) -> Iterator[_Missing]:
+    """Yield what one manifest says is missing, and is."""
+    from airflow_provider_sfstream.landing.location import Landing
+    from airflow_provider_sfstream.landing.manifest import Manifest
+    from airflow_provider_sfstream.landing.storage import storage_errors
+
+    with storage_errors(f"{manifest_url} could not be read", "Check the landing and landing_conn_id"):
+        try:
+            text = storage_path(manifest_url, landing_conn_id).read_bytes()
+        except FileNotFoundError:
+            raise ManifestError(f"{manifest_url} does not exist. Give what the drain returned.") from None
+        manifest = Manifest.from_json(text, manifest_url)
+        for schema_id, each in manifest.missing_schemas.items():
+            if each.file is None:
+                log.warning("%s: %s, and so none can be fetched for them.", manifest_url, each.reason)
+                continue
+            url = manifest.url_of(Landing.schema_reference(schema_id))
+            if not storage_path(url, landing_conn_id).exists():
+                yield _Missing(manifest.stream, schema_id, url)
+
+
+def _fetch(missing: _Missing, client: Any, landing_conn_id: str | None) -> bool:
+    """Fetch one schema and write its file; return whether Salesforce gave it."""
+    from airflow_provider_sfstream.landing.storage import storage_errors, write_once
+    from airflow_provider_sfstream.salesforce.schemas import parse
+
+    try:
+        schema = client.schema(missing.schema_id)
+        if schema is None:
+            raise SchemaError("Salesforce does not give it.")
+        parse(schema)
+    except SalesforceStreamError as error:
+        if error.retriable:
+            raise
+        log.warning("%s: schema %r cannot be had: %s", missing.stream, missing.schema_id, error)
+        return False
+    path = storage_path(missing.url, landing_conn_id)
+    with storage_errors(f"{missing.url} could not be written", "Check the landing and landing_conn_id"):
+        write_once(path.fs, path.path, schema.encode())
+    return True

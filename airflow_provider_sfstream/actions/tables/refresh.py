@@ -1,0 +1,114 @@
+"""Scopes of a replica's refresh: the records that it fetches, and the arguments that it supports."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_provider_sfstream.actions.parts import check_choice
+from airflow_provider_sfstream.exceptions import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.tables.refresh.plan import ComputedFields, RefreshPlan
+    from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
+    from airflow_provider_sfstream.tables.rows.merging import Deletes
+
+Scope = Literal["dirty", "computed", "all"]
+
+
+@dataclass(frozen=True)
+class RefreshScope:
+    """Scope of a refresh, with the arguments that only some scopes support. ``None``: the argument's default.
+
+    :raises ConfigurationError: if an argument has an invalid value, or the scope does not support it.
+    """
+
+    scope: Scope = "dirty"
+    verify: bool = False
+    computed_fields: ComputedFields | None = None
+    deletes: Deletes | None = None
+    max_deleted_fraction: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("scope", self.scope, ("dirty", "computed", "all"))
+        if self.verify and self.scope != "all":
+            raise ConfigurationError(
+                f"verify=True compares all records, so scope={self.scope!r} does not support it. Set scope='all'."
+            )
+        if self.computed_fields is not None:
+            check_choice("computed_fields", self.computed_fields, ("on_fetch", "on_change", "never"))
+        if self.deletes is not None:
+            check_choice("deletes", self.deletes, ("soft", "hard"))
+        if self.max_deleted_fraction is not None and not 0 <= self.max_deleted_fraction <= 1:
+            raise ConfigurationError(
+                f"max_deleted_fraction={self.max_deleted_fraction!r} must be a share from 0 to 1: of the rows of a "
+                "table, those that a refresh may delete because the org has no record for them."
+            )
+        if self.scope == "computed":
+            why = "scope='computed' only updates the fields that no event carries, in rows that exist"
+            self._check_unset(why, "computed_fields", "deletes", "max_deleted_fraction")
+        elif self.verify:
+            why = "verify=True only compares records with rows, without the fields that no event carries"
+            self._check_unset(why, "computed_fields", "max_deleted_fraction")
+
+    def _check_unset(self, why: str, *arguments: str) -> None:
+        unsupported = [name for name in arguments if getattr(self, name) is not None]
+        if unsupported:
+            raise ConfigurationError(f"{why}, so it does not support {', '.join(unsupported)}. Remove these arguments.")
+
+    @property
+    def nothing_to_do(self) -> str:
+        """The reason to skip the task if there is nothing to fetch."""
+        if self.scope == "dirty":
+            return "No row of the replica is dirty, and no table is flagged."
+        return "The replica has no table yet."
+
+    def plans(self, snapshot: Snapshot, tables: Collection[str] | None) -> list[RefreshPlan]:
+        """Return the tables to fetch, and which of their records.
+
+        :param tables: tables to consider, ``None`` for all.
+        """
+        from airflow_provider_sfstream.tables.refresh.plan import plan_all, plan_dirty
+
+        computed_fields = self.computed_fields or "on_fetch"
+        if self.scope == "dirty":
+            return plan_dirty(snapshot, tables, computed_fields)
+        if self.scope == "computed":
+            return plan_all(snapshot, tables, "computed")
+        return plan_all(snapshot, tables, "compare" if self.verify else "full", computed_fields)
+
+    def job_arguments(self) -> list[str]:
+        """Return the arguments of the ``replica`` job that were set."""
+        arguments = []
+        if self.deletes is not None:
+            arguments += ["--deletes", self.deletes]
+        if self.max_deleted_fraction is not None:
+            arguments += ["--max-deleted-fraction", str(self.max_deleted_fraction)]
+        return arguments
+
+    def table_result(self, merged: dict[str, Any]) -> dict[str, Any]:
+        """Return the job's part of a table's result.
+
+        :param merged: the job's metrics of the table.
+        """
+        if self.scope == "computed":
+            return {"differed": merged.get("differed")}
+        if self.verify:
+            found = merged.get("reconciliation") or {}
+            names = ("records", "as_of", "ranges", "differing_ranges", "report")
+            return {"flag": merged.get("flag"), **{name: found.get(name) for name in names}}
+        return {"still_dirty": merged.get("dirty"), "flag": merged.get("flag")}
+
+
+def table_names(tables: Any) -> Collection[str] | None:
+    """Return the argument ``tables``, which may be templated.
+
+    :raises ConfigurationError: if it is no list of names.
+    """
+    if tables is None or (isinstance(tables, list | tuple) and all(isinstance(name, str) for name in tables)):
+        return tables
+    raise ConfigurationError(
+        f"tables={tables!r} must be a list of the names of tables. Where it is templated, the DAG needs "
+        "render_template_as_native_obj=True. Nothing was fetched."
+    )

@@ -1,0 +1,241 @@
+"""What the operators share that start one of this package's Spark applications."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from airflow_provider_sfstream import exceptions
+from airflow_provider_sfstream._airflow import AirflowException
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.parts import run_identity
+from airflow_provider_sfstream.actions.storage import storage_path
+from airflow_provider_sfstream.actions.tables.field_rules import key_in_environment
+from airflow_provider_sfstream.actions.tables.table_job import metrics_url
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
+from airflow_provider_sfstream.monitoring.links import SparkUILink, show_now
+from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE, NO_RULES, FieldRules
+from airflow_provider_sfstream.redaction import quoted
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import BaseOperatorLink, Context
+
+_LAST_LINES = 500
+"""So many lines of the driver's log are kept to tell why it failed: the cause stands before long traces."""
+_APPLICATIONS = Path(__file__).resolve().parents[2] / "tables" / "spark_apps"
+
+
+class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
+    """Submit an application of this package; subclasses say with which arguments.
+
+    Where the Spark connection does not exist, it runs on this worker with master ``local[*]``, and a warning.
+
+    :param script: the application's file name in ``tables/spark_apps/``.
+    :param output_url: folder of the tables, as a URL that Spark can write to. (templated)
+    :param output_conn_id: Airflow connection with which the worker reads files below it, where it needs one. The job
+        itself uses Spark's credentials. (templated)
+    """
+
+    py_files: str | None
+    operator_extra_links: Collection[BaseOperatorLink] = (SparkUILink(),)
+    metrics: dict[str, Any] | None = None
+    """What the job told of this run, once it has."""
+    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "output_url", "output_conn_id")
+
+    def __init__(
+        self,
+        *,
+        script: str,
+        output_url: str,
+        output_conn_id: str | None = None,
+        conn_id: str = "spark_default",
+        durable: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if {"application", "application_args"} & kwargs.keys():
+            raise ConfigurationError("application and application_args are set by this operator; leave them out.")
+        super().__init__(application=str(_APPLICATIONS / script), conn_id=conn_id, **_resuming(durable), **kwargs)
+        self.output_url = output_url
+        self.output_conn_id = output_conn_id
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+
+    _begun: str | None = None
+    """The id of the application, as its driver's log has told it."""
+    _task_instance: Any = None
+    _rules: FieldRules = NO_RULES
+    """For fields, with the key that the driver is to be given."""
+
+    def submit(self, context: Context, arguments: Sequence[str]) -> dict[str, Any] | None:
+        """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
+
+        :param arguments: its own, besides those that say where to write tables and metrics, and who writes.
+        :raises AirflowFailException: the driver ended with an error that a retry cannot mend.
+        :raises SalesforceStreamError: it ended with another one; :class:`SparkJobError` if that is not ours.
+        """
+        from airflow_provider_sfstream.tables.spark_apps.executor_package import write_executor_package
+
+        self._begun, self._task_instance = None, context["ti"]
+        metrics_file = metrics_url(self.output_url, context)
+        where = ["--output", self.output_url, "--metrics-file", metrics_file]
+        self.application_args = [*arguments, *where, f"--job={run_identity(context)}"]
+        own_py_files = self.py_files
+        with tempfile.TemporaryDirectory() as folder:
+            # A driver elsewhere gets the application's one file only, and this.
+            self.py_files = ",".join(filter(None, (str(write_executor_package(folder)), own_py_files)))
+            with airflow_errors(self), key_in_environment(self._rules):
+                self._submit(context)
+        self.metrics = self._read_metrics(metrics_file)
+        return self.metrics
+
+    def _submit(self, context: Context) -> None:
+        try:
+            super().execute(context)
+        except AirflowException as error:
+            text = "\n".join([str(error), *self._last_lines])
+            raise driver_error(text, self._hook._connection["master"]) from error
+
+    @property
+    def spark_conn_id(self) -> str:
+        """The Airflow connection that names the Spark master."""
+        return str(self._conn_id)
+
+    @property
+    def spark_application(self) -> str | None:
+        """The id of the Spark application; ``None`` as long as it is not known: a driver on the worker tells it when it
+        begins, YARN and Kubernetes too; one on a standalone cluster when its job has succeeded."""
+        told: Any = self._begun or (self.metrics or {}).get("application_id")
+        if not told and self._hook is not None:
+            told = self._hook._yarn_application_id or self._hook._kubernetes_application_id
+        return told or None
+
+    def _read_metrics(self, url: str) -> dict[str, Any] | None:
+        import json
+
+        try:
+            metrics: dict[str, Any] = json.loads(storage_path(url, self.output_conn_id).read_text())
+        except (
+            Exception
+        ) as error:  # the job is done; whatever keeps the worker from reading a report must not undo that
+            self.log.warning("The job succeeded, but its metrics at %s cannot be read here: %s", url, error)
+            return None
+        if self._hook._connection["deploy_mode"] == "cluster":  # else the driver's last line, in this log, has them
+            self.log.info("%s metrics: %s", Path(self.application).stem, metrics)
+        return metrics
+
+    def _get_hook(self) -> SparkSubmitHook:
+        if self._has_connection():
+            hook = super()._get_hook()
+        else:
+            self.log.warning("There is no connection %r; running Spark here, with master local[*].", self._conn_id)
+            with _local_connection(self._conn_id):  # the hook would fall back to YARN, which nobody asked for
+                hook = super()._get_hook()
+        if self._rules.key and hook._connection["deploy_mode"] == "cluster":
+            raise ConfigurationError(
+                "hash_conn_id gives the key of hashes to a driver on the worker. This one runs on a cluster, where the "
+                "key would be among arguments that everybody can read. Leave hash_conn_id out, and give the driver the "
+                f"environment variable {HASH_KEY_VARIABLE} from a secret of the cluster. Nothing was submitted."
+            )
+        # Hooks of older providers keep no lines; newer ones drop what stands before the first exception.
+        read_log = hook._process_spark_submit_log
+        hook._process_spark_submit_log = lambda lines: read_log(self._read(lines))
+        if hook._connection["master"].startswith("local"):
+            hook._env_vars = {**_local_environment(hook), **(self.env_vars or {})}
+            # The driver's log is the task's log here: without Spark's hundreds of lines, the job's own can be found.
+            hook._conf = {"spark.log.level": "WARN", **hook._conf}
+        return hook
+
+    def _read(self, lines: Iterator[str]) -> Iterator[str]:
+        """Pass on what ``spark-submit`` writes, and remember its end. As soon as a line has told which application it
+        is, its page is linked: it is of most use while the job is at work, or after it has failed."""
+        from airflow_provider_sfstream.tables.spark_apps.application import HAS_BEGUN
+
+        self._last_lines.clear()
+        linked = self.spark_application
+        for line in lines:
+            self._last_lines.append(line.strip())
+            if begun := HAS_BEGUN.search(line):
+                self._begun = begun[1]
+            yield line  # the hook finds the ids of YARN and Kubernetes
+            if self.spark_application != linked:
+                linked = self.spark_application
+                show_now(SparkUILink(), self, self._task_instance)
+
+    def _has_connection(self) -> bool:
+        from airflow.sdk import Connection
+
+        from airflow_provider_sfstream._airflow import AirflowNotFoundException
+
+        try:
+            Connection.get(self._conn_id)
+        except AirflowNotFoundException:
+            return False
+        return True
+
+
+def _resuming(durable: bool) -> dict[str, bool]:
+    """Return the argument that tells the Spark provider whether to go on with an earlier driver.
+
+    :raises ConfigurationError: if it is to, and cannot.
+    """
+    known = inspect.signature(SparkSubmitOperator.__init__).parameters
+    name = next((name for name in ("durable", "reconnect_on_retry") if name in known), None)
+    if name is None and durable:
+        raise ConfigurationError(
+            "durable=True needs a newer apache-airflow-providers-apache-spark: this one never goes on with an earlier "
+            "driver. Upgrade it, or leave durable out."
+        )
+    return {} if name is None else {name: durable}
+
+
+def driver_error(text: str, master: str) -> SalesforceStreamError:
+    """Return the error with which a driver ended: this package's own, by its class, or else a SparkJobError.
+
+    :param text: of the hook's exception, which has the exit code, and the last lines of the driver's log.
+    """
+    code = re.search(r"Error code is: (-?\d+)", text)
+    raised = re.findall(r"^(?:Caused by: )?([A-Za-z_][\w.$]*(?:Error|Exception)): (.*)$", text, re.MULTILINE)
+    for name, said in reversed(raised):
+        kind = getattr(exceptions, name.removeprefix(f"{exceptions.__name__}."), None)
+        if name.startswith(exceptions.__name__) and kind is not None:
+            error: SalesforceStreamError = kind(said)
+            return error
+    # Why Spark ended an application stands in its log: what its driver then fails with says only that it has ended.
+    killed = re.findall(r"Application has been killed\. Reason: (.*)$", text, re.MULTILINE)
+    cause = f": {raised[-1][0]} ({quoted(raised[-1][1])})" if raised else ""
+    cause = f": {quoted(killed[-1])}" if killed else cause
+    ended = f"exit code {code[1]}" if code else "an error"
+    return SparkJobError(f"spark-submit to {master} ended with {ended}{cause}.")
+
+
+@contextmanager
+def _local_connection(conn_id: str) -> Iterator[None]:
+    """Define a connection of this process whose master is this machine."""
+    name = f"AIRFLOW_CONN_{conn_id.upper()}"
+    os.environ[name] = '{"conn_type": "spark", "host": "local[*]"}'
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _local_environment(hook: SparkSubmitHook) -> dict[str, str]:
+    """Return what lets a local ``spark-submit`` use this very Python environment, unless it is told otherwise."""
+    environment = {}
+    if "PYSPARK_PYTHON" not in os.environ and "spark.pyspark.python" not in hook._conf:
+        environment["PYSPARK_PYTHON"] = sys.executable
+    beside_python = str(Path(sys.executable).parent)
+    if not shutil.which(hook._connection["spark_binary"]):
+        environment["PATH"] = os.pathsep.join(filter(None, (os.environ.get("PATH"), beside_python)))
+    return environment

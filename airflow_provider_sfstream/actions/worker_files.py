@@ -1,0 +1,135 @@
+"""Files below a folder of object storage, as a job that runs in this process uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from airflow_provider_sfstream.actions.storage import storage_path
+from airflow_provider_sfstream.exceptions import LandingError
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+
+
+class WorkerFiles:
+    """Reads, writes, lists and deletes through Airflow's object storage.
+
+    :param conn_id: Airflow connection of the storage, where it needs one.
+    """
+
+    def __init__(self, conn_id: str | None) -> None:
+        self._conn_id = conn_id
+
+    def url(self, url: str) -> str:
+        return url.rstrip("/")
+
+    def open(self, url: str) -> BinaryIO:
+        path = self._path(url)
+        with _readable(url):
+            file: BinaryIO = path.fs.open(path.path, "rb")
+        return file
+
+    def read_text(self, url: str) -> str:
+        """Return the text of a UTF-8 file.
+
+        :raises FileNotFoundError: if there is none.
+        """
+        with _readable(url):
+            text: str = self._path(url).read_text()
+        return text
+
+    def replace_text(self, url: str, text: str) -> None:
+        """Write a UTF-8 file, so that a reader sees the old or the new one, never half of one."""
+        from airflow_provider_sfstream.landing.storage import replace_file
+
+        path = self._path(url)
+        replace_file(path.fs, path.path, text.encode())
+
+    def create_text(self, url: str, text: str) -> None:
+        """Write a UTF-8 file that must not be there yet; of several jobs at once, one writes it.
+
+        :raises FileExistsError: if it is there.
+        """
+        from airflow_provider_sfstream.landing.storage import write_once
+
+        path = self._path(url)
+        if not write_once(path.fs, path.path, text.encode()):
+            raise FileExistsError(url)
+
+    def file_names(self, url: str) -> list[str]:
+        """Return the names in a folder, none if it does not exist."""
+        return sorted(path.name for path in self._inside(url))
+
+    def folders(self, url: str) -> list[str]:
+        """Return the names of the folders in a folder, none if it does not exist."""
+        return sorted(path.name for path in self._inside(url) if path.is_dir())
+
+    def delete(self, url: str) -> None:
+        """Delete a file, or a folder and all that is in it; nothing if it does not exist."""
+        path = self._path(url)
+        if path.exists():
+            path.fs.rm(path.path, recursive=True)
+
+    def create(self, url: str) -> BinaryIO:
+        """Return a new file to write to. A reader may see a part of it."""
+        path = self._in_folder(url)
+        file: BinaryIO = path.open("wb")
+        return file
+
+    def table_location(self, url: str) -> TableLocation:
+        """Return a folder as delta-rs reaches it: one of S3 with the credentials of the Airflow connection, another one
+        with what the worker's environment has."""
+        from airflow_provider_sfstream.landing.storage import is_local
+        from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+
+        path = self._path(url)
+        if is_local(path.fs):
+            return TableLocation(path.path.rstrip("/"))
+        scheme = {"s3a": "s3", "gcs": "gs"}.get(path.protocol, path.protocol)
+        return TableLocation(f"{scheme}://{path.path.rstrip('/')}", _s3_options(path) if scheme == "s3" else {})
+
+    def _path(self, url: str) -> Any:
+        return storage_path(url, self._conn_id)
+
+    def _in_folder(self, url: str) -> Any:
+        """Return a path whose folder is there."""
+        from airflow_provider_sfstream.landing.storage import make_folder
+
+        path = self._path(url)
+        make_folder(path.fs, path.path.rpartition("/")[0])
+        return path
+
+    def _inside(self, url: str) -> list[Any]:
+        folder = self._path(url)
+        return list(folder.iterdir()) if folder.exists() else []
+
+
+@contextmanager
+def _readable(url: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise LandingError(f"{url} cannot be read: {error}. Nothing was written.") from error
+
+
+def _s3_options(path: Any) -> dict[str, str]:
+    """Return the options of the storage of a path, as ``storage_options`` gives them of Hadoop's settings."""
+    from airflow.providers.amazon.aws.hooks.base_aws import AwsGenericHook
+
+    from airflow_provider_sfstream._airflow import storage_conn_id
+    from airflow_provider_sfstream.tables.delta.table_location import storage_options
+
+    hook: Any = AwsGenericHook(aws_conn_id=storage_conn_id(path), client_type="s3")
+    credentials = hook.get_credentials()
+    settings = {
+        "access.key": credentials.access_key,
+        "secret.key": credentials.secret_key,
+        "session.token": credentials.token,
+        "endpoint.region": hook.region_name,
+        "endpoint": hook.conn_config.get_service_endpoint_url("s3"),
+    }
+    return storage_options(f"s3://{path.path}", lambda name: settings.get(name.removeprefix("fs.s3a.")))

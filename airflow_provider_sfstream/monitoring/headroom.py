@@ -1,0 +1,83 @@
+"""Time until a stream loses events: proven by Salesforce, or estimated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow_provider_sfstream.monitoring.certainty import Certainty, certainty_of
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """The time that is left to read unread events before Salesforce deletes them.
+
+    :param proven_until: the last moment for which the end of the stream was proven: each unread event is younger.
+        ``None`` without proof of an end.
+    :param estimated_until: the last estimate of that moment, where it is later: the time of the last stored event,
+        which its publisher set, or an end of the stream that is only estimated. ``None`` where there is none.
+    :param retention: how long Salesforce keeps an event.
+    :param is_retention_proven: ``False``: ``retention`` is a lower bound.
+    :param now: the moment from which the time is counted.
+    """
+
+    proven_until: datetime | None
+    estimated_until: datetime | None
+    retention: timedelta
+    is_retention_proven: bool
+    now: datetime
+
+    @classmethod
+    def of(cls, drain: Mapping[str, Any], now: datetime) -> Headroom:
+        """Return the headroom of a stream at ``now``, by the section ``drain`` of its status."""
+        certainty = certainty_of(drain)
+        confirmed, contact, event = (
+            _time(drain.get(fact)) for fact in ("confirmed_at", "contact_at", "last_event_time")
+        )
+        proven = confirmed if certainty["confirmed_at"] == "proven" else None
+        if event is not None and contact is not None and contact < event <= now:
+            event = contact  # the event was published before Salesforce answered, whatever time its publisher set
+        times = [time for time in (confirmed, event) if time is not None and time <= now]
+        return cls(
+            proven_until=proven,
+            estimated_until=max((time for time in times if proven is None or time > proven), default=None),
+            retention=timedelta(seconds=drain["retention"]),
+            is_retention_proven=certainty["retention"] == "proven",
+            now=now,
+        )
+
+    @property
+    def until(self) -> datetime | None:
+        """The time up to which all events are stored: proven or, where that is later, estimated."""
+        return self.proven_until if self.estimated_until is None else self.estimated_until
+
+    @property
+    def known(self) -> timedelta | None:
+        """The time that is left by ``proven_until``. Below zero, unread events may be lost already."""
+        return self._left(self.proven_until)
+
+    @property
+    def assumed(self) -> timedelta | None:
+        """The time that is left by ``estimated_until``."""
+        return self._left(self.estimated_until)
+
+    @property
+    def best(self) -> timedelta | None:
+        """The time that is left by ``until``."""
+        return self._left(self.until)
+
+    @property
+    def certainty(self) -> Certainty:
+        """The certainty of ``best``."""
+        if self.until is None:
+            return "unknown"
+        return "proven" if self.estimated_until is None and self.is_retention_proven else "estimated"
+
+    def _left(self, until: datetime | None) -> timedelta | None:
+        return None if until is None else until + self.retention - self.now
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

@@ -1,0 +1,110 @@
+"""Status documents by what they are about."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_sfstream.monitoring.certainty import Certainty, certainty_of
+from airflow_provider_sfstream.monitoring.status import Document, Status, connection_of
+
+_NO_SUCCESS = frozenset({"failed", "windows", "tables"})
+"""Sections that do not say that a task ended well."""
+
+
+class Known:
+    """What is known of streams and of folders of tables."""
+
+    def __init__(self, statuses: Iterable[Status]) -> None:
+        self._sections: dict[str, dict[str, Document]] = defaultdict(dict)
+        self._tables: dict[str, list[str]] = defaultdict(list)
+        self._written: dict[str, list[Document]] = defaultdict(list)
+        self._allocations: dict[str, list[Document]] = defaultdict(list)
+        for status in statuses:
+            self._sections[status.subject][status.section] = status.document
+            if status.section.startswith("allocation."):
+                self._allocations[status.subject].append(status.document)
+            if status.section == "tables":
+                for uri in status.document.get("streams", ()):
+                    self._tables[uri].append(status.subject)
+            if "output_url" in status.document:
+                self._written[status.document["output_url"]].append(status.document)
+
+    def streams(self) -> list[str]:
+        """Return the URIs of the streams of which a task has told."""
+        return [uri for uri in self._sections if connection_of(uri) is not None]
+
+    def subjects(self) -> list[str]:
+        """Return everything of which a task has told, in the order of names."""
+        return sorted(self._sections)
+
+    def sections(self, subject: str) -> dict[str, Document]:
+        """Return the documents of a subject."""
+        return self._sections.get(subject, {})
+
+    def section(self, subject: str, section: str) -> Document:
+        """Return a section's document; an empty one where there is none."""
+        return self._sections.get(subject, {}).get(section, {})
+
+    def certainty(self, uri: str) -> dict[str, Certainty]:
+        """Return the certainty of the facts that drains left of a stream.
+
+        :raises ValueError: if a document has another certainty than those that there are.
+        """
+        return certainty_of(self.section(uri, "drain"))
+
+    def event_logs(self, uri: str) -> list[Document]:
+        """Return what became of a stream in each event log."""
+        sections = self._sections.get(uri, {})
+        return [document for name, document in sorted(sections.items()) if name.startswith("event_log")]
+
+    def replicas(self, uri: str) -> list[str]:
+        """Return the folders of replicas that a stream was applied to."""
+        return sorted(self._tables.get(uri, ()))
+
+    def folders(self, uri: str) -> list[str]:
+        """Return all folders of tables that a stream was written to."""
+        return [document["output_url"] for document in self.event_logs(uri)] + self.replicas(uri)
+
+    def dag_ids(self, uri: str) -> list[str]:
+        """Return the DAGs that have to do with a stream, the one that drains it first."""
+        found: dict[str, None] = {}
+        for subject in (uri, *self.replicas(uri)):
+            for section in sorted(self._sections.get(subject, {}), key=lambda name: name != "drain"):
+                task = self.section(subject, section).get("task")
+                found |= {} if task is None else {task["dag_id"]: None}
+        return list(found)
+
+    def failure(self, subject: str) -> Document | None:
+        """Return the last failure of a task that is about ``subject``, unless one has ended well since."""
+        failed = self.section(subject, "failed")
+        if not failed:
+            return None
+        ended_well = [_time(document) for document in self._successes(subject, failed["task"])]
+        return failed if all(_time(failed) > at for at in ended_well) else None
+
+    def _successes(self, subject: str, task: Mapping[str, Any]) -> Iterator[Document]:
+        for section, document in self._sections[subject].items():
+            if section not in _NO_SUCCESS and "at" in document and document.get("reason") != "waiting":
+                yield document
+        # Many jobs may write to one folder: what one of them has written is not what another has failed to.
+        for document in self._written.get(subject, ()):
+            if all(document["task"][part] == task[part] for part in ("dag_id", "task_id", "map_index")):
+                yield document
+
+    def failed_folders(self) -> list[str]:
+        """Return the folders of tables whose last task failed, and that no stream is known to be written to."""
+        written = {folder for uri in self.streams() for folder in self.folders(uri)}
+        others = (subject for subject in self._sections if connection_of(subject) is None)
+        return sorted(subject for subject in others if subject not in written and self.failure(subject))
+
+    def allocations(self, uri: str) -> Iterator[tuple[str, float, float]]:
+        """Yield the name, what is used and the maximum of each limit of the stream's org."""
+        for document in self._allocations.get(connection_of(uri) or "", ()):
+            yield document["allocation"], document["max"] - document["remaining"], document["max"]
+
+
+def _time(document: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(document["at"])

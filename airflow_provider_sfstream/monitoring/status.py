@@ -1,0 +1,211 @@
+"""What tasks leave behind of a stream or a table, for people to see: small documents, bounded in size.
+
+Nothing is decided by them: positions, windows and gaps are recorded elsewhere, and what is here may be behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.monitoring.certainty import Certainty, certainty_of
+from airflow_provider_sfstream.salesforce.retention import SHORT, retention_by_kind
+from airflow_provider_sfstream.salesforce.stream_uris import SCHEME
+from airflow_provider_sfstream.salesforce.streams import Gap, RunIdentity, Stream
+
+Document: TypeAlias = dict[str, Any]
+"""What JSON has. Times are ISO 8601 text with their zone, sizes bytes, durations seconds."""
+WINDOWS = 200
+"""The last windows of a stream that are listed."""
+GAPS = 20
+"""The last gaps of a stream that are listed, and the last changes of its schemas."""
+HOURS = 72
+"""For so many hours the events of each are counted."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What one kind of task last left of its subject.
+
+    :param subject: the URI of a landed stream (:class:`~airflow_provider_sfstream.salesforce.stream_uris.StreamUri`),
+        the URL of the folder of a replica's tables, or the Airflow connection that an allocation is of.
+    :param section: which kind of task: ``drain``, ``windows``, ``wait``, ``replica``, ``refresh``, ``tables``,
+        ``failed``, ``event_log.`` with the folder of its tables, or ``allocation.`` with its name.
+    """
+
+    subject: str
+    section: str
+    document: Document
+
+
+def subject_key(subject: str) -> str:
+    """Return what identifies a subject where a key must be short (32 hex digits)."""
+    return hashlib.sha256(subject.encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=10_000)
+def connection_of(subject: str) -> str | None:
+    """Return the connection that a subject is read with; ``None`` for a folder of tables."""
+    parts = urlsplit(subject)
+    return unquote(parts.netloc) if parts.scheme == SCHEME else None
+
+
+def task_document(run: RunIdentity) -> Document:
+    """Return which task run it was, in the words of Airflow's API."""
+    return {
+        "dag_id": run.dag_id,
+        "run_id": run.run_id,
+        "task_id": run.task_id,
+        "map_index": run.map_index,
+        "try_number": run.try_number,
+    }
+
+
+def drain_document(
+    before: Mapping[str, Any] | None,
+    stream: Stream,
+    drained: Sequence[Manifest],
+    *,
+    run: RunIdentity,
+    at: datetime,
+    schema_changes: Iterable[Mapping[str, Any]] = (),
+    missing: Iterable[Mapping[str, str]] = (),
+) -> Document:
+    """Return the section ``drain`` after a drain.
+
+    :param before: the section as it was; ``None`` where there is none.
+    :param drained: the windows that this task run drained; none if it gave what was landed before.
+    :param schema_changes: what is told of the schemas of these windows.
+    :param missing: what is lost of its interval.
+    """
+    document = {"hours": {}, "gaps": [], "schema_changes": [], **(before or {})}
+    if stream.api == "streaming":  # nothing confirms an end there, whatever an earlier version recorded
+        document.pop("confirmed_at", None)
+    certainty: dict[str, Certainty] = {fact: each for fact, each in certainty_of(document).items() if each != "unknown"}
+    known = {gap["detected_at"] for gap in document["gaps"]}
+    for manifest in drained:
+        window = manifest.window
+        hour = f"{manifest.finished_at:%Y-%m-%dT%H}"
+        document["hours"][hour] = document["hours"].get(hour, 0) + window.event_count
+        if window.gap is not None and window.gap.detected_at.isoformat() not in known:
+            document["gaps"].append({**gap_line(window.gap), "task": task_document(window.run)})
+        if window.kind == "live":
+            facts, certain = _live(manifest)
+            document |= facts
+            certainty |= certain
+    changes = schema_changes if drained else ()
+    oldest = f"{at - timedelta(hours=HOURS):%Y-%m-%dT%H}"
+    retention = _retention(document, drained, stream)
+    is_defined = any(each.retention is not None for each in drained) or retention_by_kind(stream.topic) is not None
+    if is_defined:
+        certainty["retention"] = "proven"
+    document |= {
+        "stream": dict(vars(stream)),
+        "retention": retention.total_seconds(),
+        "hours": {hour: count for hour, count in document["hours"].items() if hour > oldest},
+        "gaps": document["gaps"][-GAPS:],
+        "schema_changes": [*document["schema_changes"], *({**each, "at": at.isoformat()} for each in changes)][-GAPS:],
+        "missing": list(missing),
+        "since": document.get("since", at.isoformat()),
+        "at": at.isoformat(),
+        "task": task_document(run),
+    }
+    return document | {"certainty": certainty_of({**document, "certainty": certainty})}
+
+
+def _retention(document: Document, drained: Sequence[Manifest], stream: Stream) -> timedelta:
+    """Return the retention that the newest window records, or the one known before; 24 hours if none is known."""
+    recorded = [manifest.retention for manifest in drained if manifest.retention is not None]
+    if recorded:
+        return recorded[-1]
+    by_kind = retention_by_kind(stream.topic)
+    return by_kind or timedelta(seconds=document.get("retention", SHORT.total_seconds()))
+
+
+def windows_document(before: Mapping[str, Any] | None, drained: Iterable[Manifest]) -> Document:
+    """Return the section ``windows`` after a drain, the newest last."""
+    lines = {line["window_id"]: line for line in (before or {}).get("windows", ())}
+    for manifest in drained:
+        lines[manifest.window.window_id] = window_line(manifest)
+    return {"windows": sorted(lines.values(), key=lambda line: str(line["finished_at"]))[-WINDOWS:]}
+
+
+def event_log_document(before: Mapping[str, Any] | None, facts: Mapping[str, Any], *, replayed: bool) -> Document:
+    """Return the section of an event log after a run of its job.
+
+    ``set_aside`` is the last run that put rows into quarantine: later runs, which see other windows, leave it.
+
+    :param before: the section as it was; ``None`` where there is none.
+    :param facts: what is known of the run, with its time and its task.
+    :param replayed: whether it took up again what was in quarantine.
+    """
+    rows = facts.get("quarantined", 0)
+    if not rows and not replayed:
+        return {**facts, "set_aside": (before or {}).get("set_aside")}
+    return {**facts, "set_aside": {"rows": rows, "at": facts["at"], "task": facts["task"]} if rows else None}
+
+
+def window_line(manifest: Manifest) -> Document:
+    """Return what is listed of a window."""
+    window = manifest.window
+    return {
+        "window_id": window.window_id,
+        "kind": window.kind,
+        "started_at": _text(manifest.started_at),
+        "finished_at": _text(manifest.finished_at),
+        "covered_from": _text(window.covered_from),
+        "covered_until": _text(window.covered_until),
+        "contact_at": _text(window.contact_at),
+        "first_event_time": _text(window.first_event_time),
+        "last_event_time": _text(window.last_event_time),
+        "event_count": window.event_count,
+        "payload_bytes": manifest.payload_bytes,
+        "stop_reason": manifest.stop_reason,
+        "gap": window.gap is not None,
+        "manifest_url": window.manifest_url,
+        "task": task_document(window.run),
+    }
+
+
+def _live(manifest: Manifest) -> tuple[Document, dict[str, Certainty]]:
+    """Return where a live window leaves its stream, and the certainty of that."""
+    window = manifest.window
+    facts: Document = {"window": window_line(manifest)}
+    certainty: dict[str, Certainty] = {}
+    if window.through is not None:
+        facts["position"] = window.through.hex()
+    if window.covered_until is not None:
+        facts["confirmed_at"], certainty["confirmed_at"] = _text(window.covered_until), "proven"
+    # A drain that ended was answered. Where Salesforce's time could not be measured, the worker's clock dates that.
+    facts["contact_at"] = _text(window.contact_at or manifest.finished_at)
+    certainty["contact_at"] = "estimated" if window.contact_at is None else "proven"
+    if window.last_event_time is not None:
+        facts["last_event_time"], certainty["last_event_time"] = _text(window.last_event_time), "estimated"
+    return facts, certainty
+
+
+def gap_line(gap: Gap) -> Document:
+    """Return what is listed of a gap."""
+    return {
+        "after": gap.after and gap.after.hex(),
+        "resumed_at": gap.resumed_at and gap.resumed_at.hex(),
+        "since": _text(gap.since),
+        "detected_at": _text(gap.detected_at),
+        "reason": gap.reason,
+        "uncertain": gap.uncertain,
+    }
+
+
+def gap_loss(gap: Gap) -> str:
+    """Return the loss of a gap in words."""
+    return "possible, nothing is known to be lost" if gap.uncertain else "events were lost"
+
+
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()

@@ -1,0 +1,291 @@
+"""The replay store in Airflow Variables: nothing to set up, for streams that have one writer."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from airflow_provider_sfstream.exceptions import (
+    ConfigurationError,
+    PositionConflictError,
+    ReplayStoreCorruptError,
+    ReplayStoreError,
+)
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.chain_index import ChainIndex
+from airflow_provider_sfstream.landing.landed_windows import Head, LandedWindows
+from airflow_provider_sfstream.replay_stores.base import (
+    Position,
+    PositionReset,
+    advanced,
+    conflict_message,
+    require_kind,
+    require_not_at_position,
+    require_reset,
+)
+from airflow_provider_sfstream.replay_stores.document.airflow_variables import AirflowVariables, Variables
+from airflow_provider_sfstream.replay_stores.document.document import (
+    PositionDocument,
+    RecordedReset,
+    gaps_from_json,
+    gaps_to_json,
+)
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.topics import slug
+
+log = logging.getLogger(__name__)
+
+GAPS_KEPT = 50
+"""How many gaps each Variable keeps; a window's manifest keeps its gap for good."""
+RESETS_KEPT = 20
+"""How many audit records of resets the Variable keeps."""
+
+_LONGEST_KEY = 250
+_GAPS_SUFFIX = ".gaps"
+_DESCRIPTION = "Written by airflow-provider-sfstream. To move a position, run ResetReplayPositionOperator."
+_Entry = TypeVar("_Entry")
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class DocumentReplayStore:
+    """Records each stream's position in one JSON Variable; its windows are the manifests of the landing.
+
+    **One writer.** Variables have no compare-and-set: ``advance`` reads again right before it writes and reads back
+    right after, which catches a second writer nearly always but not between those two steps. When two do slip through,
+    the later write stands, the other's window stays landed and is never returned, and no event is skipped; use
+    the table store where two runs can meet. A live window counts as recorded if the links of the manifests reach it
+    from the window that the Variable names; a backfill window if its manifest exists.
+
+    Gaps that no live window found are in a second Variable, so that a backfill never rewrites the position of a live
+    run beside it.
+
+    :param catalog: the landing's manifests; without it (``None``) only positions, gaps and resets can be used.
+    :param variables: where Variables are; the running Airflow's by default.
+    :param prefix: what the keys of the Variables begin with: letters, digits, ``_``, ``-`` and ``.``, at most 100.
+        Another one hides the positions recorded under the former.
+    :param clock: returns the present as an aware time.
+    :raises ConfigurationError: if ``prefix`` is not that.
+    """
+
+    compares_and_sets = False
+
+    def __init__(
+        self,
+        catalog: LandingCatalog | None = None,
+        variables: Variables | None = None,
+        *,
+        prefix: str = "sfstream_position",
+        clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,100}", prefix):
+            raise ConfigurationError(
+                f"prefix={prefix!r} cannot begin the key of a Variable here: use 1 to 100 letters, digits, '_', '-' "
+                "and '.'. Nothing was read or moved."
+            )
+        self._catalog = catalog
+        self._index = None if catalog is None else ChainIndex(catalog)
+        self._variables = AirflowVariables() if variables is None else variables
+        self._prefix = prefix
+        self._clock = clock
+
+    def key(self, stream: Stream) -> str:
+        """Return the key of the stream's Variable: prefix, topic and subscription to read, and a hash of the stream."""
+        ending = f".{stream.key[:12]}"
+        readable = f"{self._prefix}.{slug(stream.topic)}.{slug(stream.subscription)}"
+        return readable[: _LONGEST_KEY - len(ending) - len(_GAPS_SUFFIX)] + ending
+
+    def read(self, stream: Stream) -> Position:
+        """Return the recorded position; one with ``fence`` 0 and no replay ID when there is none.
+
+        :raises ReplayStoreCorruptError: if the Variable holds something else; the message says what and the remedy.
+        """
+        return self._load(stream).position
+
+    def advance(self, stream: Stream, expected: Position, window: ReplayWindow) -> Position:
+        """Record a live ``window`` and move the position from ``expected`` to its end, in one write.
+
+        :raises PositionConflictError: if the position is no longer ``expected``, or another writer was seen.
+        """
+        require_kind(stream, window, "live")
+        document = self._load(stream)
+        current = document.position
+        is_expected = (current.replay_id, current.fence) == (expected.replay_id, expected.fence)
+        follows = window.previous_window_id == current.window_id
+        # The first window of all names no window before it either, and may be offered again after a reset.
+        follows_reset = current.window_id is None and bool(document.resets)
+        is_new = is_expected and follows and not follows_reset
+        if not is_new and self._is_recorded(stream, document, window):
+            return current
+        if not is_expected:
+            raise PositionConflictError(conflict_message(stream, expected, current, window))
+        if not follows:
+            raise ConfigurationError(
+                f"{stream}: window {window.window_id} names {window.previous_window_id} as the window before it, but "
+                f"the position stands on {current.window_id}. It was not recorded and the position was not moved: "
+                "drain again from the stored position."
+            )
+        moved = advanced(current, window, self._clock())
+        gaps = document.gaps
+        if window.gap is not None and window.gap not in gaps:
+            gaps = self._bounded((*gaps, window.gap), GAPS_KEPT, "gap", self.key(stream))
+        written = replace(document, position=moved, run=window.run, gaps=gaps)
+        self._store(self.key(stream), written.to_json())
+        after = self._load(stream).position
+        # Another try of the run may have recorded the same window, at another time.
+        if (after.replay_id, after.fence, after.window_id) != (moved.replay_id, moved.fence, moved.window_id):
+            raise PositionConflictError(conflict_message(stream, expected, after, window))
+        if self._index is not None:
+            self._index.extend(stream, window.window_id)
+            if window.previous_window_id is None:
+                self._windows(stream, written).begin_index()
+        return after
+
+    def record_backfill(self, stream: Stream, window: ReplayWindow) -> None:
+        """Check that the window's manifest, which is its record, is in the landing; record its gap.
+
+        :raises ReplayStoreError: if the manifest is not there.
+        """
+        require_kind(stream, window, "backfill")
+        catalog = self._required_catalog(stream)
+        manifest = catalog.read_manifest(stream, window.window_id)
+        if manifest is None:
+            raise ReplayStoreError(
+                f"{stream}: backfill window {window.window_id} has no manifest in the landing, so it cannot be "
+                "recorded. The position was not moved. Drain it again, to the landing that this store was given."
+            )
+        catalog.backfills.add(manifest)  # an earlier version of this package wrote manifests without entries
+        if window.gap is not None:
+            self.record_gap(stream, window.gap)
+
+    def windows_of_run(self, stream: Stream, run: RunIdentity) -> list[ReplayWindow]:
+        """Return the recorded windows that any try of ``run`` made."""
+        return self._windows(stream, self._load(stream)).of_run(run)
+
+    def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
+        """Return the recorded windows that answer for a part of ``[start, end)`` or may hold an event of it."""
+        return self._windows(stream, self._load(stream)).overlapping(start, end)
+
+    def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
+        """Return the recorded window that ends last before ``time``, to read on from its ``through``."""
+        return self._windows(stream, self._load(stream)).before(time)
+
+    def record_gap(self, stream: Stream, gap: Gap) -> None:
+        """Record a gap outside of any live window. Recording an equal gap again changes nothing."""
+        key = self.key(stream) + _GAPS_SUFFIX
+        gaps = self._other_gaps(stream)
+        if gap not in gaps:
+            self._store(key, gaps_to_json(stream, self._bounded((*gaps, gap), GAPS_KEPT, "gap", key)))
+
+    def gaps(self, stream: Stream) -> list[Gap]:
+        """Return the most recent gaps (see :data:`GAPS_KEPT`), by the time they were detected."""
+        gaps = dict.fromkeys((*self._load(stream).gaps, *self._other_gaps(stream)))
+        return sorted(gaps, key=lambda gap: gap.detected_at)
+
+    def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
+        """Set the position whatever it was (``None``: forget it), also where the Variable is corrupt.
+
+        An audit record is kept with it: the most recent ones (see :data:`RESETS_KEPT`); dropping one is logged.
+        """
+        require_reset(stream, replay_id, reason, updated_by)
+        now = self._clock()
+        try:
+            document = self._load(stream)
+        except ReplayStoreCorruptError as error:
+            log.warning("%s: replacing a record that could not be read. %s", stream, error)
+            reason = f"{reason} (the value before was unreadable: {error.__cause__})"
+            # The fence is lost with the rest: begin above any that was counted up to.
+            document = PositionDocument(stream, Position(fence=int(now.timestamp())))
+        before = document.position
+        moved = Position(replay_id, before.fence + 1, None, now, updated_by)
+        record = RecordedReset(PositionReset(now, updated_by, reason, before.replay_id, replay_id), before.window_id)
+        resets = self._bounded((*document.resets, record), RESETS_KEPT, "audit record of a reset", self.key(stream))
+        self._store(self.key(stream), replace(document, position=moved, run=None, resets=resets).to_json())
+        return moved
+
+    def resets(self, stream: Stream) -> list[PositionReset]:
+        """Return the most recent audit records of resets (see :data:`RESETS_KEPT`), oldest first."""
+        return [recorded.reset for recorded in self._load(stream).resets]
+
+    def forget_windows(self, stream: Stream, window_ids: Collection[str]) -> None:
+        """Check that the position does not stand on one of them; their manifests, which go next, are their record."""
+        require_not_at_position(stream, self._load(stream).position, window_ids)
+
+    def close(self) -> None:
+        """Do nothing: Variables hold nothing open."""
+
+    def _load(self, stream: Stream) -> PositionDocument:
+        key = self.key(stream)
+        text = self._variables.get(key)
+        if text is None:
+            return PositionDocument(stream)
+        try:
+            return PositionDocument.from_json(text, stream)
+        except ValueError as error:
+            remedy = (
+                "Restore what it held, or set the position with ResetReplayPositionOperator; the manifests of landed "
+                "windows show each window's replay IDs."
+            )
+            raise self._corrupt(stream, key, error, remedy) from error
+
+    def _other_gaps(self, stream: Stream) -> tuple[Gap, ...]:
+        key = self.key(stream) + _GAPS_SUFFIX
+        text = self._variables.get(key)
+        try:
+            return () if text is None else gaps_from_json(text, stream)
+        except ValueError as error:
+            remedy = "Restore what it held, or delete it: it holds no position."
+            raise self._corrupt(stream, key, error, remedy) from error
+
+    def _store(self, key: str, text: str) -> None:
+        """Write, and make sure that what was there before is not what is read from now on."""
+        before = self._variables.get(key)
+        self._variables.set(key, text, _DESCRIPTION)
+        if self._variables.get(key) == before != text:
+            raise ReplayStoreError(
+                f"{self._variables.name(key)} was written, but the old value is still what is read. Where it is a "
+                "Variable, an environment variable or a secrets backend that comes before Airflow's database defines "
+                "it too: remove it there, then try again. No event is lost."
+            )
+
+    def _is_recorded(self, stream: Stream, document: PositionDocument, window: ReplayWindow) -> bool:
+        current = document.position
+        if current.window_id == window.window_id:
+            return window.through in (None, current.replay_id)
+        if self._catalog is None:
+            return False
+        return any(
+            recorded.window_id == window.window_id and recorded.through == window.through
+            for recorded in self._windows(stream, document).live_of_run(window.run)
+        )
+
+    def _windows(self, stream: Stream, document: PositionDocument) -> LandedWindows:
+        heads: list[tuple[str | None, datetime | None]] = [(document.position.window_id, None)]
+        heads += [(recorded.from_window_id, recorded.reset.reset_at) for recorded in reversed(document.resets)]
+        known = [Head(window_id, left_at) for window_id, left_at in heads if window_id is not None]
+        return LandedWindows(self._required_catalog(stream), stream, known, self._clock(), self._index)
+
+    def _required_catalog(self, stream: Stream) -> LandingCatalog:
+        if self._catalog is None:
+            raise ConfigurationError(
+                f"{stream}: this store finds windows in the landing, and was not given one. "
+                "Give it the landing that the stream is drained to. Nothing was read or moved."
+            )
+        return self._catalog
+
+    def _bounded(self, entries: tuple[_Entry, ...], kept: int, what: str, key: str) -> tuple[_Entry, ...]:
+        for dropped in entries[:-kept]:
+            log.warning("%s keeps %d; dropping the oldest %s: %s", self._variables.name(key), kept, what, dropped)
+        return entries[-kept:]
+
+    def _corrupt(self, stream: Stream, key: str, error: ValueError, remedy: str) -> ReplayStoreCorruptError:
+        return ReplayStoreCorruptError(
+            f"{stream}: {self._variables.name(key)} does not hold what this package wrote: {error}. Nothing was read "
+            f"from Salesforce and nothing was moved. {remedy}"
+        )

@@ -1,0 +1,18 @@
+"""The time from which the events of a window count, and gaps of which no event is known to be lost."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from airflow_provider_sfstream.replay_stores.table.migrations.steps import TIME, add_column
+
+revision = "0005"
+down_revision = "0004"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the columns: null for the windows that are recorded, false for the gaps."""
+    add_column("sfstream_window", sa.Column("counts_from", TIME))
+    add_column("sfstream_gap", sa.Column("uncertain", sa.Boolean(), nullable=False, server_default=sa.false()))

@@ -1,0 +1,157 @@
+"""The tables of the table store, in types that SQLite, PostgreSQL and MySQL share."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import BigInteger, DateTime, Dialect, Index, LargeBinary, String, Text, TypeDecorator
+from sqlalchemy.dialects import mysql
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeEngine
+
+from airflow_provider_sfstream.salesforce.replay_ids import LONGEST
+
+MYSQL = ("mysql", "mariadb")
+"""What SQLAlchemy calls MySQL and MariaDB; MariaDB has either name, as the URL says."""
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A point in time to the microsecond: always aware in Python, always UTC in the database.
+
+    ``timestamptz`` on PostgreSQL, ``datetime(6)`` on MySQL, text on SQLite.
+    """
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[datetime]:
+        if dialect.name in MYSQL:
+            return dialect.type_descriptor(mysql.DATETIME(fsp=6))
+        return dialect.type_descriptor(DateTime(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone")
+        value = value.astimezone(UTC)
+        return value if dialect.name == "postgresql" else value.replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+Key = String(64)
+Name = String(255)
+ReplayId = LargeBinary(LONGEST).with_variant(mysql.VARBINARY(LONGEST), *MYSQL)
+
+
+class Base(DeclarativeBase):
+    """Root of the tables. No column of a new row has a database default: every value is this package's."""
+
+
+class StreamColumns:
+    """Which stream a row belongs to: the key that queries use, and the columns that people read."""
+
+    stream_key: Mapped[str] = mapped_column(Key, primary_key=True, sort_order=-20)
+    org_id: Mapped[str] = mapped_column(Name, sort_order=-19)
+    api: Mapped[str] = mapped_column(String(16), sort_order=-18)
+    topic: Mapped[str] = mapped_column(Name, sort_order=-17)
+    subscription: Mapped[str] = mapped_column(Name, sort_order=-16)
+
+
+class PositionRow(StreamColumns, Base):
+    """Where a stream stands. One row for each stream."""
+
+    __tablename__ = "sfstream_position"
+
+    replay_id: Mapped[bytes | None] = mapped_column(ReplayId)
+    fence: Mapped[int] = mapped_column(BigInteger)
+    window_id: Mapped[str | None] = mapped_column(Key)
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    updated_by: Mapped[str] = mapped_column(Text)
+    contact_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    confirmed_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class WindowRow(StreamColumns, Base):
+    """A recorded window. ``fence`` is the position's fence after a live window, and null for a backfill window.
+
+    The covered span is null in rows of before revision 0002, ``contact_at`` in rows of before 0003, ``counts_from`` in
+    rows of before 0005.
+    """
+
+    __tablename__ = "sfstream_window"
+    __table_args__ = (
+        Index("ix_sfstream_window_first_event", "stream_key", "first_event_time"),
+        Index("ix_sfstream_window_last_event", "stream_key", "last_event_time"),
+        Index("ix_sfstream_window_covered_from", "stream_key", "covered_from"),
+        Index("ix_sfstream_window_covered_until", "stream_key", "covered_until", "last_event_time"),
+        Index("ix_sfstream_window_contact", "stream_key", "contact_at", "last_event_time"),
+        Index("ix_sfstream_window_run", "stream_key", "run_key"),
+    )
+
+    window_id: Mapped[str] = mapped_column(Key, primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    after_replay_id: Mapped[bytes | None] = mapped_column(ReplayId)
+    through_replay_id: Mapped[bytes | None] = mapped_column(ReplayId)
+    event_count: Mapped[int] = mapped_column(BigInteger)
+    first_event_time: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_event_time: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    manifest_url: Mapped[str] = mapped_column(Text)
+    previous_window_id: Mapped[str | None] = mapped_column(Key)
+    gap_key: Mapped[str | None] = mapped_column(Key)
+    fence: Mapped[int | None] = mapped_column(BigInteger)
+    run_key: Mapped[str] = mapped_column(Key)
+    dag_id: Mapped[str] = mapped_column(Name)
+    task_id: Mapped[str] = mapped_column(Name)
+    run_id: Mapped[str] = mapped_column(Name)
+    run_after: Mapped[datetime] = mapped_column(UtcDateTime)
+    map_index: Mapped[int] = mapped_column()
+    try_number: Mapped[int] = mapped_column()
+    recorded_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    covered_from: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    covered_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    contact_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    counts_from: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class GapRow(StreamColumns, Base):
+    """A span that can no longer be read. ``gap_key`` is a digest of the rest, so that recording twice is once."""
+
+    __tablename__ = "sfstream_gap"
+
+    gap_key: Mapped[str] = mapped_column(Key, primary_key=True)
+    after_replay_id: Mapped[bytes | None] = mapped_column(ReplayId)
+    resumed_at_replay_id: Mapped[bytes | None] = mapped_column(ReplayId)
+    since: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    detected_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    reason: Mapped[str] = mapped_column(Text)
+    uncertain: Mapped[bool] = mapped_column()
+
+
+class ResetRow(StreamColumns, Base):
+    """The audit record of a reset. ``fence`` is the position's fence after it, and so the order."""
+
+    __tablename__ = "sfstream_reset"
+
+    fence: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    from_replay_id: Mapped[bytes | None] = mapped_column(ReplayId)
+    to_replay_id: Mapped[bytes | None] = mapped_column(ReplayId)
+    reason: Mapped[str] = mapped_column(Text)
+    reset_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    reset_by: Mapped[str] = mapped_column(Text)
+
+
+class StatusRow(Base):
+    """What one kind of task last left of a stream or a folder of tables, for people to see."""
+
+    __tablename__ = "sfstream_status"
+
+    subject_key: Mapped[str] = mapped_column(Key, primary_key=True)
+    section: Mapped[str] = mapped_column(Key, primary_key=True)
+    subject: Mapped[str] = mapped_column(Text)
+    document: Mapped[str] = mapped_column(Text().with_variant(mysql.LONGTEXT(), *MYSQL))
+    updated_at: Mapped[datetime] = mapped_column(UtcDateTime)

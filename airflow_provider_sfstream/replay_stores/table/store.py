@@ -1,0 +1,301 @@
+"""The replay store in a table: compare-and-set, and an index from time to replay ID."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import URL, ColumnElement, CursorResult, Engine, Select, and_, delete, or_, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from airflow_provider_sfstream.exceptions import PositionConflictError, ReplayStoreError
+from airflow_provider_sfstream.replay_stores.base import (
+    Position,
+    PositionReset,
+    advanced,
+    conflict_message,
+    require_kind,
+    require_not_at_position,
+    require_reset,
+)
+from airflow_provider_sfstream.replay_stores.table import rows, schema
+from airflow_provider_sfstream.replay_stores.table.engine import describe, engine_for, reading, writing
+from airflow_provider_sfstream.replay_stores.table.models import GapRow, PositionRow, ResetRow, WindowRow
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
+
+_ATTEMPTS = 5
+_Result = TypeVar("_Result")
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class TableReplayStore:
+    """Records positions, windows and gaps in tables of a database.
+
+    Guarantee: of any number of concurrent ``advance`` calls from one position exactly one succeeds, and it records
+    position, window and gap in one transaction. A process killed in the middle leaves none of them.
+
+    :param engine_or_url: an SQLAlchemy engine, or a URL to make one from (see :func:`sqlalchemy_url`).
+    :param migrate: create or upgrade the tables on first use. With ``False`` the store only checks them, so that its
+        login needs no right to change the schema.
+    :param clock: returns the present as an aware time.
+    """
+
+    compares_and_sets = True
+
+    def __init__(
+        self,
+        engine_or_url: Engine | URL | str,
+        *,
+        migrate: bool = True,
+        clock: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._engine = engine_for(engine_or_url)
+        self._migrate = migrate
+        self._clock = clock
+        self._is_checked = False
+        self._checking = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"TableReplayStore({describe(self._engine.url)})"
+
+    def read(self, stream: Stream) -> Position:
+        """Return the recorded position; one with ``fence`` 0 and no replay ID when there is none."""
+        return self._read(lambda session: rows.position_from_row(session.get(PositionRow, stream.key)))
+
+    def advance(self, stream: Stream, expected: Position, window: ReplayWindow) -> Position:
+        """Record a live ``window`` and move the position from ``expected`` to its end, in one transaction.
+
+        :raises PositionConflictError: if the position is no longer ``expected``; the message names who moved it.
+        """
+        require_kind(stream, window, "live")
+
+        def step(session: Session) -> Position:
+            recorded = _position_if_recorded(session, stream, window)
+            if recorded is not None:
+                return recorded
+            moved = advanced(expected, window, self._clock())
+            if not _compare_and_set(session, stream, expected, moved):
+                # Another try of this very run may have been faster.
+                recorded = _position_if_recorded(session, stream, window)
+                if recorded is None:
+                    raise PositionConflictError(conflict_message(stream, expected, _position(session, stream), window))
+                return recorded
+            self._add_window(session, stream, window, fence=moved.fence)
+            return moved
+
+        return self._write(stream, step)
+
+    def record_backfill(self, stream: Stream, window: ReplayWindow) -> None:
+        """Record a backfill window (and its gap). Never moves the position. Recording it again changes nothing."""
+        require_kind(stream, window, "backfill")
+
+        def step(session: Session) -> None:
+            if session.get(WindowRow, (stream.key, window.window_id)) is None:
+                self._add_window(session, stream, window, fence=None)
+
+        self._write(stream, step)
+
+    def windows_of_run(self, stream: Stream, run: RunIdentity) -> list[ReplayWindow]:
+        """Return the recorded windows that any try of ``run`` made."""
+        return self._windows(stream, WindowRow.run_key == run.key)
+
+    def windows_overlapping(self, stream: Stream, start: datetime, end: datetime) -> list[ReplayWindow]:
+        """Return the recorded windows that answer for a part of ``[start, end)`` or may hold an event of it."""
+        answers = and_(
+            WindowRow.covered_from < end,
+            WindowRow.covered_until > start,
+            WindowRow.covered_from < WindowRow.covered_until,
+        )
+        counts = and_(WindowRow.contact_at >= start, or_(WindowRow.counts_from.is_(None), WindowRow.counts_from < end))
+        happened = and_(
+            WindowRow.contact_at.is_(None), WindowRow.first_event_time < end, WindowRow.last_event_time >= start
+        )
+        holds = and_(WindowRow.event_count > 0, or_(counts, happened))
+        return self._windows(stream, or_(answers, holds))
+
+    def window_before(self, stream: Stream, time: datetime) -> ReplayWindow | None:
+        """Return the recorded window that ends last before ``time``, to read on from its ``through``."""
+        # Two queries, so that each is answered by the end of a span of an index.
+        by_contact = _last(stream, WindowRow.contact_at, WindowRow.contact_at <= time)
+        no_contact = and_(WindowRow.contact_at.is_(None), WindowRow.last_event_time < time)
+        by_events = _last(stream, WindowRow.last_event_time, no_contact)
+
+        def step(session: Session) -> ReplayWindow | None:
+            found = [(row, gap) for query in (by_contact, by_events) for row, gap in session.execute(query)]
+            return rows.window_from_row(*max(found, key=lambda pair: rows.end_order(pair[0]))) if found else None
+
+        return self._read(step)
+
+    def record_gap(self, stream: Stream, gap: Gap) -> None:
+        """Record a gap outside of any window. Recording an equal gap again changes nothing."""
+        self._write(stream, lambda session: _add_gap(session, stream, gap))
+
+    def gaps(self, stream: Stream) -> list[Gap]:
+        """Return all recorded gaps, by the time they were detected."""
+        query = select(GapRow).where(GapRow.stream_key == stream.key).order_by(GapRow.detected_at, GapRow.gap_key)
+        return self._read(lambda session: [rows.gap_from_row(row) for row in session.scalars(query)])
+
+    def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
+        """Set the position whatever it was (``None``: forget it), with an audit row in the same transaction."""
+        require_reset(stream, replay_id, reason, updated_by)
+
+        def step(session: Session) -> Position:
+            row = session.get(PositionRow, stream.key, with_for_update=True)
+            before = rows.position_from_row(row)
+            moved = Position(replay_id, before.fence + 1, None, self._clock(), updated_by)
+            if not _compare_and_set(session, stream, before, moved):
+                raise ReplayStoreError(
+                    f"{stream}: the position moved during the reset; nothing was changed. Try again."
+                )
+            session.add(
+                ResetRow(
+                    **rows.stream_columns(stream),
+                    fence=moved.fence,
+                    from_replay_id=before.replay_id,
+                    to_replay_id=replay_id,
+                    reason=reason,
+                    reset_at=moved.updated_at,
+                    reset_by=updated_by,
+                )
+            )
+            return moved
+
+        return self._write(stream, step)
+
+    def resets(self, stream: Stream) -> list[PositionReset]:
+        """Return all audit records of resets, oldest first."""
+        query = select(ResetRow).where(ResetRow.stream_key == stream.key).order_by(ResetRow.fence)
+        return self._read(lambda session: [rows.reset_from_row(row) for row in session.scalars(query)])
+
+    def forget_windows(self, stream: Stream, window_ids: Collection[str]) -> None:
+        """Remove the rows of windows, in one transaction. Never of the one that the position stands on."""
+        remove = delete(WindowRow).where(WindowRow.stream_key == stream.key, WindowRow.window_id.in_(window_ids))
+
+        def step(session: Session) -> None:
+            # Locked, so that the position cannot come to stand on one of them meanwhile.
+            row = session.get(PositionRow, stream.key, with_for_update=True)
+            require_not_at_position(stream, rows.position_from_row(row), window_ids)
+            session.execute(remove.execution_options(synchronize_session=False))
+
+        self._write(stream, step)
+
+    def close(self) -> None:
+        """Close the connections. The store may be used again afterwards."""
+        self._engine.dispose()
+
+    def _windows(self, stream: Stream, condition: ColumnElement[bool]) -> list[ReplayWindow]:
+        query = _select(stream, condition).order_by(WindowRow.fence.is_(None), WindowRow.fence, WindowRow.window_id)
+        return self._read(lambda session: [rows.window_from_row(row, gap) for row, gap in session.execute(query)])
+
+    def _add_window(self, session: Session, stream: Stream, window: ReplayWindow, *, fence: int | None) -> None:
+        session.add(rows.window_to_row(stream, window, fence=fence, recorded_at=self._clock()))
+        if window.gap is not None:
+            _add_gap(session, stream, window.gap)
+
+    def _read(self, query: Callable[[Session], _Result]) -> _Result:
+        self._check_tables()
+        with reading(self._engine) as connection, Session(connection) as session:
+            return query(session)
+
+    def _write(self, stream: Stream, step: Callable[[Session], _Result]) -> _Result:
+        """Run ``step`` in one transaction; again, to look anew, when somebody inserted the same key meanwhile."""
+        self._check_tables()
+        for _ in range(_ATTEMPTS):
+            try:
+                with writing(self._engine) as connection, Session(connection) as session:
+                    result = step(session)
+                    session.flush()
+                return result
+            except IntegrityError as error:
+                refused = error.orig
+        raise ReplayStoreError(
+            f"{stream}: the {describe(self._engine.url)} refused the record {_ATTEMPTS} times "
+            f"({type(refused).__name__}). Nothing was recorded or moved. Try again; if it persists, check that the "
+            "sfstream_ tables were not changed by hand."
+        )
+
+    def _check_tables(self) -> None:
+        with self._checking:
+            if self._is_checked:
+                return
+            if not self._migrate:
+                schema.require_current(self._engine)
+            elif schema.current(self._engine) != schema.head():
+                schema.upgrade(self._engine)
+            self._is_checked = True
+
+
+def _select(stream: Stream, condition: ColumnElement[bool]) -> Select[WindowRow, GapRow]:
+    """Return the query for windows and their gaps."""
+    same_gap = and_(GapRow.stream_key == WindowRow.stream_key, GapRow.gap_key == WindowRow.gap_key)
+    query = select(WindowRow, GapRow).outerjoin(GapRow, same_gap)
+    return query.where(WindowRow.stream_key == stream.key, condition)
+
+
+def _last(
+    stream: Stream, end: InstrumentedAttribute[datetime | None], condition: ColumnElement[bool]
+) -> Select[WindowRow, GapRow]:
+    """Return the query for the window with a replay ID to go on from whose ``end`` is the latest."""
+    query = _select(stream, and_(condition, WindowRow.through_replay_id.is_not(None)))
+    order = (end.desc(), WindowRow.fence.is_(None), WindowRow.fence.desc(), WindowRow.window_id.desc())
+    return query.order_by(*order).limit(1)
+
+
+def _position(session: Session, stream: Stream) -> Position:
+    return rows.position_from_row(session.get(PositionRow, stream.key, populate_existing=True))
+
+
+def _position_if_recorded(session: Session, stream: Stream, window: ReplayWindow) -> Position | None:
+    """Return the position as it is now if ``window`` is recorded already.
+
+    :raises PositionConflictError: if another end is recorded for it: two tries of one run were alive at once.
+    """
+    row = session.get(WindowRow, (stream.key, window.window_id), populate_existing=True)
+    if row is None:
+        return None
+    position = _position(session, stream)
+    if row.through_replay_id != window.through:
+        raise PositionConflictError(conflict_message(stream, Position(window.after), position, window))
+    return position
+
+
+def _compare_and_set(session: Session, stream: Stream, expected: Position, moved: Position) -> bool:
+    """Move the position in one statement if it is still ``expected``, and say whether it was."""
+    values: dict[str, Any] = {
+        "replay_id": moved.replay_id,
+        "fence": moved.fence,
+        "window_id": moved.window_id,
+        "updated_at": moved.updated_at,
+        "updated_by": moved.updated_by,
+        "contact_at": moved.contact_at,
+        "confirmed_at": moved.confirmed_at,
+    }
+    statement = (
+        update(PositionRow)
+        .where(
+            PositionRow.stream_key == stream.key,
+            PositionRow.fence == expected.fence,
+            PositionRow.replay_id.is_not_distinct_from(expected.replay_id),
+        )
+        .values(values)
+        .execution_options(synchronize_session=False)
+    )
+    if cast("CursorResult[Any]", session.execute(statement)).rowcount == 1:
+        return True
+    nothing_expected = expected.fence == 0 and expected.replay_id is None
+    if not nothing_expected or session.get(PositionRow, stream.key, populate_existing=True) is not None:
+        return False
+    session.add(PositionRow(**rows.stream_columns(stream), **values))
+    session.flush()
+    return True
+
+
+def _add_gap(session: Session, stream: Stream, gap: Gap) -> None:
+    if session.get(GapRow, (stream.key, rows.gap_key(gap))) is None:
+        session.add(rows.gap_to_row(stream, gap))

@@ -1,0 +1,115 @@
+"""The order in which the windows of a stream were committed, for readers that keep a place in it.
+
+A manifest alone does not say that its window counts: its run may have died before the position moved, or another run
+moved it first. A window counts if the replay store's position stands on it, or a later window begins where it ends:
+that one was drained from a position which stood on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC
+
+from airflow_provider_sfstream.exceptions import ManifestError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.pruned import read_pruned
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
+
+
+def newest_committed(catalog: LandingCatalog, stream: Stream, position: str | None = None) -> str | None:
+    """Return the id of the newest window that is known to count, ``None`` if none is.
+
+    :param position: the window that the replay store's position stands on, where that is known. Without it the newest
+        window is known to count once another follows it.
+    :raises LandingError: if the storage could not be read.
+    """
+    if position is not None:
+        return position
+    newest = catalog.newest_live(stream)
+    return None if newest is None else newest.window.previous_window_id
+
+
+def windows_after(
+    catalog: LandingCatalog,
+    stream: Stream,
+    start: str | None,
+    head: str,
+    recorded: Callable[[], Sequence[ReplayWindow]] | None = None,
+) -> list[Manifest]:
+    """Return the live windows after ``start``, up to and including ``head``, in the order of their chain.
+
+    :param start: ``None``: from the first that there is. Windows that were pruned before it are left out.
+    :param head: of a window that counts. Nothing is returned if ``start`` comes after it, or is it.
+    :param recorded: returns all live windows that the replay store has, in the order in which they were recorded. A
+        position that was set back by hand breaks the chain; only the store knows which windows before it count.
+    :raises ManifestError: if a window between is gone, or it is not known which windows are between.
+    :raises LandingError: if the storage could not be read.
+    """
+    found: list[Manifest] = []
+    link: str | None = head
+    if head != start:
+        for manifest in catalog.chain(stream, head):
+            found.append(manifest)
+            link = manifest.window.previous_window_id
+            if link == start:
+                break
+    found.reverse()
+    if link is not None and link == start:
+        return found
+    if link is not None and start is None and _may_be_pruned(catalog, stream, link):
+        return found
+    if link is None and start is None and not _others_before(catalog, stream, found):
+        return found
+    if start is not None and any(each.window.window_id == head for each in catalog.chain(stream, start)):
+        return []
+    if link is None and recorded is not None:
+        return _recorded_after(catalog, stream, start, head, recorded())
+    raise ManifestError(_broken(stream, start, link, head))
+
+
+def _may_be_pruned(catalog: LandingCatalog, stream: Stream, window_id: str) -> bool:
+    """Tell whether a window that is gone can be one that was pruned: its run was due before those were finished."""
+    pruned = read_pruned(catalog.landing, stream)
+    return pruned is not None and window_id[:16] <= f"{pruned.finished_before.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+
+
+def _others_before(catalog: LandingCatalog, stream: Stream, chain: Sequence[Manifest]) -> bool:
+    """Tell whether there are live windows of runs that were due no later than that of the first window of the chain,
+    and which do not follow a window of it."""
+    first, beginning = catalog.first_day(stream), chain[0].window.run.run_after
+    if first is None:
+        return False
+    ids = [manifest.window.window_id for manifest in chain]
+    others = catalog.windows_between(stream, first, beginning.astimezone(UTC).date(), without=ids)
+    live = [each.window for each in others if each.window.kind == "live" and each.window.previous_window_id not in ids]
+    return any(window.run.run_after <= beginning for window in live)
+
+
+def _recorded_after(
+    catalog: LandingCatalog, stream: Stream, start: str | None, head: str, recorded: Sequence[ReplayWindow]
+) -> list[Manifest]:
+    ids = [window.window_id for window in recorded if window.kind == "live"]
+    if head not in ids or (start is not None and start not in ids):
+        raise ManifestError(_broken(stream, start, None, head))
+    between = ids[0 if start is None else ids.index(start) + 1 : ids.index(head) + 1]
+    manifests = [catalog.read_manifest(stream, window_id) for window_id in between]
+    found = [manifest for manifest in manifests if manifest is not None]
+    if len(found) < len(manifests):
+        raise ManifestError(_broken(stream, start, between[manifests.index(None)], head))
+    return found
+
+
+def _broken(stream: Stream, start: str | None, link: str | None, head: str) -> str:
+    since = "the beginning" if start is None else f"window {start}"
+    if link is None:
+        return (
+            f"{stream}: the windows up to {head} do not follow {since}: the position was set back by hand, or the "
+            "stream begun anew. Nothing was read, and nothing is lost. Give the option replay_store, for only the "
+            "replay store knows which of the windows before that count; or name them by the option manifests."
+        )
+    return (
+        f"{stream}: window {link} is gone, which comes after {since} and was not read yet: it was pruned, or lost. "
+        f"Its events, and those of windows before it since {since}, cannot be read; those after it up to {head} are "
+        "landed. Restore it, or start a new query with another checkpoint, which begins with the windows that are left."
+    )

@@ -1,0 +1,234 @@
+"""Which landed windows, and which drains, give the events of an interval: pure, without any I/O.
+
+All times are Salesforce's; see ``ReplayWindow``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.replay_windows.positions import KnownPosition, nearest_position
+from airflow_provider_sfstream.replay_windows.spans import clip, covers, span_between, span_of, subtract, union
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, Span
+
+_TICK = datetime.resolution
+_FOREVER = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class BusDrain:
+    """A span of the interval that has to be drained: the events after ``after`` (``None``: from the earliest).
+
+    ``after`` was named at ``given_at``. No event after it was published before ``published_from``, where that is known.
+    """
+
+    span: Span
+    after: bytes | None
+    given_at: datetime | None = field(default=None, compare=False)
+    published_from: datetime | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class IntervalPlan:
+    """What gives the events of an interval, in order of time.
+
+    ``landed`` are the recorded windows to read, ``drains`` what has to be read from Salesforce, ``missing`` what can no
+    longer be had, and ``unconfirmed`` what the live windows hold as far as anybody knows: the server has not said so.
+    Together they cover the interval. All spans are in UTC.
+    """
+
+    landed: tuple[ReplayWindow, ...]
+    drains: tuple[BusDrain, ...]
+    missing: tuple[Span, ...]
+    unconfirmed: tuple[Span, ...]
+
+
+def plan_interval(
+    interval: Span,
+    *,
+    windows: Sequence[ReplayWindow],
+    gaps: Sequence[Gap],
+    horizon: datetime,
+    live: bool,
+    breaks: Sequence[Span] = (),
+) -> IntervalPlan:
+    """Return what gives the events that count in ``interval``, whatever the order of ``windows`` and ``gaps``.
+
+    Guarantee: every time in the interval is in exactly one of: the span of a recorded window, a drain, a missing
+    span, an unconfirmed one. A window covers ``[covered_from, covered_until)`` and no more, and a backfill window
+    nothing of a later break (:func:`coverage`). The rest is, if ``live``, unconfirmed where the chain of live windows
+    has it or will have it. It is missing if it is before ``horizon``, or in the span ``[since, detected_at)`` of a gap
+    (an unknown ``since`` reaches back for ever); else it is drained. A hole is drained however small it is.
+
+    ``landed`` are the windows with an event that may count in the interval. All such live windows are in it; a backfill
+    window is left out if others answer for all that it could add. Live windows are in the order of their chain,
+    backfill windows stand between them by time.
+
+    A drain begins at the nearest position that is known to lie before it and should still be readable, see
+    :func:`~airflow_provider_sfstream.replay_windows.positions.nearest_position`; else at the earliest event.
+
+    :param windows: all recorded windows of the stream, empty ones too, that may answer for a part of the interval, hold
+        an event that counts in it, or name a position before it. Unrelated ones change nothing.
+    :param horizon: what was published before can no longer be read: now less the retention.
+    :param live: whether the run goes on with the live windows, so that what they do not have yet is not drained beside.
+    :param breaks: spans in which the stream may have lost events, see :meth:`LandedStream.breaks`.
+    """
+    interval = Span(interval.start.astimezone(UTC), interval.end.astimezone(UTC))
+    ordered = stream_order(windows)
+    all_gaps = {*gaps, *(window.gap for window in ordered if window.gap is not None)}
+
+    uncovered = subtract([interval], coverage(ordered, breaks))
+    held = span_between(_held_from(ordered), _FOREVER) if live else None
+    unconfirmed = [] if held is None else clip(uncovered, held)
+    wanted = subtract(uncovered, unconfirmed)
+    readable = subtract(wanted, _unreadable(interval, all_gaps, ordered, horizon))
+    return IntervalPlan(
+        landed=tuple(_worth_reading(ordered, interval, breaks)),
+        drains=tuple(_drain(part, nearest_position(part.start, ordered, all_gaps, horizon)) for part in readable),
+        missing=tuple(subtract(wanted, readable)),
+        unconfirmed=tuple(unconfirmed),
+    )
+
+
+def _drain(part: Span, known: KnownPosition | None) -> BusDrain:
+    return (
+        BusDrain(part, None) if known is None else BusDrain(part, known.replay_id, known.given_at, known.published_from)
+    )
+
+
+def least_events(drains: Iterable[BusDrain], windows: Iterable[ReplayWindow]) -> int:
+    """Return how many events Salesforce will deliver for ``drains`` at least, by what is landed.
+
+    A drain reads on to the end of the stream, and so once more what live windows have from its span on. What nobody has
+    landed, nobody can count.
+
+    :param windows: those of the stream from the first of the spans on.
+    """
+    live = {window.window_id: window for window in windows if window.kind == "live"}
+
+    def begins_after(window: ReplayWindow, time: datetime) -> bool:
+        previous = live.get(window.previous_window_id or "")
+        known = [window.covered_from, window.counts_from, None if previous is None else previous.contact_at]
+        return any(begin is not None and begin >= time for begin in known)
+
+    return sum(
+        window.event_count for drain in drains for window in live.values() if begins_after(window, drain.span.start)
+    )
+
+
+def _held_from(ordered: Sequence[ReplayWindow]) -> datetime | None:
+    """Return the time from which on the live windows have, or will have, all that is published."""
+    live = [window for window in ordered if window.kind == "live"]
+    first = None
+    for window in reversed(live):  # in the order of their chain: each is followed by the one that names it
+        if first is not None and (first.gap is not None or first.previous_window_id != window.window_id):
+            break
+        first = window
+    return None if first is None else first.covered_from or first.covered_until
+
+
+def coverage(windows: Iterable[ReplayWindow], breaks: Sequence[Span]) -> list[Span]:
+    """Return the spans of time that ``windows`` cover, together.
+
+    A backfill window that was drained before the end of a break covers nothing of the break: it may have begun at the
+    earliest event of a stream that had lost events, which nothing showed then.
+    """
+    covered: list[Span] = []
+    for window in windows:
+        span = span_of(window)
+        if span is not None:
+            voided = [] if window.kind == "live" else [each for each in breaks if _is_drained_before(window, each.end)]
+            covered += subtract([span], voided)
+    return union(covered)
+
+
+def _is_drained_before(window: ReplayWindow, time: datetime) -> bool:
+    return window.contact_at is None or window.contact_at < time
+
+
+def _unreadable(interval: Span, gaps: Iterable[Gap], ordered: Iterable[ReplayWindow], horizon: datetime) -> list[Span]:
+    """Return what of ``interval`` Salesforce no longer gives. A gap lasts until a window goes on after it.
+
+    Of an uncertain gap nothing is known to be lost.
+    """
+    begins = {window.gap: window.covered_from for window in ordered if window.gap is not None}
+    lost = [(gap.since or interval.start, begins.get(gap) or gap.detected_at) for gap in gaps if not gap.uncertain]
+    bounds = ((interval.start, horizon), *lost)
+    return union(span for each in bounds if (span := span_between(*each)) is not None)
+
+
+def _worth_reading(ordered: Sequence[ReplayWindow], interval: Span, breaks: Sequence[Span]) -> list[ReplayWindow]:
+    """Return the windows that may hold events of ``interval``, without backfill windows that add nothing to others."""
+    useful = {window.window_id: span for window in ordered if (span := _useful_span(window, interval)) is not None}
+    optional = [window for window in ordered if window.kind == "backfill" and window.window_id in useful]
+    optional.sort(key=lambda window: (useful[window.window_id].start, -_length(useful[window.window_id])))
+    left_out = {window.window_id for window in optional}
+    answered = coverage((window for window in ordered if window.window_id not in left_out), breaks)
+    for window in optional:
+        if not covers(answered, useful[window.window_id]):
+            left_out.remove(window.window_id)
+            answered = union([*answered, *coverage([window], breaks)])
+    return [window for window in ordered if window.window_id in useful and window.window_id not in left_out]
+
+
+def _useful_span(window: ReplayWindow, interval: Span) -> Span | None:
+    """Return the part of the interval in which the window's events may count; ``None`` if none may."""
+    if window.event_count == 0:
+        return None
+    last = window.contact_at or interval.end
+    last = last if window.counts_from is None else max(window.counts_from, last)
+    held = span_between(window.counts_from or interval.start, last + _TICK)
+    return next(iter(clip([] if held is None else [held], interval)), None)
+
+
+def may_count_in(interval: Span, manifest: Manifest) -> bool:
+    """Return whether an event of a window may count in ``interval``, by all that its manifest says."""
+    window = manifest.window
+    begin, end = interval.start, window.contact_at or _FOREVER
+    if manifest.untimed_events == 0 and window.first_event_time is not None and window.last_event_time is not None:
+        begin, end = min(window.first_event_time, end), min(window.last_event_time, end)
+    if window.counts_from is not None:
+        begin, end = max(begin, window.counts_from), max(end, window.counts_from)
+    return window.event_count > 0 and begin < interval.end and end >= interval.start
+
+
+def _length(span: Span) -> timedelta:
+    return span.end - span.start
+
+
+def stream_order(windows: Iterable[ReplayWindow]) -> list[ReplayWindow]:
+    """Return each of ``windows`` once: live windows in the order of their chain, backfill windows between by time.
+
+    The order of ``windows`` does not matter. Parts of a chain that no given window links are in order of time.
+    """
+    by_time = sorted({window.window_id: window for window in windows}.values(), key=_time)
+    live = _chains([window for window in by_time if window.kind == "live"])
+    return list(heapq.merge(live, [window for window in by_time if window.kind == "backfill"], key=_time))
+
+
+def _chains(by_time: list[ReplayWindow]) -> list[ReplayWindow]:
+    """Return live windows so that each comes after the one that it follows, if that is among them."""
+    known = {window.window_id for window in by_time}
+    following: dict[str, list[ReplayWindow]] = defaultdict(list)
+    heads = []
+    for window in by_time:
+        if window.previous_window_id in known:
+            following[window.previous_window_id].append(window)
+        else:
+            heads.append(window)
+    ordered: dict[str, ReplayWindow] = {}
+    for head in [*heads, *by_time]:  # again all of them: links in a circle have no head
+        ahead = [head]
+        while ahead and (window := ahead.pop()).window_id not in ordered:
+            ordered[window.window_id] = window
+            ahead.extend(reversed(following[window.window_id]))
+    return list(ordered.values())
+
+
+def _time(window: ReplayWindow) -> tuple[datetime, str]:
+    return window.covered_from or window.first_event_time or window.run.run_after, window.window_id

@@ -1,0 +1,178 @@
+"""A stream with its landing and its replay store, and what these know of it together.
+
+Guarantee: nobody begins a stream anew whose windows are landed, without being told to. A store that knows nothing of it
+was lost, or is another one: from ``"latest"`` a drain would skip what came since the last landed window, from
+``"earliest"`` what aged out since; a backfill would call landed hours lost.
+
+A store knows a stream from the first thing that is recorded of its position on: a window, a mark, or a reset by hand,
+also one to nothing, which is how somebody decides to begin anew. Backfill windows are no sign of a loss, because a
+stream may be backfilled before its first live run.
+
+A store that was restored from a backup knows the stream, but not its last windows: a drain would land their events a
+second time. The last recorded position in the landing shows it (:mod:`.recorded_positions`).
+
+The very first window of a stream, landed and never recorded, looks the same as a loss. The run that made it adopts it
+when it is tried again. Any other run stops, and restoring adopts it then: nothing is lost, whatever ``start_from``
+says. So that a first run that is only slower than another one beside it stops nobody, the store is asked once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from airflow_provider_sfstream.exceptions import ReplayStoreLostError
+from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPositions
+from airflow_provider_sfstream.replay_windows.spans import span_between
+from airflow_provider_sfstream.salesforce.retention import SHORT, retention_by_kind
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Span, Stream, window_id_for
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.landing.manifest import Manifest
+    from airflow_provider_sfstream.landing.recorded_position import RecordedPosition
+    from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
+
+
+@dataclass(frozen=True)
+class LandedStream:
+    """A stream, where it is landed, and where its position is recorded.
+
+    Every method raises :class:`SalesforceStreamError` if the replay store or the landing cannot be read.
+    """
+
+    stream: Stream
+    catalog: LandingCatalog
+    store: ReplayStore
+    look_up_retention: Callable[[], timedelta | None] | None = None
+    """Reads the retention from the definition of the events; returns ``None`` if that cannot be known."""
+
+    @cached_property
+    def known_retention(self) -> timedelta | None:
+        """How long Salesforce retains the events, by their kind or their definition; ``None`` if that is not known.
+
+        The definition is read once for a stream: the manifests record the result.
+        """
+        by_kind = retention_by_kind(self.stream.topic)
+        if by_kind is not None or self.look_up_retention is None:
+            return by_kind
+        newest = self.manifest(self.position().window_id)
+        return newest.retention if newest is not None and newest.retention is not None else self.look_up_retention()
+
+    @property
+    def retention(self) -> timedelta:
+        """How long Salesforce retains the events of the stream at least: 24 hours where it is not known."""
+        return self.known_retention or SHORT
+
+    def breaks(self) -> list[Span]:
+        """Return the spans of time in which the stream lost events, or may have: its gaps, and what preceded a reset.
+
+        Not its uncertain gaps: they are of the Streaming API, where nothing is covered that a gap could void.
+
+        Coverage that a backfill window claims in such a span counts only if the window was drained after it: until the
+        gap was detected, nobody knew that the earliest retained event was not the earliest of the retention. A reset by
+        hand may have had the same cause, so it counts for the whole retention before it.
+        """
+        gaps = [gap for gap in self.store.gaps(self.stream) if gap.after is not None and not gap.uncertain]
+        spans = [span_between(gap.since or gap.detected_at - self.retention, gap.detected_at) for gap in gaps]
+        resets = self.store.resets(self.stream)
+        spans += [span_between(reset.reset_at - self.retention, reset.reset_at) for reset in resets]
+        return [span for span in spans if span is not None]
+
+    def unbroken_since(self) -> datetime | None:
+        """Return the end of the newest gap or reset, ``None`` if there was none."""
+        return max((span.end for span in self.breaks()), default=None)
+
+    def position(self) -> Position:
+        """Return the recorded position."""
+        return self.store.read(self.stream)
+
+    def manifest(self, window_id: str | None) -> Manifest | None:
+        """Return the manifest of a window, ``None`` where there is none."""
+        return self.catalog.read_manifest(self.stream, window_id) if window_id else None
+
+    def known_position(self, run: RunIdentity) -> Position:
+        """Return the position that ``run`` is to go on from; nothing recorded only if nothing was landed either.
+
+        :raises ReplayStoreLostError: the landing has windows of the stream, and the store knows nothing of it; or the
+            store's position lies before the last recorded window.
+        """
+        recorded = self.last_recorded()  # before the position, which is written first
+        position = self.position()
+        self.require_not_before(position, recorded)
+        newest = self.newest_unknown(position)
+        if newest is None:
+            return position
+        position = self.position()
+        # Whether the run made its window before anything was recorded, and no window follows a recorded one.
+        if position.fence > 0 or (newest.fence == 0 and self.finished(run, position)[1] is not None):
+            return position
+        raise ReplayStoreLostError(
+            f"{self.stream}: the replay store knows nothing of it, but the landing {self.catalog.landing.url} has "
+            f"windows of it, the newest {newest.window.window_id} of {newest.window.run}. The store was lost, or is "
+            "another one than before (replay_store, replay_store_conn_id), or it was never told of the stream's first "
+            "window. Nothing was read from Salesforce and nothing was moved. To go on where the landing ends, run "
+            'RestoreReplayPositionOperator. A first window with advance="manual" whose commit is still to come needs '
+            "CommitReplayPositionOperator instead. To begin anew at start_from, run ResetReplayPositionOperator with "
+            "replay_id=None."
+        )
+
+    def require_not_before(self, position: Position, recorded: RecordedPosition | None) -> None:
+        """Refuse a store that was put back behind the last recorded window.
+
+        :param position: the position of a store that has one, read after ``recorded``.
+        :raises ReplayStoreLostError: if it was.
+        """
+        if recorded is None or position.fence == 0 or not self._recorded.is_before(position, recorded):
+            return
+        at = "set by hand" if position.window_id is None else f"window {position.window_id}"
+        raise ReplayStoreLostError(
+            f"{self.stream}: the replay store's position ({position}, {at}) does not contain window "
+            f"{recorded.window_id} (fence {recorded.fence}), which was recorded at {recorded.recorded_at.isoformat()}. "
+            "The store was restored from a backup, or is another one than before (replay_store, replay_store_conn_id). "
+            "Nothing was read from Salesforce and nothing was moved. To continue where the landing ends, run "
+            "RestoreReplayPositionOperator. To drain again from an earlier position on purpose, run "
+            "ResetReplayPositionOperator."
+        )
+
+    def last_recorded(self) -> RecordedPosition | None:
+        """Return the last recorded position in the landing. Read it before the position that it is compared with."""
+        return self._recorded.last()
+
+    def newest_unknown(self, position: Position) -> Manifest | None:
+        """Return the newest live window in the landing of a stream that the store, with ``position``, knows nothing of.
+
+        ``None`` if the store knows the stream, which is said without a look at the landing, or if there is no window.
+        """
+        return None if position.fence > 0 else self.catalog.newest_live(self.stream)
+
+    def recorded_window(self, run: RunIdentity) -> ReplayWindow | None:
+        """Return the live window that the store holds for ``run``, of any try; ``None`` if it made none."""
+        recorded = [window for window in self.store.windows_of_run(self.stream, run) if window.kind == "live"]
+        return recorded[-1] if recorded else None
+
+    def finished(self, run: RunIdentity, position: Position) -> tuple[str, Manifest | None]:
+        """Return the id of the window that ``run`` makes from ``position``, and its manifest if a try finished it."""
+        window_id = window_id_for(run, "live", position.replay_id, position.fence)
+        return window_id, self.manifest(window_id)
+
+    def already_drained(self, run: RunIdentity, position: Position) -> bool:
+        """Return whether an earlier try of ``run`` made its window: then a drain returns it and reads no event.
+
+        It is recorded, or finished from ``position`` and not recorded yet.
+        """
+        return self.recorded_window(run) is not None or self.finished(run, position)[1] is not None
+
+    def advance(self, position: Position, window: ReplayWindow) -> Position:
+        """Record a live ``window``, move the position over it, and return the position, whose chain has the window.
+
+        :raises PositionConflictError: the position is not ``position`` any more, or another writer replaced it.
+        """
+        return self._recorded.advance(position, window)
+
+    @property
+    def _recorded(self) -> RecordedPositions:
+        return RecordedPositions(self.stream, self.catalog, self.store)

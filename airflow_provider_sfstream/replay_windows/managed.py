@@ -1,0 +1,102 @@
+"""A run on a managed event subscription: Salesforce keeps the position, and is told of it once a window is durable.
+
+The order of writes is data files, manifest, record, commit. The record (in a replay store that may be files in the
+landing) says which windows make up the stream; the position that Salesforce keeps follows it and is never ahead of it.
+Therefore
+
+- killed before the commit, or with its acknowledgement lost, the next try or run finds the window recorded. Salesforce
+  delivers its events again; they are left out, and the commit is repeated;
+- this package never has Salesforce go on after an event that is not stored.
+
+The position that Salesforce keeps can be dropped or moved by others. The recorded one is the truth: the source compares
+the two, and reads after the recorded one.
+
+Source of the protocol facts: Pub/Sub API guide, "ManagedSubscribe RPC Method".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
+from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, WindowRequest, drain_window
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
+from airflow_provider_sfstream.streams.managed.source import ManagedSource
+
+log = logging.getLogger(__name__)
+
+LONGEST_DRAIN = 1500.0
+"""Seconds that a drain may take: Salesforce ends a stream on which nothing was committed for 1,800."""
+
+
+def drain_managed_window(
+    landed: LandedStream,
+    request: WindowRequest,
+    *,
+    source: ManagedSource,
+    subscription_id: str | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> WindowOutcome:
+    """Return the window of this run, draining it unless an earlier try did, and have Salesforce go on after it.
+
+    ``request.on_invalid_replay`` is the user's, or what the subscription's ``errorRecoveryReplay`` says: a position
+    that can no longer be read is then recorded as a gap. ``start_from`` has to be ``COMMITTED``.
+
+    :param subscription_id: record ID of the managed subscription, where it could be read.
+    :raises CommitError: Salesforce did not take the commit. The window is recorded, and none of its events is lost or
+        will be landed again.
+    :raises SalesforceStreamError: as :func:`drain_window`.
+    """
+    request = replace(request, limits=_bounded(request.limits))
+    outcome = drain_window(landed, request, source=source, now=now)
+    commit_head(landed, source, subscription_id)
+    return outcome
+
+
+def _bounded(limits: DrainLimits) -> DrainLimits:
+    """Return ``limits`` that end before Salesforce ends a stream on which nothing is committed."""
+    seconds = LONGEST_DRAIN if limits.max_seconds is None else min(LONGEST_DRAIN, limits.max_seconds)
+    return replace(limits, max_seconds=seconds)
+
+
+def commit_head(landed: LandedStream, source: ManagedSource, subscription_id: str | None = None) -> bytes | None:
+    """Have Salesforce go on after the last recorded window, unless it is known to; return the replay ID.
+
+    Where its position was dropped or moved and no commit can change that yet, the next run compares again.
+
+    :raises CommitError: Salesforce did not take the commit.
+    :raises ServiceUnavailableError: it did not acknowledge it in time. The commit may have been carried out.
+    """
+    head, committed = landed.position(), CommittedWindows(landed.stream, landed.catalog)
+    last = committed.last()
+    if head.window_id is None or head.replay_id is None or last == (head.window_id, head.replay_id):
+        return head.replay_id
+    # An empty window can end where the one before it did.
+    if last is None or last[1] != head.replay_id or source.differs:
+        if not source.commit(head.replay_id, CONFIRM_TIMEOUT):
+            return head.replay_id
+        log.info("%s: Salesforce goes on after %s (window %s).", landed.stream, head.replay_id.hex(), head.window_id)
+    committed.record(head.window_id, head.replay_id, subscription_id)
+    return head.replay_id
+
+
+def landed_but_uncommitted(landed: LandedStream) -> Callable[[bytes], bool]:
+    """Return a function that says of an event whether it is landed in a window that Salesforce may not know of.
+
+    What is landed is read when it is first called: by then, no window has been added since the drain began.
+    """
+    events: set[bytes] | None = None
+
+    def is_landed(replay_id: bytes) -> bool:
+        nonlocal events
+        if events is None:
+            committed = CommittedWindows(landed.stream, landed.catalog)
+            events = committed.events_of_later_windows(landed.position().window_id)
+        return replay_id in events
+
+    return is_landed

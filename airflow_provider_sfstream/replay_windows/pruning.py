@@ -1,0 +1,237 @@
+"""Pruning: landed windows that nobody needs any more are removed, oldest first.
+
+Guarantees. What has to stay stays with everything that was landed after it: the windows of a stream that are left are
+its newest ones, without a hole. A window is first announced as pruned, then taken out of the replay store, then loses
+its manifest, then its files: nobody ever finds a manifest whose files are gone. Killed at any line, the next run
+finishes what was announced. Positions, gaps, schemas and the records of intervals stay.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned, write_pruned
+from airflow_provider_sfstream.landing.removal import remove_windows
+from airflow_provider_sfstream.replay_stores.base import ReplayStore
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.salesforce.retention import check_age
+from airflow_provider_sfstream.salesforce.streams import Stream, WindowKind
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 500
+"""How many windows are announced before they are removed."""
+
+
+@dataclass(frozen=True)
+class OldWindow:
+    """What pruning has to know of a landed window."""
+
+    window_id: str
+    kind: WindowKind
+    previous_window_id: str | None
+    finished_at: datetime
+    event_count: int
+    first_event_time: datetime | None
+    last_event_time: datetime | None
+    bytes: int
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> OldWindow:
+        window = manifest.window
+        return cls(
+            window_id=window.window_id,
+            kind=window.kind,
+            previous_window_id=window.previous_window_id,
+            finished_at=manifest.finished_at,
+            event_count=window.event_count,
+            first_event_time=window.first_event_time,
+            last_event_time=window.last_event_time,
+            bytes=sum(file.bytes for file in manifest.files),
+        )
+
+
+StillNeeded = Callable[[Sequence[OldWindow]], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class PruneRequest:
+    """What to remove.
+
+    :param older_than: how long ago a window has to have been finished.
+    :param keep_last: how many of the newest live windows stay, however old; the last one is where the position stands.
+    :param needed: ids of live windows that are needed with all that follows, and who needs them.
+    :param still_needed: tells of windows that are old enough which of them are needed nevertheless, and by whom.
+    """
+
+    stream: Stream
+    older_than: timedelta
+    keep_last: int = 1
+    needed: Mapping[str, str] = field(default_factory=dict)
+    still_needed: StillNeeded = lambda windows: {}
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class PruneOutcome:
+    """The windows that were removed, or would be, oldest first; how many old ones stay, and the reason for the first.
+
+    ``finished``: how many windows an earlier run had announced, and this one removed.
+    """
+
+    removed: tuple[OldWindow, ...]
+    kept: int
+    kept_because: str | None
+    finished: int
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """Windows that were finished at this time or later stay."""
+
+    time: datetime
+    reason: str
+
+    def or_earlier(self, time: datetime, reason: str) -> _Limit:
+        return _Limit(time, reason) if time < self.time else self
+
+
+def prune_windows(
+    request: PruneRequest,
+    *,
+    store: ReplayStore,
+    catalog: LandingCatalog,
+    pruned_by: str,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> PruneOutcome:
+    """Remove the windows that are older than asked for, as far as nobody needs them or one before them.
+
+    :param pruned_by: who does it, for those who miss a window.
+    :raises ConfigurationError: if the position, or somebody in need, stands on a window that is not in this landing.
+    :raises SalesforceStreamError: if landing or store cannot be used. What was announced is removed by the next run.
+    """
+    check_age(request.older_than)
+    stream = request.stream
+    announced = read_pruned(catalog.landing, stream)
+    finished = 0
+    if announced is not None and announced.removing and not request.dry_run:
+        log.info("%s: removing %d windows that an earlier run had announced.", stream, len(announced.removing))
+        finished = len(announced.removing)
+        _remove(announced, store, catalog)
+    limit = _limit(request, store, catalog, now())
+    old = _old_windows(request, catalog, now())
+    needed = request.still_needed([window for window in old if window.finished_at < limit.time])
+    for window in old:
+        if window.window_id in needed:
+            limit = limit.or_earlier(window.finished_at, needed[window.window_id])
+    removable, broken = _without_holes([window for window in old if window.finished_at < limit.time], stream, catalog)
+    kept = len(old) - len(removable)
+    if not request.dry_run:
+        _announce_and_remove(removable, stream, store, catalog, pruned_by, now)
+    return PruneOutcome(tuple(removable), kept, (broken or limit.reason) if kept else None, finished)
+
+
+def _limit(request: PruneRequest, store: ReplayStore, catalog: LandingCatalog, now: datetime) -> _Limit:
+    stream = request.stream
+    limit = _Limit(now - request.older_than, "they are not old enough")
+    landed = LandedStream(stream, catalog, store)
+    recorded = landed.last_recorded()
+    position = store.read(stream)
+    landed.require_not_before(position, recorded)
+    if landed.newest_unknown(position) is not None:
+        raise ConfigurationError(
+            f"{stream}: the replay store has nothing of this stream, but the landing {catalog.landing.url} has. Give "
+            "the replay_store that the drain was given. Nothing was removed."
+        )
+    if position.window_id is not None:
+        head = _landed(stream, position.window_id, "the position", catalog)
+        for manifest in islice(catalog.chain(stream, head.window.window_id), request.keep_last):
+            reason = f"window {manifest.window.window_id} is among the last {request.keep_last}"
+            limit = limit.or_earlier(manifest.finished_at, reason)
+    for window_id, who in request.needed.items():
+        manifest = _landed(stream, window_id, who, catalog)
+        limit = limit.or_earlier(manifest.finished_at, f"{who} stands on window {window_id}")
+    return limit
+
+
+def _landed(stream: Stream, window_id: str, who: str, catalog: LandingCatalog) -> Manifest:
+    manifest = catalog.read_manifest(stream, window_id)
+    if manifest is None:
+        raise ConfigurationError(
+            f"{stream}: {who} stands on window {window_id}, which the landing {catalog.landing.url} does not have. "
+            "Check landing_url, and what else names a folder or a store. Nothing was removed."
+        )
+    return manifest
+
+
+def _old_windows(request: PruneRequest, catalog: LandingCatalog, now: datetime) -> list[OldWindow]:
+    """Return the landed windows that are old enough, oldest first."""
+    cutoff = now - request.older_than
+    found = (OldWindow.of(manifest) for manifest in _manifests(request.stream, catalog, cutoff))
+    return sorted((window for window in found if window.finished_at < cutoff), key=lambda window: window.finished_at)
+
+
+def _manifests(stream: Stream, catalog: LandingCatalog, until: datetime) -> Iterator[Manifest]:
+    day, last_day = catalog.first_day(stream), until.astimezone(UTC).date()
+    while day is not None and day <= last_day:
+        yield from catalog.windows_between(stream, day, day)
+        day += timedelta(days=1)
+
+
+def _without_holes(old: list[OldWindow], stream: Stream, catalog: LandingCatalog) -> tuple[list[OldWindow], str | None]:
+    """Return the windows before which none stays, and, if some were left out, why."""
+    going = {window.window_id: window for window in old}
+    reason = None
+    while True:
+        blocked = [window for window in going.values() if _stays_before(window, going, stream, catalog)]
+        if not blocked:
+            return list(going.values()), reason
+        reason = reason or f"window {blocked[0].previous_window_id}, before {blocked[0].window_id}, stays"
+        for window in blocked:
+            del going[window.window_id]
+
+
+def _stays_before(window: OldWindow, going: Mapping[str, OldWindow], stream: Stream, catalog: LandingCatalog) -> bool:
+    before = window.previous_window_id
+    if window.kind == "backfill" or before is None or before in going:
+        return False
+    return catalog.read_manifest(stream, before) is not None
+
+
+def _announce_and_remove(
+    windows: Iterable[OldWindow],
+    stream: Stream,
+    store: ReplayStore,
+    catalog: LandingCatalog,
+    pruned_by: str,
+    now: Callable[[], datetime],
+) -> None:
+    remaining = iter(windows)
+    while batch := list(islice(remaining, AT_ONCE)):
+        before = read_pruned(catalog.landing, stream)
+        ends = batch[-1].finished_at + datetime.resolution
+        announced = PrunedWindows(
+            stream=stream,
+            finished_before=ends if before is None else max(ends, before.finished_before),
+            pruned_at=now(),
+            pruned_by=pruned_by,
+            windows=len(batch) + (0 if before is None else before.windows),
+            removing=tuple(window.window_id for window in batch),
+        )
+        write_pruned(catalog.landing, announced)
+        _remove(announced, store, catalog)
+        log.info("%s: removed %d windows, %s to %s.", stream, len(batch), batch[0].window_id, batch[-1].window_id)
+
+
+def _remove(announced: PrunedWindows, store: ReplayStore, catalog: LandingCatalog) -> None:
+    """Remove what is announced; killed at any line, this can be done again."""
+    store.forget_windows(announced.stream, announced.removing)
+    remove_windows(catalog.landing, announced.stream, announced.removing)
+    write_pruned(catalog.landing, announced.finished())

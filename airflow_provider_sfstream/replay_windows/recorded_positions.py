@@ -1,0 +1,168 @@
+"""Advances of a replay store, compared with the last recorded position in the landing.
+
+Guarantees, with every store:
+
+- A store whose position was put back (a backup, another store, the late write of a task that was taken for dead) is
+  detected by the next drain: the landing names a recorded window that the position's chain does not contain.
+- :meth:`RecordedPositions.advance` returns only if the window is in the chain. It writes ``recorded.json`` before it
+  reads the store for the last time, and a late write is followed by a read of ``recorded.json``. Of a task that puts
+  the position back and one that has just moved it, at least one therefore sees the other, and repeats the advance.
+
+A position moves without this module when it is reset by hand, which is a decision and not a loss: a reset since the
+last recorded position explains whatever lies before it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError
+from airflow_provider_sfstream.landing.recorded_position import RecordedPosition, read_recorded, write_recorded
+from airflow_provider_sfstream.replay_stores.base import conflict_message
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.landing.manifest import Manifest
+    from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
+
+log = logging.getLogger(__name__)
+
+LONGEST_LINK = 100
+"""Number of windows between the last recorded position and the store's that are followed. More than one is rare."""
+
+_ROUNDS = 5
+"""How often windows are recorded again before another writer is reported: each round is one late write."""
+
+
+@dataclass(frozen=True)
+class RecordedPositions:
+    """The positions of one stream in its replay store and in its landing."""
+
+    stream: Stream
+    catalog: LandingCatalog
+    store: ReplayStore
+
+    def last(self) -> RecordedPosition | None:
+        """Return the last recorded position in the landing. To be compared with a position that is read later.
+
+        :raises LandingError: if it cannot be read.
+        """
+        return read_recorded(self.catalog.landing, self.stream)
+
+    def is_before(self, position: Position, recorded: RecordedPosition | None) -> bool:
+        """Return whether the store was put back: ``position`` does not contain a window that was ``recorded``.
+
+        Reads nothing where both are the same, which is the case between two runs. False where the recorded window is
+        gone from the landing, or where somebody set the position by hand since.
+
+        :raises SalesforceStreamError: if the landing or the store cannot be read.
+        """
+        if recorded is None or recorded.window_id == position.window_id is not None:
+            return False
+        for manifest in self._chain(position.window_id):
+            if manifest.window.window_id == recorded.window_id:
+                return False
+            if manifest.fence < recorded.fence < position.fence:
+                # One fence has one window, unless the chain is that of another store.
+                return manifest.fence + 1 == recorded.fence
+        if position.fence > recorded.fence:
+            return False
+        if (recorded.window_id, recorded.fence) == (position.window_id, position.fence):
+            return False
+        if recorded.window_id is not None and not self._is_landed(recorded.window_id):
+            return False
+        return not any(reset.reset_at > recorded.recorded_at for reset in self.store.resets(self.stream)[-1:])
+
+    def advance(self, expected: Position, window: ReplayWindow) -> Position:
+        """Record a live ``window``, move the position over it, and return the position once the window is in the chain.
+
+        :raises PositionConflictError: the position is not ``expected``, or another writer replaced it. The window is
+            not recorded.
+        """
+        moved = self.store.advance(self.stream, expected, window)
+        try:
+            current = self._settled(moved)
+        except LandingError as error:
+            log.warning(
+                "%s: window %s is recorded, but the last recorded position in the landing may not be: %s",
+                self.stream,
+                window.window_id,
+                error,
+            )
+            current = self.store.read(self.stream)
+        if current.window_id != window.window_id and not self._is_recorded(window):
+            if current.fence >= moved.fence:
+                self.write(current)
+            raise PositionConflictError(conflict_message(self.stream, expected, current, window))
+        return current
+
+    def write(self, position: Position) -> None:
+        """Store ``position`` as the last recorded one. A failure is logged: the store has the position."""
+        recorded_at = position.updated_at or datetime.now(UTC)
+        recorded = RecordedPosition(self.stream, position.window_id, position.fence, position.replay_id, recorded_at)
+        try:
+            write_recorded(self.catalog.landing, recorded)
+        except LandingError as error:
+            log.warning("%s The position is recorded in the replay store.", error)
+
+    def _settled(self, moved: Position) -> Position:
+        """Return the store's position after ``recorded.json`` has it, with what a late write put back recorded again.
+
+        The order matters: a task that puts the position back writes the store, then reads ``recorded.json``; a task
+        that has moved the position writes ``recorded.json``, then reads the store.
+        """
+        current = moved
+        for _ in range(_ROUNDS):
+            recorded = self.last()
+            if recorded is not None and recorded.fence > moved.fence:
+                later = self._between(moved, recorded.window_id)
+                if later:
+                    moved = self._repeat(moved, later)
+                    continue
+            if recorded is None or (recorded.window_id, recorded.fence) != (moved.window_id, moved.fence):
+                self.write(moved)
+            current = self.store.read(self.stream)
+            later = self._between(current, moved.window_id) if current.fence < moved.fence else []
+            if not later:
+                break
+            moved = self._repeat(current, later)
+        return current
+
+    def _repeat(self, position: Position, later: list[Manifest]) -> Position:
+        """Record ``later`` again: the windows after ``position`` that were recorded before it was put back."""
+        log.warning(
+            "%s: a task that ran too long put the position back to %s. The %d windows up to %s are recorded again.",
+            self.stream,
+            position,
+            len(later),
+            later[-1].window.window_id,
+        )
+        for manifest in later:
+            position = self.store.advance(self.stream, position, manifest.window)
+        return position
+
+    def _between(self, position: Position, head: str | None) -> list[Manifest]:
+        """Return the windows after ``position`` up to ``head``, oldest first; none if ``head`` does not follow it."""
+        later: list[Manifest] = []
+        for manifest in self._chain(head):
+            if manifest.window.window_id == position.window_id:
+                return later[::-1]
+            later.append(manifest)
+        return []
+
+    def _chain(self, head: str | None) -> Iterator[Manifest]:
+        """Yield the newest windows of the chain that ends with ``head``, newest first."""
+        return islice(() if head is None else self.catalog.chain(self.stream, head), LONGEST_LINK)
+
+    def _is_landed(self, window_id: str) -> bool:
+        return self.catalog.read_manifest(self.stream, window_id) is not None
+
+    def _is_recorded(self, window: ReplayWindow) -> bool:
+        recorded = self.store.windows_of_run(self.stream, window.run)
+        return any(each.window_id == window.window_id for each in recorded)

@@ -1,0 +1,176 @@
+"""The replay store made anew from the landing: what its manifests say of a stream, recorded once more.
+
+A store that was lost, or that came back from a backup older than the landing, is brought to where the landing ends:
+the next drain goes on there. The manifests are the truth here; nothing is read from Salesforce, no file is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
+from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPositions
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
+
+_REASON = "made anew from the landing: window {} does not follow the one recorded before it"
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was recorded: live windows that the store did not have, and backfill windows that the landing has."""
+
+    before: Position
+    after: Position
+    live_windows: int
+    backfill_windows: int
+
+
+def restore_position(
+    stream: Stream,
+    *,
+    store: ReplayStore,
+    catalog: LandingCatalog,
+    now: datetime,
+    updated_by: str,
+    last_window_id: str | None = None,
+) -> Restored:
+    """Record every window of the landing that comes after the store's position, and move the position to their end.
+
+    A store that has nothing of the stream gets all of them. Killed at any line and called again, it goes on where it
+    was. No drain may run meanwhile: it would lose the race, or win it and stop this.
+
+    :param now: the present, with a time zone: the landing is read up to tomorrow.
+    :param updated_by: who does it, for the audit records of positions that had been set by hand.
+    :param last_window_id: the window to end with; without it, the last one of the landing. Where several begin at one
+        position, that is the one that the last recorded position in the landing names.
+    :raises ConfigurationError: if the landing does not tell which windows count. Nothing was recorded.
+    :raises PositionConflictError: if the position moved meanwhile.
+    :raises SalesforceStreamError: if store or landing cannot be used; what was recorded by then stays.
+    """
+    before = store.read(stream)
+    manifests = _manifests(stream, catalog, now)
+    live = [manifest for manifest in manifests if manifest.window.kind == "live"]
+    recorded = RecordedPositions(stream, catalog, store)
+    named = recorded.last() if last_window_id is None else None
+    certain = (before.window_id, None if named is None else named.window_id, last_window_id)
+    ordered = _ended(in_order(live, *certain), last_window_id, stream)
+    missing = _after(before, ordered, _cause(store, stream, before), stream)
+    position = before
+    for manifest in missing:
+        position = _record(stream, manifest.window, position, store, updated_by)
+    last = missing[-1].window if missing else None
+    if last is not None and last.through not in (None, position.replay_id):
+        # The store had some of them recorded already, and left the position alone.
+        position = store.reset(stream, last.through, reason=_REASON.format(last.window_id), updated_by=updated_by)
+    backfills = [manifest.window for manifest in manifests if manifest.window.kind == "backfill"]
+    for window in backfills:
+        store.record_backfill(stream, window)
+    if position.fence > 0:
+        recorded.write(position)
+    return Restored(before, position, len(missing), len(backfills))
+
+
+def in_order(live: Sequence[Manifest], *certain: str | None) -> list[Manifest]:
+    """Return the live windows that were recorded, in the order in which they were.
+
+    Windows are chains, each window naming the one before it; a position that was set by hand, or a store that came
+    back from a backup, begins another chain or branch. Of windows that were drained from one position, that is, that
+    name the same one before them and the same fence, those count that another window follows; where none does, it is
+    one of them, and the landing does not tell which. Pure.
+
+    :param certain: ids of windows that were recorded, which decides between those that none follows; the last one is
+        the one to end with, beside which others do not matter.
+    :raises ConfigurationError: if nothing decides.
+    """
+    ids = {manifest.window.window_id for manifest in live}
+    following: dict[str | None, dict[int, list[Manifest]]] = {}
+    for manifest in live:
+        name = manifest.window.previous_window_id
+        following.setdefault(name if name in ids else None, {}).setdefault(manifest.fence, []).append(manifest)
+
+    def recorded(one_position: list[Manifest]) -> list[Manifest]:
+        named = [each for each in one_position if each.window.window_id in certain]
+        followed = [each for each in one_position if each.window.window_id in following]
+        if followed or named:
+            return followed + [each for each in named if each not in followed]
+        if len(one_position) > 1 and not (certain and certain[-1]):
+            listed = ", ".join(f"{each.window.window_id} ({each.window.run})" for each in one_position)
+            raise ConfigurationError(
+                f"{live[0].stream}: windows {listed} begin at one position, and the landing does not tell which of "
+                "them was recorded. It is the one whose task succeeded: give its id as last_window_id. "
+                "Nothing was recorded."
+            )
+        return one_position if len(one_position) == 1 else []
+
+    def after(window_id: str | None) -> list[Manifest]:
+        """Return what was recorded after a window, the newest first."""
+        found = [each for one_position in following.get(window_id, {}).values() for each in recorded(one_position)]
+        return sorted(found, key=lambda manifest: manifest.finished_at, reverse=True)
+
+    ordered, waiting = [], after(None)
+    while waiting:
+        ordered.append(waiting.pop())
+        waiting += after(ordered[-1].window.window_id)
+    return ordered
+
+
+def _manifests(stream: Stream, catalog: LandingCatalog, now: datetime) -> list[Manifest]:
+    first_day = catalog.first_day(stream)
+    manifests = [] if first_day is None else catalog.windows_between(stream, first_day, (now + timedelta(1)).date())
+    if not manifests:
+        raise ConfigurationError(
+            f"{stream}: the landing {catalog.landing.url} has no window of it. Check landing_url, topic, subscription, "
+            "api, and that the connection leads to the org that was drained. Nothing was recorded."
+        )
+    return manifests
+
+
+def _ended(ordered: list[Manifest], last_window_id: str | None, stream: Stream) -> list[Manifest]:
+    """Return the windows up to the one that is named."""
+    if last_window_id is None:
+        return ordered
+    ids = [manifest.window.window_id for manifest in ordered]
+    if last_window_id not in ids:
+        raise ConfigurationError(
+            f"{stream}: the landing has no live window {last_window_id} that counts. Nothing was recorded."
+        )
+    return ordered[: ids.index(last_window_id) + 1]
+
+
+def _cause(store: ReplayStore, stream: Stream, position: Position) -> str | None:
+    """Return why the position stands where no window ends, if it does."""
+    resets = store.resets(stream) if position.window_id is None else []
+    return resets[-1].reason if resets else None
+
+
+def _after(position: Position, ordered: list[Manifest], cause: str | None, stream: Stream) -> list[Manifest]:
+    """Return the windows that come after ``position``, which was set for ``cause``."""
+    if position.window_id is None and position.replay_id is None:
+        return ordered
+    for number, manifest in enumerate(ordered):
+        window = manifest.window
+        if window.window_id == position.window_id:
+            return ordered[number + 1 :]
+        interrupted = cause == _REASON.format(window.window_id)
+        if interrupted or (position.window_id is not None and window.previous_window_id == position.window_id):
+            return ordered[number:]
+    where = "was set by hand" if position.window_id is None else f"stands on window {position.window_id}"
+    raise ConfigurationError(
+        f"{stream}: its position ({position}) {where}, which the windows of the landing do not lead to. "
+        "To let the landing decide, forget the position first (ResetReplayPositionOperator with replay_id=None). "
+        "Nothing was recorded."
+    )
+
+
+def _record(stream: Stream, window: ReplayWindow, position: Position, store: ReplayStore, updated_by: str) -> Position:
+    if window.previous_window_id != position.window_id:
+        if position.window_id is not None:
+            reason = _REASON.format(window.window_id)
+            position = store.reset(stream, window.after, reason=reason, updated_by=updated_by)
+        window = replace(window, previous_window_id=position.window_id)
+    return store.advance(stream, position, window)

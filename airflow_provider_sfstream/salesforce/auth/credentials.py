@@ -1,0 +1,220 @@
+"""What a connection's fields say about logging in: which OAuth flow, at which host, with what.
+
+Everything that can be wrong with the fields is found here, before any network. Neither reprs nor errors show a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.redaction import quoted_setting, remember_secrets
+from airflow_provider_sfstream.salesforce.network.origins import checked_origin
+
+DEFAULT_LOGIN_URL = "https://login.salesforce.com"
+SANDBOX_LOGIN_URL = "https://test.salesforce.com"
+
+Fields = Mapping[str, str | None]
+
+
+class _Secretive:
+    """What is made of secrets: no error shows them from then on."""
+
+    def __post_init__(self) -> None:
+        self.remember()
+
+    def remember(self) -> None:
+        """Leave the secrets out of every text, as those that were used last."""
+        remember_secrets(*(getattr(self, name, None) for name in _SECRETS))
+
+
+@dataclass(frozen=True)
+class ClientCredentials(_Secretive):
+    """OAuth client credentials: the external client app logs in as its own Run-As user."""
+
+    login_url: str
+    consumer_key: str
+    consumer_secret: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class JwtBearer(_Secretive):
+    """OAuth JWT bearer: a signed assertion for a user who has pre-authorized the external client app."""
+
+    login_url: str
+    consumer_key: str
+    username: str
+    private_key: str = field(repr=False)
+
+    @property
+    def audience(self) -> str:
+        """The JWT's ``aud``: Salesforce's login or test host, or the login URL itself where it is neither's."""
+        host = urlsplit(self.login_url).hostname or ""
+        if not host.endswith(".salesforce.com"):
+            return self.login_url
+        sandbox = host.startswith("test.") or ".sandbox." in host or "--" in host
+        return SANDBOX_LOGIN_URL if sandbox else DEFAULT_LOGIN_URL
+
+
+@dataclass(frozen=True)
+class RefreshToken(_Secretive):
+    """OAuth refresh token, from a login that a person made once."""
+
+    login_url: str
+    consumer_key: str
+    refresh_token: str = field(repr=False)
+    consumer_secret: str | None = field(repr=False, default=None)
+
+
+@dataclass(frozen=True)
+class UsernamePassword(_Secretive):
+    """OAuth username-password, which Salesforce blocks in new orgs and is retiring.
+
+    ``password`` ends with the security token.
+    """
+
+    login_url: str
+    consumer_key: str
+    username: str
+    consumer_secret: str = field(repr=False)
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class GivenAccessToken(_Secretive):
+    """An access token from elsewhere. It cannot be renewed."""
+
+    instance_url: str
+    access_token: str = field(repr=False)
+
+
+Credentials = ClientCredentials | JwtBearer | RefreshToken | UsernamePassword | GivenAccessToken
+
+
+_SECRETS = ("consumer_secret", "private_key", "refresh_token", "password", "access_token")
+
+
+def credentials_from(fields: Fields, *, allow_insecure: bool = False) -> Credentials:
+    """Return the credentials that a connection's ``fields`` hold.
+
+    The flow is ``auth_flow`` (``client_credentials``, ``jwt_bearer``, ``refresh_token``, ``password`` or
+    ``access_token``) if given. Otherwise it follows from which of these is there: ``access_token``, ``refresh_token``,
+    ``private_key`` or ``private_key_file_path``, ``password``; two of them are contradictory. With none, it is client
+    credentials.
+
+    :param fields: ``login``, ``password``, ``security_token``, ``domain``, ``consumer_key``, ``consumer_secret``,
+        ``private_key``, ``private_key_file_path``, ``instance``, ``instance_url``, ``auth_flow``, ``login_url``,
+        ``refresh_token``, ``access_token``; missing or ``None`` where not given.
+    :param allow_insecure: accept ``http://`` to an address that is not loopback.
+    :raises ConfigurationError: naming the fields that are missing, contradictory or unusable.
+    """
+    remember_secrets(*map(fields.get, _SECRETS), fields.get("security_token"))
+    flow = fields.get("auth_flow") or _inferred_flow(fields)
+    if flow not in _FLOWS:
+        raise ConfigurationError(
+            f"auth_flow {quoted_setting(flow)} is unknown; it is one of {', '.join(_FLOWS)}, or left empty."
+        )
+    required, _ = _FLOWS[flow]
+    missing = [name for name in required if not fields.get(name)]
+    if flow == "jwt_bearer" and not (fields.get("private_key") or fields.get("private_key_file_path")):
+        missing.append("private_key (or private_key_file_path)")
+    if missing:
+        raise ConfigurationError(
+            f"The Salesforce connection lacks {', '.join(missing)} for the login flow {flow!r}. Fill them in, or "
+            "choose another flow with auth_flow. Nothing was contacted."
+        )
+    if flow == "access_token":
+        instance_url = checked_origin("instance_url", fields.get("instance_url") or "", allow_insecure=allow_insecure)
+        return GivenAccessToken(instance_url, fields.get("access_token") or "")
+    login_url = checked_origin("login_url", login_url_from(fields), allow_insecure=allow_insecure)
+    return _credentials(flow, fields, login_url)
+
+
+_FLOWS: dict[str, tuple[tuple[str, ...], str]] = {
+    "access_token": (("access_token", "instance_url"), "access_token"),
+    "refresh_token": (("refresh_token", "consumer_key"), "refresh_token"),
+    "jwt_bearer": (("consumer_key", "login"), "private_key"),
+    "password": (("login", "password", "consumer_key", "consumer_secret"), "password"),
+    "client_credentials": (("consumer_key", "consumer_secret"), ""),
+}
+"""By flow: the fields it needs, and the field whose presence asks for it."""
+
+
+def _inferred_flow(fields: Fields) -> str:
+    present = {**fields, "private_key": fields.get("private_key") or fields.get("private_key_file_path")}
+    asked = [flow for flow, (_, telltale) in _FLOWS.items() if telltale and present.get(telltale)]
+    if len(asked) > 1:
+        raise ConfigurationError(
+            f"The Salesforce connection has fields of several login flows ({', '.join(asked)}). Say which one with "
+            "auth_flow, or remove the others' fields. Nothing was contacted."
+        )
+    return asked[0] if asked else "client_credentials"
+
+
+def _credentials(flow: str, fields: Fields, login_url: str) -> Credentials:
+    def text(name: str) -> str:
+        return fields.get(name) or ""
+
+    if flow == "refresh_token":
+        return RefreshToken(login_url, text("consumer_key"), text("refresh_token"), fields.get("consumer_secret"))
+    if flow == "jwt_bearer":
+        return JwtBearer(login_url, text("consumer_key"), text("login"), _private_key(fields))
+    if flow == "password":
+        password = text("password") + text("security_token")
+        return UsernamePassword(login_url, text("consumer_key"), text("login"), text("consumer_secret"), password)
+    if login_url in (DEFAULT_LOGIN_URL, SANDBOX_LOGIN_URL):
+        raise ConfigurationError(
+            "The login flow 'client_credentials' works on the org's My Domain host only, not on "
+            f"{login_url}. Set domain (for example 'mycompany.my') or login_url. Nothing was contacted."
+        )
+    return ClientCredentials(login_url, text("consumer_key"), text("consumer_secret"))
+
+
+def login_url_from(fields: Fields) -> str:
+    """Return where to log in: ``login_url``, else ``domain``, else ``instance_url``, else ``instance``, else
+    ``https://login.salesforce.com``. A bare label such as ``test`` or ``mycompany.my`` stands for
+    ``https://{label}.salesforce.com``, as in Airflow's Salesforce provider.
+    """
+    for name in ("login_url", "domain", "instance_url", "instance"):
+        given = (fields.get(name) or "").strip()
+        value = given.rstrip("/")
+        if not value:
+            continue
+        if "://" in given:
+            return value
+        bare_host = name == "login_url" or value.endswith(".com") or ":" in value
+        return f"https://{value}" if bare_host else f"https://{value}.salesforce.com"
+    return DEFAULT_LOGIN_URL
+
+
+def _private_key(fields: Fields) -> str:
+    """Return the PEM text of the RSA key, from the field or the file."""
+    pem, path = fields.get("private_key"), fields.get("private_key_file_path")
+    if pem and path:
+        raise ConfigurationError("Both private_key and private_key_file_path are set. Keep one; nothing was contacted.")
+    if path:
+        try:
+            pem = Path(path).expanduser().read_text(encoding="ascii")
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(
+                f"private_key_file_path {quoted_setting(path)} cannot be read ({type(error).__name__}). It must be the "
+                "name of a file that exists where the task runs; PEM text goes into private_key. Nothing was contacted."
+            ) from None  # the cause quotes the field, which may be the key itself
+    text = (pem or "").replace("\\n", "\n").strip() + "\n"
+    try:
+        key = load_pem_private_key(text.encode("ascii"), password=None)
+    except (ValueError, TypeError) as error:
+        # The cause could quote the key.
+        raise ConfigurationError(
+            f"private_key is not a readable PEM key without a passphrase ({type(error).__name__}). "
+            "Nothing was contacted."
+        ) from None
+    if not isinstance(key, RSAPrivateKey):
+        raise ConfigurationError("private_key must be an RSA key: Salesforce accepts RS256. Nothing was contacted.")
+    return text

@@ -1,0 +1,254 @@
+"""One login as a conversation: which requests to send, and what the answers mean. Knows no network.
+
+Blocking and asyncio code drive the same steps. Source: "OAuth Authorization Flows" of the Salesforce help.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import jwt
+
+from airflow_provider_sfstream.exceptions import (
+    AuthenticationError,
+    ConfigurationError,
+    IdentityError,
+    LoginUnavailableError,
+)
+from airflow_provider_sfstream.redaction import redacted, remember_secrets
+from airflow_provider_sfstream.salesforce.auth.credentials import (
+    ClientCredentials,
+    Credentials,
+    GivenAccessToken,
+    JwtBearer,
+    RefreshToken,
+    UsernamePassword,
+)
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.network.origins import checked_origin
+
+ASSERTION_SECONDS = 180
+"""How long a JWT is valid. Salesforce accepts up to five minutes, so clocks may differ a little."""
+
+_LONGEST_REASON = 500
+_ID = re.compile(r"[A-Za-z0-9]{15}(?:[A-Za-z0-9]{3})?")
+_ORG_ID = re.compile(r"00D[A-Za-z0-9]{12}(?:[A-Za-z0-9]{3})?")
+_REMEDIES: tuple[tuple[str, str], ...] = (
+    (
+        "not supported on this domain",
+        "Log in at the org's My Domain host: set domain (for example 'mycompany.my') or login_url.",
+    ),
+    ("client_id", "Check consumer_key. An external client app that was just created is known after about ten minutes."),
+    (
+        "client identifier",
+        "Check consumer_key. An external client app that was just created is known after about ten minutes.",
+    ),
+    ("invalid_client", "Check consumer_key and consumer_secret."),
+    ("no client credentials user", "Choose a Run-As user for the client credentials flow of the external client app."),
+    ("approved this consumer", "Pre-authorize the external client app for the user's profile or permission set."),
+    (
+        "audience",
+        "Set domain or login_url to the org's own host; sandboxes use 'test' (the JWT's audience follows it).",
+    ),
+    ("expired authorization code", "The JWT's times were refused: set this machine's clock right."),
+    (
+        "expired access/refresh token",
+        "The refresh token is expired or revoked: log in by hand again and store the new one.",
+    ),
+    (
+        "assertion",
+        "The private key does not match the certificate of the external client app, or this machine's clock is wrong.",
+    ),
+    ("user is locked", "Unlock the user in Salesforce."),
+    ("inactive_user", "Activate the user in Salesforce."),
+    ("inactive_org", "The org is not active; ask Salesforce."),
+    ("unsupported_grant_type", "Enable this login flow for the external client app, or choose another with auth_flow."),
+    (
+        "authentication failure",
+        "Check login, password and security_token, and that the org still allows this login flow.",
+    ),
+)
+"""What to do by a part of the lower-case error or its description; the first match counts."""
+
+
+class Login:
+    """A login in progress: send ``request`` and give its response to :meth:`answer`, until ``request`` is ``None``.
+
+    Then ``token`` is what the login gave.
+
+    :param now: seconds since the epoch.
+    :param allow_insecure: accept an instance URL without TLS that is not loopback.
+    """
+
+    def __init__(self, credentials: Credentials, now: float, *, allow_insecure: bool = False) -> None:
+        credentials.remember()  # a process may have had many others since they were made
+        self.request: httpx.Request | None = None
+        self.token: AccessToken | None = None
+        self._steps = _steps(credentials, now, allow_insecure)
+        self._advance(lambda: next(self._steps))
+
+    def answer(self, response: httpx.Response) -> None:
+        """Take the response to ``request``, and replace ``request`` by the next one.
+
+        :raises AuthenticationError: naming host, cause and remedy, never a credential.
+        """
+        self._advance(lambda: self._steps.send(response))
+
+    def _advance(self, step: Callable[[], httpx.Request]) -> None:
+        try:
+            self.request = step()
+        except StopIteration as done:
+            self.request, self.token = None, done.value
+
+
+def _steps(
+    credentials: Credentials, now: float, allow_insecure: bool
+) -> Generator[httpx.Request, httpx.Response, AccessToken]:
+    if isinstance(credentials, GivenAccessToken):
+        value, instance_url, identity = credentials.access_token, credentials.instance_url, ""
+    else:
+        response = yield httpx.Request("POST", token_url(credentials), data=_form(credentials, now))
+        document = _token_document(response)
+        value, instance_url = str(document.get("access_token") or ""), str(document.get("instance_url") or "")
+        identity = str(document.get("id") or "")
+        if not value or not instance_url:
+            raise AuthenticationError(
+                f"{token_url(credentials)} answered without an access token or instance URL. Check that domain or "
+                "login_url is a Salesforce login host."
+            )
+        instance_url = _checked_instance(instance_url, token_url(credentials), allow_insecure)
+    org_id, user_id = _identity(identity, token_url(credentials))
+    if not org_id:
+        # The identity URL says it; a token given directly has none.
+        AccessToken(value, instance_url, "")  # refuses a token that no header can carry
+        url = f"{instance_url}/services/oauth2/userinfo"
+        response = yield httpx.Request("GET", url, headers={"Authorization": f"Bearer {value}"})
+        org_id, user_id = _user(response, given=isinstance(credentials, GivenAccessToken))
+    return AccessToken(value, instance_url, org_id, user_id)
+
+
+def _checked_instance(instance_url: str, answered: str, allow_insecure: bool) -> str:
+    """Return where the token may be sent."""
+    try:
+        return checked_origin("instance_url", instance_url, allow_insecure=allow_insecure)
+    except ConfigurationError as error:
+        raise AuthenticationError(
+            f"{answered} answered with an instance_url that is not used, and the token was not sent to it: {error}"
+        ) from None
+
+
+def token_url(credentials: Credentials) -> str:
+    """Return the OAuth token endpoint, or the org itself for a token given directly."""
+    if isinstance(credentials, GivenAccessToken):
+        return credentials.instance_url
+    return f"{credentials.login_url}/services/oauth2/token"
+
+
+def _form(credentials: ClientCredentials | JwtBearer | RefreshToken | UsernamePassword, now: float) -> dict[str, str]:
+    if isinstance(credentials, JwtBearer):
+        claims = {
+            "iss": credentials.consumer_key,
+            "sub": credentials.username,
+            "aud": credentials.audience,
+            "exp": int(now) + ASSERTION_SECONDS,
+        }
+        assertion = jwt.encode(claims, credentials.private_key, algorithm="RS256")
+        remember_secrets(assertion)
+        return {"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion}
+    form = {"client_id": credentials.consumer_key}
+    if credentials.consumer_secret:
+        form["client_secret"] = credentials.consumer_secret
+    if isinstance(credentials, ClientCredentials):
+        return {"grant_type": "client_credentials", **form}
+    if isinstance(credentials, RefreshToken):
+        return {"grant_type": "refresh_token", **form, "refresh_token": credentials.refresh_token}
+    return {"grant_type": "password", **form, "username": credentials.username, "password": credentials.password}
+
+
+def _identity(url: str, answered: str) -> tuple[str, str | None]:
+    """Return org id and user id from an identity URL, ``https://host/id/{org id}/{user id}``; an empty org id where it
+    is another URL.
+
+    :param answered: the address that returned it, for the error.
+    :raises IdentityError: if it is no URL, or its ids are none of Salesforce's.
+    """
+    try:
+        parts = urlsplit(url).path.strip("/").split("/")
+    except ValueError:  # its text is left out: whoever answers with such a URL is no Salesforce host
+        raise IdentityError(
+            f"{answered} answered with an identity URL that cannot be read. Check that domain or login_url is a "
+            "Salesforce login host, and any proxy on the way."
+        ) from None
+    if len(parts) < 3 or parts[-3] != "id":
+        return "", None
+    return _checked_ids(parts[-2], parts[-1], answered)
+
+
+def _checked_ids(org_id: str, user_id: object, answered: str) -> tuple[str, str | None]:
+    """Return the ids, which become headers and names of folders; the user's is ``None`` where it is no id."""
+    if not _ORG_ID.fullmatch(org_id):
+        raise IdentityError(
+            f"{answered} answered with an organization id that is none: it has 15 or 18 characters from 00D on. Check "
+            "that domain or login_url is a Salesforce login host, and any proxy on the way."
+        )
+    return org_id, user_id if isinstance(user_id, str) and _ID.fullmatch(user_id) else None
+
+
+def _json_object(response: httpx.Response) -> dict[str, Any]:
+    """Return the JSON object that a response holds, empty if it holds none.
+
+    :raises LoginUnavailableError: if the host says that it is busy, whatever else it says.
+    """
+    if response.status_code >= 500 or response.status_code == 429:
+        raise LoginUnavailableError(
+            f"{_address(response)} answered HTTP {response.status_code}: the service is busy or in maintenance. "
+            "Try again later."
+        )
+    try:
+        document = response.json()
+    except (ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _address(response: httpx.Response) -> str:
+    url = response.request.url
+    return f"{url.scheme}://{url.netloc.decode()}{url.path}"
+
+
+def _token_document(response: httpx.Response) -> dict[str, Any]:
+    document = _json_object(response)
+    if response.status_code == 200 and document:
+        return document
+    if "error" in document:
+        raise AuthenticationError(_refusal(_address(response), document))
+    raise AuthenticationError(
+        f"{_address(response)} answered HTTP {response.status_code} and no OAuth answer. Check that domain or "
+        "login_url is a Salesforce login host."
+    )
+
+
+def _user(response: httpx.Response, *, given: bool) -> tuple[str, str | None]:
+    """Return org id and user id from a userinfo answer. ``given``: the token came from the connection."""
+    document = _json_object(response)
+    org_id = str(document.get("organization_id") or "")
+    if response.status_code == 200 and org_id:
+        return _checked_ids(org_id, document.get("user_id"), _address(response))
+    refused = "the access token of the connection is expired, revoked, of another org, or" if given else "the token"
+    raise IdentityError(
+        f"{_address(response)} does not tell the organization id (HTTP {response.status_code}): {refused} lacks the "
+        "scope 'id'. Renew the token, or add the scope to the external client app."
+    )
+
+
+def _refusal(url: str, document: dict[str, Any]) -> str:
+    error, description = str(document["error"]), str(document.get("error_description") or "no description")
+    text = f"{error} {description}".lower()
+    remedy = next(
+        (remedy for part, remedy in _REMEDIES if part in text), "Check the connection and the external client app."
+    )
+    return f"{url} refused the login: {redacted(f'{error}: {description}')[:_LONGEST_REASON]}. {remedy}"

@@ -1,0 +1,263 @@
+"""Logging in to Salesforce: one token, kept until it is refused, renewed once for however many callers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+
+import httpx
+
+from airflow_provider_sfstream.exceptions import AuthenticationError, ConfigurationError, LoginUnavailableError
+from airflow_provider_sfstream.redaction import quoted_setting
+from airflow_provider_sfstream.salesforce.auth.credentials import Credentials, GivenAccessToken
+from airflow_provider_sfstream.salesforce.auth.login import Login, token_url
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, UnusableAnswerError, aread
+from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy, proxy_for
+from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+
+log = logging.getLogger(__name__)
+
+LOGIN_TIMEOUT = httpx.Timeout(30.0, connect=10.0)
+"""Seconds that each part of the up to two requests of a login may take."""
+
+_LONGEST_LOGIN = 120.0
+"""Seconds for all of it."""
+_LARGEST_ANSWER = 1024 * 1024
+"""Bytes."""
+
+
+class OAuthTokenProvider:
+    """Logs in with ``credentials`` when a token is first needed, and again after :meth:`invalidate`.
+
+    Guarantees: exactly one login for all callers that wait at the same time, threads and tasks alike; a failed login is
+    not remembered, the next caller tries anew; every network wait is bounded. Neither repr nor errors show a secret.
+    Credentials that are refused are read anew, so that rotating them ends no task that has begun with the old ones.
+
+    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
+    :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
+    :param allow_insecure: accept that the login leads to an org without TLS that is not loopback.
+    :param organization_id: the org that the login must lead to, where the connection names one.
+    :param read_again: gives the credentials as they are now, for when those that it has are refused. May block.
+    :param now: seconds since the epoch.
+    :raises ConfigurationError: if the certificate authority or a proxy is unusable.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        tls_ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        allow_insecure: bool = False,
+        organization_id: str | None = None,
+        read_again: Callable[[], Credentials] | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._credentials = credentials
+        self._read_again = read_again
+        self._organization_id = organization_id
+        self._allow_insecure = allow_insecure
+        self._now = now
+        self._ca_pem = load_ca(tls_ca)
+        self._proxies = _checked_proxies(proxies or {})
+        self._lock = threading.Lock()
+        self._token: AccessToken | None = None
+        self._login: Future[AccessToken] | None = None
+        self._given_token_refused = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._credentials!r})"
+
+    def token(self) -> AccessToken:
+        """Return the current token, logging in if needed.
+
+        :raises AuthenticationError: if the login failed; a :class:`LoginUnavailableError` may pass.
+        """
+        while True:
+            waiting, leads = self._join()
+            if leads:
+                return self._lead(waiting)
+            try:
+                return waiting.result(_LONGEST_LOGIN)
+            except _AbandonedError:
+                continue
+            except TimeoutError:
+                raise self._too_slow() from None
+
+    async def atoken(self) -> AccessToken:
+        """Do what :meth:`token` does, without blocking the event loop."""
+        while True:
+            waiting, leads = self._join()
+            if leads:
+                return await self._alead(waiting)
+            try:
+                return await asyncio.wait_for(asyncio.wrap_future(waiting), _LONGEST_LOGIN)
+            except _AbandonedError:
+                continue
+            except TimeoutError:
+                raise self._too_slow() from None
+
+    def invalidate(self, token: AccessToken) -> None:
+        """Forget ``token``, which Salesforce refused. Does nothing if another one has taken its place."""
+        with self._lock:
+            if self._token is not None and self._token.value == token.value:
+                self._token = self._login = None
+                self._given_token_refused = isinstance(self._credentials, GivenAccessToken)
+
+    def _join(self) -> tuple[Future[AccessToken], bool]:
+        """Return the login to wait for, and whether the caller is the one to do it."""
+        with self._lock:
+            if self._login is not None:
+                return self._login, False
+            self._login = Future()
+            # Running, it cannot be cancelled with a task that waits for it.
+            self._login.set_running_or_notify_cancel()
+            return self._login, True
+
+    def _lead(self, waiting: Future[AccessToken]) -> AccessToken:
+        """Do what :meth:`_alead` does, on an event loop of its own: only there can a login be ended in time."""
+        done: Future[AccessToken] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(asyncio.run(self._alead(waiting)))
+            except BaseException as error:
+                done.set_exception(error)
+
+        try:
+            threading.Thread(target=run, name="sfstream-login", daemon=True).start()
+        except BaseException as error:  # interrupted before anybody logs in: the next caller does
+            raise self._fail(waiting, error) from None
+        return done.result()
+
+    async def _alead(self, waiting: Future[AccessToken]) -> AccessToken:
+        try:
+            try:
+                token = await self._alog_in()
+            except AuthenticationError as error:
+                if not await asyncio.to_thread(self._changed_since, error):
+                    raise
+                token = await self._alog_in()
+            return self._succeed(waiting, token)
+        except BaseException as error:
+            raise self._fail(waiting, error) from None
+
+    async def _alog_in(self) -> AccessToken | None:
+        login = self._new_login()
+        try:
+            async with asyncio.timeout(_LONGEST_LOGIN):
+                # In a thread: reading the usual certificate authorities blocks for tens of milliseconds.
+                context = await asyncio.to_thread(ssl_context, self._ca_pem)
+                while login.request is not None:
+                    async with self._client(str(login.request.url), context) as client:
+                        login.request.headers.update(UNPACKED)
+                        answer = await client.send(login.request, stream=True)
+                        login.answer(await aread(answer, most_bytes=_LARGEST_ANSWER, most_seconds=_LONGEST_LOGIN))
+        except TimeoutError:
+            raise self._too_slow() from None
+        return login.token
+
+    def _new_login(self) -> Login:
+        if self._given_token_refused:
+            raise AuthenticationError(
+                "Salesforce refused the access token of the connection, and it cannot be renewed. Store a new one "
+                "in access_token, or use a login flow that renews itself."
+            )
+        return Login(self._credentials, self._now(), allow_insecure=self._allow_insecure)
+
+    def _changed_since(self, error: AuthenticationError) -> bool:
+        """Take the credentials as they are now, and return whether they are others than those that were refused."""
+        if self._read_again is None or error.retriable:
+            return False
+        try:
+            current = self._read_again()
+        except Exception as unreadable:
+            # Its text is left out: it may quote what it could not read.
+            log.warning("A login was refused, and its connection cannot be read again (%s).", type(unreadable).__name__)
+            return False
+        if current == self._credentials:
+            return False
+        log.info("A login was refused; logging in with the credentials as the connection has them now.")
+        self._credentials, self._given_token_refused = current, False
+        return True
+
+    def _too_slow(self) -> LoginUnavailableError:
+        return LoginUnavailableError(
+            f"{token_url(self._credentials)} did not answer within {_LONGEST_LOGIN:.0f} seconds. Try again later."
+        )
+
+    def _client(self, url: str, context: ssl.SSLContext) -> httpx.AsyncClient:
+        # Without trust_env, which reads all proxies of the environment, those for other hosts too, and raises errors of
+        # its own for a proxy that it does not support.
+        proxy = proxy_for(url, self._proxies)
+        return httpx.AsyncClient(verify=context, timeout=LOGIN_TIMEOUT, trust_env=False, proxy=proxy)
+
+    def _succeed(self, waiting: Future[AccessToken], token: AccessToken | None) -> AccessToken:
+        if token is None:
+            raise AssertionError("A login ended without a token and without an error.")
+        expected = self._organization_id
+        # 15 and 18 characters name the same org; the last three are a checksum.
+        if expected and expected[:15] != token.org_id[:15]:
+            raise AuthenticationError(
+                f"The login leads to org {token.org_id}, but the connection says organization_id "
+                f"{quoted_setting(expected)}. Correct the one that is wrong; nothing was read."
+            )
+        with self._lock:
+            self._token = token
+        waiting.set_result(token)
+        return token
+
+    def _fail(self, waiting: Future[AccessToken], error: BaseException) -> BaseException:
+        """Let the next caller log in anew, tell those who wait, and return what to raise."""
+        if isinstance(error, httpx.HTTPError | httpx.InvalidURL):
+            error = self._unreachable(error)
+        with self._lock:
+            self._login = None
+        # A leader that was interrupted says nothing about the login: who waited takes over.
+        waiting.set_exception(error if isinstance(error, Exception) else _AbandonedError())
+        return error
+
+    def _unreachable(self, error: Exception) -> AuthenticationError:
+        url = token_url(self._credentials)
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, UnusableAnswerError):
+            return AuthenticationError(
+                f"{url} does not answer as a login host does ({error}). Check domain or login_url, and any proxy on "
+                "the way."
+            )
+        if _is_tls_fault(error):
+            return AuthenticationError(
+                f"TLS with {url} failed ({reason}). Check tls_ca: it must hold the certificate authority of the login "
+                "host, or of a proxy on the way. Nothing was sent."
+            )
+        return LoginUnavailableError(
+            f"{url} cannot be reached ({reason}). Check domain or login_url, the network and its proxy."
+        )
+
+
+class _AbandonedError(Exception):
+    """Whoever was logging in was interrupted."""
+
+
+def _is_tls_fault(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _checked_proxies(proxies: Mapping[str, str]) -> dict[str, str]:
+    for scheme, url in proxies.items():
+        if scheme not in ("http", "https") or not isinstance(url, str) or "://" not in url:
+            raise ConfigurationError(
+                "proxies must be a JSON object with a URL for 'http', 'https' or both, for example "
+                '{"https": "http://proxy.example.com:3128"}. Nothing was contacted.'
+            )
+    return {scheme: checked_proxy(url) for scheme, url in proxies.items()}

@@ -1,0 +1,148 @@
+"""The one table from what Salesforce reports about a query, a describe or a query job to this package's errors.
+
+The ``errorCode`` decides first, the HTTP status second. Sources: "Status Codes and Error Responses" of the REST API
+guide, "Bulk API 2.0 Errors" of the Bulk API 2.0 guide. Nothing of this changes anything in the org.
+
+Pure: no HTTP here, statuses are numbers.
+"""
+
+from __future__ import annotations
+
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    ConfigurationError,
+    QuotaExceededError,
+    RequestRejectedError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    ThrottledError,
+)
+from airflow_provider_sfstream.redaction import quoted
+from airflow_provider_sfstream.salesforce.errors.pubsub import Rule
+
+_AGAIN = "Run the task again: it begins anew, and the replica is as it was."
+
+_SESSION = Rule(SessionExpiredError, "the session is no longer valid, also after a new login", _AGAIN)
+_DENIED = Rule(
+    AccessDeniedError,
+    "the user may not do this",
+    "Give the user the permission 'API Enabled', and 'View All' for the object. The replica is as it was.",
+)
+_HIDDEN = Rule(
+    AccessDeniedError,
+    "the org does not have this object, or hides it from the user",
+    "Give the user the permission 'View All' for the object, or leave its table out. The replica is as it was.",
+)
+_TOO_LONG = Rule(
+    ServiceUnavailableError,
+    "the query took longer than Salesforce lets it",
+    f"{_AGAIN} If it happens again, lower bulk_threshold, so that the Bulk API is used.",
+)
+_CHANGED = Rule(ServiceUnavailableError, "a field of the object went away while records were fetched", _AGAIN)
+_CURSOR = Rule(ServiceUnavailableError, "Salesforce dropped the query's further pages", _AGAIN)
+_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is unavailable for the moment", _AGAIN)
+_THROTTLED = Rule(ThrottledError, "the org asks for fewer requests at a time", "Run the task again after a pause.")
+_TRANSPORT = Rule(
+    ServiceUnavailableError,
+    "the connection failed",
+    f"{_AGAIN} If it never works: check the connection's instance or login host, the network and its proxy.",
+)
+_REJECTED = Rule(
+    RequestRejectedError,
+    "Salesforce rejected the request",
+    "A retry cannot help; report it. The replica is as it was.",
+)
+_NO_BULK = Rule(
+    RequestRejectedError,
+    "the Bulk API does not serve this object",
+    "Set bulk_threshold above its number of records, so that the REST API is used. The replica is as it was.",
+)
+_NO_VERSION = Rule(
+    ConfigurationError,
+    "the org's address does not have it",
+    "Check `version` in the Extra of the connection, and its instance or login host. The replica is as it was.",
+)
+_NOT_SALESFORCE = Rule(
+    ConfigurationError,
+    "something else than Salesforce's API answered",
+    "Check the connection's instance or login host, and any proxy on the way. The replica is as it was.",
+)
+TLS = Rule(
+    ConfigurationError,
+    "the TLS certificate was not accepted",
+    "tls_ca must hold the certificate authority of the org, or of a proxy on the way. Nothing was sent.",
+)
+
+_BY_CODE: dict[str, Rule] = {
+    "INVALID_SESSION_ID": _SESSION,
+    "INVALID_AUTH_HEADER": _SESSION,
+    "INSUFFICIENT_ACCESS": _DENIED,
+    "API_DISABLED_FOR_ORG": _DENIED,
+    "API_CURRENTLY_DISABLED": _DENIED,
+    "FUNCTIONALITY_NOT_ENABLED": _DENIED,
+    "FEATURENOTENABLED": _DENIED,
+    "INVALID_TYPE": _HIDDEN,
+    "INVALIDENTITY": _NO_BULK,
+    "QUERY_TIMEOUT": _TOO_LONG,
+    "INVALID_FIELD": _CHANGED,
+    "INVALID_QUERY_LOCATOR": _CURSOR,
+    "REQUEST_LIMIT_EXCEEDED": Rule(
+        QuotaExceededError,
+        "the org's allocation of API requests of the last 24 hours is used up",
+        "Wait until it refills, or buy more; a retry now would not help. The replica is as it was.",
+    ),
+    "EXCEEDEDQUOTA": Rule(
+        QuotaExceededError,
+        "the org's allocation of query jobs of the last 24 hours is used up",
+        "Wait until it refills; a retry now would not help. The replica is as it was.",
+    ),
+    "SERVER_UNAVAILABLE": _UNAVAILABLE,
+    "UNKNOWN_EXCEPTION": _UNAVAILABLE,
+    "UNSUPPORTED_API_VERSION": _NO_VERSION,
+}
+
+
+def query_error(status: int | None, code: str | None, message: str | None, *, what: str) -> SalesforceStreamError:
+    """Return the error for a request that was not answered as asked, ready to raise.
+
+    :param status: HTTP status; ``None`` where no answer came, or not all of it.
+    :param code: the first ``errorCode`` of the answer, where it has one.
+    :param message: the ``message`` beside it, or what the network said.
+    :param what: the object, what was fetched of it, and how far, which the error begins with.
+    """
+    return error_of(_rule(status, code or "", message or ""), status, code, message, what=what)
+
+
+def job_error(message: str, *, what: str) -> SalesforceStreamError:
+    """Return the error for a query job that failed in the org.
+
+    :param message: its ``errorMessage``.
+    """
+    passing = any(sign in message.upper() for sign in ("TIMEOUT", "TIMED OUT", "INTERNAL", "UNAVAILABLE"))
+    return error_of(_UNAVAILABLE if passing else _REJECTED, None, None, message, what=what)
+
+
+def error_of(
+    rule: Rule, status: int | None, code: str | None, message: str | None, *, what: str
+) -> SalesforceStreamError:
+    """Return the error that ``rule`` says, with what was reported."""
+    reported = [] if status is None else [f"HTTP {status}"]
+    if code:
+        reported.append(code)
+    if message and message.strip():
+        reported.append(quoted(message))
+    return rule.error(f"{what}: {rule.happened} ({', '.join(reported) or 'no answer'}). {rule.remedy}")
+
+
+def _rule(status: int | None, code: str, message: str) -> Rule:
+    if code == "REQUEST_LIMIT_EXCEEDED" and "concurrent" in message.lower():
+        return _THROTTLED  # the same code for too many requests at the same time
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    if status is None:
+        return _TRANSPORT
+    if status < 400:
+        return _NOT_SALESFORCE
+    by_status = {401: _SESSION, 403: _DENIED, 404: _HIDDEN if code else _NO_VERSION, 429: _THROTTLED}
+    return by_status.get(status, _REJECTED if status < 500 else _UNAVAILABLE)

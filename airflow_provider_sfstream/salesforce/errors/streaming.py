@@ -1,0 +1,191 @@
+"""The one table from what the Streaming API reports to this package's errors.
+
+A refused Bayeux message says ``code:arguments:text``, on Salesforce mostly ``400::Some text``. Its cause may be nested
+in ``ext.sfdc.failureReason`` beside a general ``error`` (a handshake that is denied, a server that is too busy); it
+then decides. Codes are shared by faults that need different answers, so the text decides before the code. Source:
+"Streaming API Error Codes" and "Handling Streaming API Errors" of the Streaming API guide.
+
+Pure: no HTTP here, statuses are numbers.
+"""
+
+from __future__ import annotations
+
+import re
+
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    ConfigurationError,
+    QuotaExceededError,
+    ReplayIdLostError,
+    RequestRejectedError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    ThrottledError,
+    TopicNotFoundError,
+)
+from airflow_provider_sfstream.redaction import quoted
+from airflow_provider_sfstream.salesforce.errors.pubsub import Rule
+
+_RESUME = "Nothing that was received is lost: resume from the last replay ID."
+_PERMISSION = "Give the user access in Salesforce (permission set), then run again. Nothing was read or moved."
+_REPORT = "The request is refused as it is; check the arguments, and report it if they are right."
+_VERSION = "Set `version` in the Extra of the connection to 37.0 or above, for example 62.0. Nothing was read."
+_LOST = (
+    "Events after the stored position may be lost. Nothing was moved. on_invalid_replay='earliest' continues with the "
+    "oldest retained event, 'latest' with new ones; both record a gap."
+)
+
+_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is unavailable for the moment", _RESUME)
+_TRANSPORT = Rule(ServiceUnavailableError, "the connection failed", _RESUME)
+_REJECTED = Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
+_DENIED = Rule(AccessDeniedError, "the user may not use it", _PERMISSION)
+_THROTTLED = Rule(ThrottledError, "the service asks for fewer or slower requests", "Resume after a pause.")
+_SESSION = Rule(
+    SessionExpiredError, "the session is no longer valid", "Log in again and resume from the last replay ID."
+)
+_CLIENT_FORGOTTEN = Rule(
+    ServiceUnavailableError, "Salesforce has forgotten this client: its time ran out, or its server went away", _RESUME
+)
+_UNKNOWN_TOPIC = Rule(
+    TopicNotFoundError,
+    "Salesforce does not know it, or hides it from this user",
+    "Check the name (upper and lower case matter), that the PushTopic, channel or event exists, and the user's "
+    "permissions. Nothing was read or moved.",
+)
+_TOO_LARGE = Rule(RequestRejectedError, "the request is larger than the 32,768 bytes allowed", _REPORT)
+
+_BY_TEXT: tuple[tuple[str, Rule], ...] = (
+    (
+        "replayid .*you provided was invalid",
+        Rule(ReplayIdLostError, "the replay ID is malformed, unknown, aged out, or the stream was reset", _LOST),
+    ),
+    ("authentication invalid|requires authentication", _SESSION),
+    ("unknown client|not completed handshake", _CLIENT_FORGOTTEN),
+    (
+        "total events daily limit",
+        Rule(
+            QuotaExceededError,
+            "the org's event delivery allocation of the last 24 hours is used up",
+            "Wait until it refills, or buy more; a retry now would not help. Retained events are still there.",
+        ),
+    ),
+    (
+        "concurrent user limit|subscription limit exceeded",
+        Rule(ThrottledError, "too many clients are connected", "Stop some subscribers, or resume after a pause."),
+    ),
+    ("simultaneous connections per server", _THROTTLED),
+    ("too busy", _UNAVAILABLE),
+    (
+        "api version",
+        Rule(ConfigurationError, "Salesforce does not offer the Streaming API at this API version", _VERSION),
+    ),
+    (
+        "query fields .*do not exist",
+        Rule(
+            RequestRejectedError,
+            "the filter names a field that the PushTopic does not select",
+            "Correct what follows the '?' of the topic. Nothing was read or moved.",
+        ),
+    ),
+    (
+        "no .*cookie present|does not match the session",
+        Rule(
+            RequestRejectedError,
+            "Salesforce did not get back the cookies it had set",
+            "Look for a proxy on the way that removes or mixes cookies.",
+        ),
+    ),
+    (
+        "maximum channel limit",
+        Rule(
+            RequestRejectedError,
+            "the generic channel does not exist, and the org has as many as it may have",
+            "Create it in place of one that is no longer used.",
+        ),
+    ),
+    ("view all data", Rule(AccessDeniedError, "the user may not read these change events", _PERMISSION)),
+    ("does(n.t| not) exist|unknown channel|vary only by case", _UNKNOWN_TOPIC),
+    ("maximum request size", _TOO_LARGE),
+    (
+        "create_denied",
+        Rule(
+            AccessDeniedError,
+            "it does not exist, or the user may not use it",
+            f"Check the name (upper and lower case matter). {_PERMISSION}",
+        ),
+    ),
+)
+"""Regular expressions for a part of the lower-case text; the first match counts."""
+
+_BY_CODE: dict[int, Rule] = {
+    400: _REJECTED,
+    401: _SESSION,
+    402: _CLIENT_FORGOTTEN,
+    403: _DENIED,
+    404: _UNKNOWN_TOPIC,
+    413: _TOO_LARGE,
+    429: _THROTTLED,
+}
+
+_BY_STATUS: dict[int, Rule] = {
+    401: _SESSION,
+    403: _DENIED,
+    404: Rule(
+        ConfigurationError,
+        "the org's address has no CometD endpoint",
+        "Check the connection's instance or login host, and its `version` (37.0 or above). Nothing was read.",
+    ),
+    413: _TOO_LARGE,
+    420: _THROTTLED,
+    429: _THROTTLED,
+}
+
+_TLS = Rule(
+    ConfigurationError,
+    "TLS with the org failed",
+    "Check tls_ca: it must hold the certificate authority of the org, or of a proxy on the way. Nothing was read.",
+)
+_TLS_FAULT = re.compile(r"certificate verify failed|CertificateError|SSLError|wrong version number", re.IGNORECASE)
+
+_ERROR = re.compile(r"(\d{3}):[^:]*:(.*)", re.DOTALL)
+
+
+def error_from_reply(error: str | None, failure_reason: str | None = None, *, topic: str) -> SalesforceStreamError:
+    """Return the error for a Bayeux message that was answered ``"successful": false``, ready to raise.
+
+    :param error: the answer's ``error``.
+    :param failure_reason: its ``ext.sfdc.failureReason``, which says more where there is one.
+    :param topic: what was subscribed to, or another name for the message.
+    """
+    reported = [text.strip() for text in (failure_reason, error) if isinstance(text, str) and text.strip()]
+    rule = next((rule for rule in map(_rule, reported) if rule is not None), None)
+    if rule is None:
+        code = next((int(match[1]) for match in map(_ERROR.fullmatch, reported) if match), 0)
+        rule = _BY_CODE.get(code, _REJECTED if 400 <= code < 500 else _UNAVAILABLE)
+    return _error(rule, topic, [quoted(text) for text in reported] or ["no reason given"])
+
+
+def error_from_status(status: int | None, text: str | None = None, *, topic: str) -> SalesforceStreamError:
+    """Return the error for an HTTP request without a usable answer, ready to raise.
+
+    :param status: of the answer; ``None`` where none came, or not all of it.
+    :param text: what the network or the answer said.
+    :param topic: what the request was about.
+    """
+    reported = [] if status is None else [f"HTTP {status}"]
+    if text and text.strip():
+        reported.append(quoted(text))
+    rule = _TLS if status is None and _TLS_FAULT.search(text or "") else _TRANSPORT
+    if status is not None and status >= 400:
+        rule = _BY_STATUS.get(status, _REJECTED if status < 500 else _UNAVAILABLE)
+    return _error(rule, topic, reported or ["no answer"])
+
+
+def _rule(text: str) -> Rule | None:
+    lower = text.lower()
+    return next((rule for part, rule in _BY_TEXT if re.search(part, lower, re.DOTALL)), None)
+
+
+def _error(rule: Rule, topic: str, reported: list[str]) -> SalesforceStreamError:
+    return rule.error(f"{topic}: {rule.happened} ({', '.join(reported)}). {rule.remedy}")

@@ -1,0 +1,162 @@
+"""The one table from what Salesforce's REST and Tooling API report to this package's errors.
+
+A refused request is answered with a list of ``{"errorCode", "message"}``. The code decides first, the HTTP status
+second: one status stands for faults that need different answers. Source: "Status Codes and Error Responses" of the
+REST API guide, "ManagedEventSubscription" of the Tooling API guide. What Salesforce reports of custom channels is not
+documented: a second one of a name was seen to give ``DUPLICATE_DEVELOPER_NAME``, the rest is taken to be the same.
+
+Pure: no HTTP here, statuses are numbers.
+"""
+
+from __future__ import annotations
+
+import re
+
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    AlreadyExistsError,
+    ConfigurationError,
+    QuotaExceededError,
+    RequestRejectedError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    ThrottledError,
+    TopicNotFoundError,
+)
+from airflow_provider_sfstream.redaction import quoted
+from airflow_provider_sfstream.salesforce.errors.pubsub import Rule
+
+_AGAIN = "It is safe to repeat: nothing is done twice."
+_REPORT = "The request is refused as it is; check the arguments, and report it if they are right. Nothing was changed."
+
+_SESSION = Rule(SessionExpiredError, "the session is no longer valid", "Log in again. Nothing was changed.")
+_DENIED = Rule(
+    AccessDeniedError,
+    "the user may not do this",
+    "Give the user the permission 'API Enabled', and 'View Setup and Configuration' to read, 'Customize Application' "
+    "to create, change or delete. Nothing was changed.",
+)
+_UNAVAILABLE = Rule(ServiceUnavailableError, "the service is unavailable for the moment", _AGAIN)
+_TRANSPORT = Rule(
+    ServiceUnavailableError,
+    "the connection failed",
+    f"{_AGAIN} If it never works: check the connection's instance or login host, the network and its proxy.",
+)
+_THROTTLED = Rule(ThrottledError, "the org asks for fewer or slower requests", "Repeat it after a pause.")
+_REJECTED = Rule(RequestRejectedError, "Salesforce rejected the request", _REPORT)
+_WRONG_VALUE = Rule(
+    ConfigurationError, "Salesforce does not accept a value", "Correct what it names. Nothing was changed."
+)
+_EXISTS = Rule(
+    AlreadyExistsError,
+    "another record of the org has this name already",
+    "Choose another developer name, or use the one that exists. Nothing was changed.",
+)
+_NO_VERSION = Rule(
+    ConfigurationError,
+    "the org's address does not have it",
+    "Check `version` in the Extra of the connection (60.0 or above, and no version that Salesforce does not have yet), "
+    "and its instance or login host. Nothing was changed.",
+)
+_NO_TYPE = Rule(
+    ConfigurationError,
+    "the org does not have such records at this API version, or not in its edition, or hides them from the user",
+    "Set `version` in the Extra of the connection to 60.0 or above; the Performance, Unlimited, Enterprise and "
+    "Developer editions have them. The user needs 'View Setup and Configuration'. Nothing was changed.",
+)
+_GONE = Rule(
+    TopicNotFoundError,
+    "Salesforce does not know it, or hides it from this user",
+    "Check its developer name or id, and the connection's org. Nothing was changed.",
+)
+
+_BY_CODE: dict[str, Rule] = {
+    "INVALID_SESSION_ID": _SESSION,
+    "INVALID_AUTH_HEADER": _SESSION,
+    "INSUFFICIENT_ACCESS": _DENIED,
+    "INSUFFICIENT_ACCESS_OR_READONLY": _DENIED,
+    "INSUFFICIENT_ACCESS_ON_CROSS_REFERENCE_ENTITY": _DENIED,
+    "API_DISABLED_FOR_ORG": _DENIED,
+    "API_CURRENTLY_DISABLED": _DENIED,
+    "FUNCTIONALITY_NOT_ENABLED": _DENIED,
+    "DUPLICATE_DEVELOPER_NAME": _EXISTS,
+    "DUPLICATE_VALUE": _EXISTS,
+    "INVALID_INPUT": _WRONG_VALUE,
+    "FIELD_INTEGRITY_EXCEPTION": _WRONG_VALUE,
+    "INVALID_OR_NULL_FOR_RESTRICTED_PICKLIST": _WRONG_VALUE,
+    "REQUIRED_FIELD_MISSING": _WRONG_VALUE,
+    "STRING_TOO_LONG": _WRONG_VALUE,
+    "MALFORMED_ID": _WRONG_VALUE,
+    "INVALID_QUERY_FILTER_OPERATOR": _WRONG_VALUE,
+    "INVALID_TYPE": _NO_TYPE,
+    "UNSUPPORTED_API_VERSION": _NO_VERSION,
+    "ENTITY_IS_DELETED": _GONE,
+    "REQUEST_LIMIT_EXCEEDED": Rule(
+        QuotaExceededError,
+        "the org's allocation of API requests of the last 24 hours is used up",
+        "Wait until it refills, or buy more; a retry now would not help. Nothing was changed.",
+    ),
+    "LIMIT_EXCEEDED": Rule(
+        QuotaExceededError,
+        "the org has as many as it may have (of managed event subscriptions 200)",
+        "Delete some that are no longer used. Nothing was changed.",
+    ),
+    "SERVER_UNAVAILABLE": _UNAVAILABLE,
+    "UNABLE_TO_LOCK_ROW": _UNAVAILABLE,
+    "UNKNOWN_EXCEPTION": _UNAVAILABLE,
+}
+
+_BY_STATUS: dict[int, Rule] = {
+    401: _SESSION,
+    403: _DENIED,
+    410: _NO_VERSION,
+    420: _THROTTLED,
+    429: _THROTTLED,
+}
+
+_TLS = Rule(
+    ConfigurationError,
+    "TLS with the org failed",
+    "Check tls_ca: it must hold the certificate authority of the org, or of a proxy on the way. Nothing was sent.",
+)
+_TLS_FAULT = re.compile(r"certificate verify failed|CertificateError|SSLError|wrong version number", re.IGNORECASE)
+_NOT_SALESFORCE = Rule(
+    ConfigurationError,
+    "something else than Salesforce's API answered",
+    "Check the connection's instance or login host, and any proxy on the way.",
+)
+
+
+def error_from_response(
+    status: int | None, code: str | None, message: str | None, *, what: str, names_record: bool
+) -> SalesforceStreamError:
+    """Return the error for a request that did not do what it was to do, ready to raise.
+
+    :param status: HTTP status; ``None`` where no answer came, or not all of it.
+    :param code: the first ``errorCode`` of the answer, where it has one.
+    :param message: the ``message`` beside it, or what the network said.
+    :param what: what the request was about, which the error begins with.
+    :param names_record: whether the address names a record, so that "not found" is about that record.
+    """
+    reported = [] if status is None else [f"HTTP {status}"]
+    if code:
+        reported.append(code)
+    if message and message.strip():
+        reported.append(quoted(message))
+    rule = _rule(status, code or "", message or "", names_record)
+    return rule.error(f"{what}: {rule.happened} ({', '.join(reported) or 'no answer'}). {rule.remedy}")
+
+
+def _rule(status: int | None, code: str, message: str, names_record: bool) -> Rule:
+    if code == "REQUEST_LIMIT_EXCEEDED" and "concurrent" in message.lower():
+        return _THROTTLED  # the same code for too many requests at the same time
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    if status is None:
+        return _TLS if _TLS_FAULT.search(message) else _TRANSPORT
+    if status == 404:
+        return _GONE if names_record else _NO_VERSION
+    if status < 400:
+        return _NOT_SALESFORCE
+    return _BY_STATUS.get(status, _REJECTED if status < 500 else _UNAVAILABLE)

@@ -1,0 +1,132 @@
+"""When an event happened, read without decoding its whole payload.
+
+Avro writes a record's fields one after the other, so a schema cut off after the field that is wanted decodes the
+beginning of the payload and leaves the rest alone. A platform event tells its time in ``CreatedDate``, a change event
+in ``ChangeEventHeader.commitTimestamp``; both are milliseconds since the epoch. Some event types have neither.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyruhvro
+
+from airflow_provider_sfstream.exceptions import SchemaError
+from airflow_provider_sfstream.salesforce.schemas import parse
+
+log = logging.getLogger(__name__)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HEADER, _COMMIT_TIMESTAMP, _CREATED_DATE = "ChangeEventHeader", "commitTimestamp", "CreatedDate"
+
+
+class EventTimeReader:
+    """Reads the time of the events of one schema.
+
+    :param schema_json: the Avro schema that the payloads were written with.
+    :raises SchemaError: if that is not the schema of a record, or its fields up to the time are none.
+    """
+
+    def __init__(self, schema_json: str) -> None:
+        self._path: tuple[str, ...] = ()
+        self._prefix_json: str | None = None
+        self._vectorised = True
+        schema = parse(schema_json)
+        try:
+            cut = _cut(schema)
+            if cut is not None:
+                prefix, self._path = cut
+                self._prefix_json = json.dumps(prefix)
+                self._prefix = fastavro.parse_schema(prefix)
+        except Exception as error:  # whatever reading fields that are none stumbles over
+            raise SchemaError(f"The text of a record is no Avro schema ({type(error).__name__}).") from error
+
+    def read(self, payload: bytes) -> datetime | None:
+        """Return the time of one event, in UTC; ``None`` if it tells none or is damaged."""
+        return to_datetime(self._read(payload))
+
+    def read_many(self, payloads: Sequence[bytes]) -> pa.Int64Array:
+        """Return the times of events as milliseconds since the epoch, null where :meth:`read` gives ``None``.
+
+        Decodes all of them in one step; where that fails, because of a damaged payload or a type that the
+        vectorised decoder does not know, reads this batch one by one. Never raises for the sake of a payload.
+        """
+        if self._prefix_json is None:
+            return pa.nulls(len(payloads), pa.int64())
+        if self._vectorised:
+            try:
+                return self._decode(payloads)
+            except ValueError:
+                log.debug("A payload does not match its schema; reading %d event times one by one.", len(payloads))
+            except BaseException as error:
+                # A Rust panic is a BaseException of its own class, which its extension module does not export.
+                if type(error).__name__ != "PanicException":
+                    raise
+                self._vectorised = False
+        return pa.array([self._read(payload) for payload in payloads], pa.int64())
+
+    def _decode(self, payloads: Sequence[bytes]) -> pa.Int64Array:
+        column: Any = pyruhvro.deserialize_array(list(payloads), self._prefix_json)
+        for name in self._path:
+            column = column.column(name) if isinstance(column, pa.RecordBatch) else column.field(name)
+        return column.cast(pa.int64())
+
+    def _read(self, payload: bytes) -> int | None:
+        if self._prefix_json is None:
+            return None
+        try:
+            value: Any = fastavro.schemaless_reader(io.BytesIO(payload), self._prefix, None)
+        except Exception:  # a damaged payload makes fastavro raise whatever it stumbled over
+            return None
+        for name in self._path:
+            value = value[name]
+        return value if isinstance(value, int) else None
+
+
+def to_datetime(milliseconds: int | None) -> datetime | None:
+    """Return the UTC time of ``milliseconds`` since the epoch; ``None`` for none, or one outside the calendar."""
+    if milliseconds is None:
+        return None
+    try:
+        return _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
+
+
+def _cut(schema: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
+    """Return ``schema`` up to and including its time field, and the path to that field."""
+    fields = schema["fields"]
+    if fields and fields[0].get("name") == _HEADER and isinstance(fields[0].get("type"), dict):
+        header = fields[0]["type"]
+        inner = _up_to(header.get("fields") or [], _COMMIT_TIMESTAMP)
+        if inner is None:
+            return None
+        return {**schema, "fields": [{**fields[0], "type": {**header, "fields": inner}}]}, (_HEADER, _COMMIT_TIMESTAMP)
+    outer = _up_to(fields, _CREATED_DATE)
+    return None if outer is None else ({**schema, "fields": outer}, (_CREATED_DATE,))
+
+
+def _up_to(fields: list[dict[str, Any]], name: str) -> list[dict[str, Any]] | None:
+    """Return the fields up to the one called ``name`` if it is a long, by itself or beside null."""
+    for index, field in enumerate(fields):
+        if field.get("name") == name:
+            type_ = _plain_long(field.get("type"))
+            return None if type_ is None else [*fields[:index], {"name": name, "type": type_}]
+    return None
+
+
+def _plain_long(type_: Any) -> Any:
+    """Return ``type_`` without its logical type, which would decode to a timestamp; ``None`` if it is no long."""
+    if isinstance(type_, list) and len(type_) == 2 and "null" in type_:
+        branches = [branch if branch == "null" else _plain_long(branch) for branch in type_]
+        return None if None in branches else branches
+    if isinstance(type_, dict):
+        type_ = type_.get("type")
+    return type_ if type_ == "long" else None

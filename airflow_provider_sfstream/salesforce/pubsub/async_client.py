@@ -1,0 +1,251 @@
+"""The asyncio client of the Pub/Sub API, for watching many topics from one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from airflow_provider_sfstream.exceptions import SessionExpiredError
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
+from airflow_provider_sfstream.salesforce.auth.session import Session
+from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.credit import Credit
+from airflow_provider_sfstream.salesforce.events import AsyncResponses, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.network.tls import load_ca
+from airflow_provider_sfstream.salesforce.pubsub.async_call import AsyncSubscribeCall
+from airflow_provider_sfstream.salesforce.pubsub.channel import (
+    CALL_TIMEOUT,
+    DEFAULT_ENDPOINT,
+    Endpoint,
+    call_metadata,
+    error_from_call,
+    open_async_channel,
+)
+from airflow_provider_sfstream.salesforce.pubsub.managed import named, opening_request
+from airflow_provider_sfstream.salesforce.pubsub.subscription import (
+    Request,
+    check_amounts,
+    check_arguments,
+    first_request,
+    response_batch,
+)
+from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
+from airflow_provider_sfstream.salesforce.rest.server_clock import measured_server_time
+from airflow_provider_sfstream.salesforce.schemas import parse
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+
+
+class AsyncPubSubClient:
+    """Reads one org's event bus from one event loop; also an async context manager that closes it.
+
+    An :class:`~airflow_provider_sfstream.streams.async_source.AsyncEventSource`. All subscriptions share one connection
+    and one login; nothing blocks the loop, and there is no thread for each. Errors are those of
+    :mod:`airflow_provider_sfstream.exceptions`, never gRPC's. ``schema`` logs in again once when the token is refused;
+    ``subscribe`` leaves that to its caller, who knows where to resume.
+
+    Making one reads ``tls_ca`` if it is a file, and contacts nothing; it may be made in another thread. It then belongs
+    to the event loop that first uses it.
+
+    :param token_provider: gives the access token, at the time of each call.
+    :param endpoint: see :meth:`Endpoint.parse`.
+    :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
+    :param allow_insecure: accept plaintext to an address that is not loopback.
+    :param proxies: proxy URL by scheme (``http``, ``https``) for HTTP requests, before the environment's
+        ``HTTPS_PROXY``. gRPC takes its proxy from the environment.
+    :param timers: of the connection and its calls.
+    :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
+    """
+
+    payload_encoding: PayloadEncoding = "avro"
+    confirms_positions = True
+
+    def __init__(
+        self,
+        token_provider: TokenProvider,
+        *,
+        endpoint: str = DEFAULT_ENDPOINT,
+        tls_ca: str | None = None,
+        allow_insecure: bool = False,
+        proxies: Mapping[str, str] | None = None,
+        timers: Timers | None = None,
+    ) -> None:
+        self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
+        self._ca_pem = load_ca(tls_ca)
+        self._timers = timers or Timers()
+        self._call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
+        self._session = Session(token_provider)
+        self._measure_time = partial(
+            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
+        )
+        self._channel: grpc.aio.Channel | None = None
+        self._schemas: dict[str, asyncio.Task[str]] = {}
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection. Whatever still waits for it ends with :class:`RuntimeError`."""
+        self._closed = True
+        for asked in self._schemas.values():
+            asked.cancel()
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def org_id(self) -> str:
+        """Return the id of the org that this client reads, 18 characters. Logs in if needed.
+
+        :raises AuthenticationError: if the login failed.
+        """
+        return (await self._session.atoken()).org_id
+
+    async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
+
+        :param clock: monotonic seconds.
+        :raises SalesforceStreamError: if the login failed.
+        """
+        return await asyncio.to_thread(self._measure_time, clock)
+
+    def renew_session(self) -> None:
+        """Forget the access token that was refused last, so that the next call logs in again.
+
+        Any number of subscriptions may have been refused with one token: together they log in again once.
+        """
+        self._session.renew()
+
+    async def schema(self, schema_id: str) -> str:
+        """Return the Avro schema JSON of ``schema_id``. Asks Salesforce once for each id, however many wait for it.
+
+        A failure reaches everybody who waits, and is not remembered.
+
+        :raises SchemaError: if Salesforce's answer is not the schema of a record.
+        """
+        asked = self._schemas.get(schema_id)
+        if asked is None:
+            asked = self._schemas[schema_id] = asyncio.create_task(self._load_schema(schema_id))
+            asked.add_done_callback(partial(self._forget_failure, schema_id))
+        with self._closing_ends_it():
+            return await asyncio.shield(asked)
+
+    def subscribe(
+        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
+    ) -> AsyncResponses:
+        """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
+
+        A keepalive is an empty batch. At most 100 events are owed at any time. More are asked for only when the next
+        batch is, so that no more than that waits in memory, and never more than ``limit`` in total. Salesforce closes
+        a stream that owes nothing and is asked nothing for 60 seconds: that end is retriable like any other. Closing
+        the generator, or cancelling the task that waits for it, ends the call at Salesforce too.
+
+        :param limit: events to ask for over the whole subscription; the iteration ends when they have been yielded.
+        :param silence_timeout: seconds without any response after which the connection counts as lost. Salesforce
+            sends a keepalive within 270 seconds while events are owed (Pub/Sub API proto, ``FetchResponse``).
+        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises ServiceUnavailableError: after ``silence_timeout``.
+        :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
+        """
+        check_arguments(topic, start, limit, silence_timeout=silence_timeout)
+        opening, following = first_request(topic, start), {"topic_name": topic}
+        return self._batches("Subscribe", topic, opening, following, Credit(limit), silence_timeout)
+
+    def managed_subscribe(
+        self, subscription: ManagedSubscription, *, limit: int | Credit | None = None, silence_timeout: float
+    ) -> AsyncResponses:
+        """Yield batches of a managed subscription, as :meth:`subscribe` does. Commits nothing, ever.
+
+        So the next stream begins with the same events, until somebody commits on one; and Salesforce ends this one
+        after 1,800 seconds, with a retriable error. A managed subscription has room for one stream at a time.
+
+        :param limit: as for :meth:`subscribe`; or the credit itself, so that events which do not count can be allowed.
+        :param silence_timeout: as for :meth:`subscribe`.
+        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises SubscriptionBusyError: if another stream holds the managed subscription.
+        :raises SalesforceStreamError: whenever the stream ends otherwise.
+        """
+        name = named(subscription)
+        check_amounts(name, None if isinstance(limit, Credit) else limit, silence_timeout=silence_timeout)
+        credit = limit if isinstance(limit, Credit) else Credit(limit)
+        return self._batches("ManagedSubscribe", name, opening_request(subscription), {}, credit, silence_timeout)
+
+    async def _batches(
+        self,
+        rpc: str,
+        name: str,
+        request: Request,
+        following: Mapping[str, Any],
+        credit: Credit,
+        silence_timeout: float,
+    ) -> AsyncResponses:
+        token = await self._session.atoken()
+        request_of = type(request)
+        request.num_requested = credit.request()
+        call = AsyncSubscribeCall(getattr(self._stub(), rpc), name, token)
+        try:
+            with self._session.using(token), self._closing_ends_it():
+                while not credit.exhausted:
+                    response = await call.exchange(request, silence_timeout)
+                    batch = response_batch(name, response, time.time_ns())
+                    credit.received(len(batch))
+                    yield batch
+                    request = request_of(num_requested=credit.request(), **following)
+        finally:
+            await call.aclose()
+
+    async def _load_schema(self, schema_id: str) -> str:
+        try:
+            schema_json = await self._get_schema(schema_id)
+        except SessionExpiredError:
+            # Salesforce refuses a call without a session before doing any of it, so that it is safe to repeat.
+            self.renew_session()
+            schema_json = await self._get_schema(schema_id)
+        parse(schema_json)
+        return schema_json
+
+    async def _get_schema(self, schema_id: str) -> str:
+        token = await self._session.atoken()
+        request = messages.SchemaRequest(schema_id=schema_id)
+        with self._session.using(token):
+            try:
+                info = await self._stub().GetSchema(request, metadata=call_metadata(token), timeout=self._call_timeout)
+            except grpc.RpcError as fault:
+                # The cause is left out: it repeats the details, which may repeat what was sent.
+                raise error_from_call(fault, f"schema {schema_id}") from None
+        return str(info.schema_json)
+
+    def _forget_failure(self, schema_id: str, asked: asyncio.Task[str]) -> None:
+        if asked.cancelled() or asked.exception() is not None:
+            del self._schemas[schema_id]
+
+    def _stub(self) -> PubSubStub:
+        if self._closed:
+            raise RuntimeError(_CLOSED)
+        if self._channel is None:
+            self._channel = open_async_channel(self.endpoint, self._ca_pem, self._timers)
+        return PubSubStub(self._channel)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def _closing_ends_it(self) -> Iterator[None]:
+        """Keep the cancellation of a call by :meth:`aclose` from passing for one of the task that waits for it."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._closed and task is not None and not task.cancelling():
+                raise RuntimeError(_CLOSED) from None
+            raise
+
+
+_CLOSED = "The Pub/Sub client is closed."

@@ -1,0 +1,158 @@
+"""What every gRPC call to the Pub/Sub API shares, blocking or asyncio: endpoint, channel, metadata, faults."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+import grpc.aio
+
+from airflow_provider_sfstream import __version__
+from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
+from airflow_provider_sfstream.salesforce.network.proxies import check_grpc_proxy
+from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.network.tls import is_loopback
+
+DEFAULT_ENDPOINT = "api.pubsub.salesforce.com:7443"
+"""The global endpoint. Europe (Germany) has ``api.deu.pubsub.salesforce.com``; both listen on 443 and 7443."""
+
+CALL_TIMEOUT = 30.0
+"""Seconds that a call other than Subscribe may take, unless its timers say otherwise."""
+
+_MIB = 1024 * 1024
+CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
+    ("grpc.primary_user_agent", f"airflow-provider-sfstream/{__version__}"),
+    # A FetchResponse is at most 3 MB, a PublishRequest at most 4 MB.
+    ("grpc.max_receive_message_length", 16 * _MIB),
+    ("grpc.max_send_message_length", 4 * _MIB),
+    # Else gRPC sends two pings on a connection without data, and next to none after these.
+    ("grpc.http2.max_pings_without_data", 0),
+    # How long to wait between attempts is the caller's decision, who knows what is at stake.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+"""Proxies are left to gRPC's own environment variables (``https_proxy``, ``no_grpc_proxy``), but for SOCKS proxies."""
+
+
+def channel_options(timers: Timers) -> tuple[tuple[str, int | str], ...]:
+    """Return the options of a channel.
+
+    A server that is pinged more often than it wants ends the connection with "too many pings", which is a fault like
+    any other that passes; gRPC then doubles the time between the pings of this channel by itself.
+    """
+    return (
+        *CHANNEL_OPTIONS,
+        ("grpc.keepalive_time_ms", _milliseconds(timers.keepalive_seconds)),
+        ("grpc.keepalive_timeout_ms", _milliseconds(timers.keepalive_timeout_seconds)),
+        # gRPC pings to measure the line too, and no other ping is sent while one is on its way, for 60 seconds.
+        ("grpc.http2.ping_timeout_ms", _milliseconds(timers.keepalive_timeout_seconds)),
+        # What gRPC calls so is how long it gives an attempt to connect.
+        ("grpc.min_reconnect_backoff_ms", _milliseconds(timers.connect_timeout_seconds)),
+        ("grpc.max_reconnect_backoff_ms", _milliseconds(timers.reconnect_seconds)),
+    )
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the Pub/Sub API listens, and whether the way there is encrypted."""
+
+    target: str
+    plaintext: bool = False
+
+    @property
+    def url(self) -> str:
+        """The endpoint as an URL."""
+        return f"{'http' if self.plaintext else 'https'}://{self.target}"
+
+    @classmethod
+    def parse(cls, text: str, *, allow_insecure: bool = False) -> Endpoint:
+        """Return the endpoint written as ``host:port``, ``https://host:port`` or ``http://host:port`` (plaintext).
+
+        :param allow_insecure: accept plaintext to another machine too. Access tokens then cross the network readable.
+        :raises ConfigurationError: if it is none of these, or plaintext to an address that is not loopback.
+        """
+        try:
+            parts = urlsplit(text if "://" in text else f"https://{text}")
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
+        extra = parts.path.strip("/") or parts.query or parts.fragment or parts.username
+        if parts.scheme not in ("http", "https") or not host or extra:
+            raise ConfigurationError(
+                f"pubsub_endpoint must be host:port, for example {DEFAULT_ENDPOINT}, or http://host:port for plaintext "
+                "to this machine. Nothing was contacted."
+            )
+        plaintext = parts.scheme == "http"
+        if plaintext and not allow_insecure and not is_loopback(host):
+            raise ConfigurationError(
+                f"pubsub_endpoint {host} would be reached without TLS, and the access token with it. Use TLS (no "
+                "http://), or set allow_insecure on the connection if you accept that. Nothing was contacted."
+            )
+        bracketed = f"[{host}]" if ":" in host else host
+        return cls(f"{bracketed}:{port or (80 if plaintext else 443)}", plaintext)
+
+
+def channel_credentials(ca_pem: str | None) -> grpc.ChannelCredentials:
+    """Return TLS credentials that trust ``ca_pem``, or gRPC's default roots for ``None``."""
+    return grpc.ssl_channel_credentials(root_certificates=None if ca_pem is None else ca_pem.encode("ascii"))
+
+
+def open_channel(endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> grpc.Channel:
+    """Return a blocking channel. It connects with the first call.
+
+    :raises ConfigurationError: if the environment names a SOCKS proxy for it.
+    """
+    return _open_channel(grpc, endpoint, ca_pem, timers)
+
+
+def open_async_channel(endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> grpc.aio.Channel:
+    """Return a channel that belongs to the running event loop. It connects with the first call.
+
+    :raises ConfigurationError: if the environment names a SOCKS proxy for it.
+    """
+    return _open_channel(grpc.aio, endpoint, ca_pem, timers)
+
+
+def _open_channel(flavour: Any, endpoint: Endpoint, ca_pem: str | None, timers: Timers) -> Any:
+    check_grpc_proxy(urlsplit(endpoint.url).hostname or "")
+    options = channel_options(timers)
+    if endpoint.plaintext:
+        return flavour.insecure_channel(endpoint.target, options=options)
+    return flavour.secure_channel(endpoint.target, channel_credentials(ca_pem), options=options)
+
+
+def call_metadata(token: AccessToken) -> tuple[tuple[str, str], ...]:
+    """Return the headers that every RPC needs (Pub/Sub API guide, "RPC method headers"), and a trace id for support."""
+    return (
+        ("accesstoken", token.value),
+        ("instanceurl", token.instance_url),
+        ("tenantid", token.org_id),
+        ("x-client-trace-id", str(uuid.uuid4())),
+    )
+
+
+def error_from_call(call: Any, topic: str) -> SalesforceStreamError:
+    """Return the error for a failed ``call`` (a :class:`grpc.RpcError` that is also a :class:`grpc.Call`)."""
+    # Through iter(), since asyncio calls of older gRPC have trailers whose keys() are pairs.
+    trailers: dict[str, Any] = dict(iter(call.trailing_metadata() or ()))
+    status = call.code()
+    return error_from(
+        _text(trailers.get("error-code")),
+        None if status is None else status.name,
+        call.details() or "",
+        topic=topic,
+        rpc_id=_text(trailers.get("rpc-id")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,327 @@
+"""The blocking client of the Pub/Sub API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+import grpc
+
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    ContactError,
+    PublishError,
+    SalesforceStreamError,
+    SessionExpiredError,
+    TopicNotFoundError,
+)
+from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
+from airflow_provider_sfstream.salesforce.auth.session import Session
+from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.events import PayloadEncoding, Responses, StartFrom
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.network.reachability import how_far
+from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.pubsub import publishing
+from airflow_provider_sfstream.salesforce.pubsub.channel import (
+    CALL_TIMEOUT,
+    DEFAULT_ENDPOINT,
+    Endpoint,
+    call_metadata,
+    error_from_call,
+    open_channel,
+)
+from airflow_provider_sfstream.salesforce.pubsub.managed import (
+    COMMIT_KEEPALIVE,
+    ManagedStream,
+    named,
+    sized_managed_response,
+)
+from airflow_provider_sfstream.salesforce.pubsub.publishing import EventEncoder, OutgoingEvent, PublishedEvent
+from airflow_provider_sfstream.salesforce.pubsub.subscription import (
+    Subscription,
+    check_amounts,
+    check_arguments,
+    check_topic,
+    first_request,
+    sized_response,
+)
+from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
+from airflow_provider_sfstream.salesforce.rest.server_clock import measured_server_time
+from airflow_provider_sfstream.salesforce.schemas import SchemaCache
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+
+
+@dataclass(frozen=True)
+class TopicInfo:
+    """What Salesforce says of a topic. ``schema_id`` is only its newest schema; events name their own."""
+
+    name: str
+    can_publish: bool
+    can_subscribe: bool
+    schema_id: str
+    tenant_guid: str
+
+
+class PubSubClient:
+    """Reads and writes one org's event bus. Safe for several threads; also a context manager that closes it.
+
+    An :class:`~airflow_provider_sfstream.streams.source.EventSource`. All methods raise errors of
+    :mod:`airflow_provider_sfstream.exceptions`, never one of gRPC. Calls other than ``subscribe`` and
+    ``managed_subscribe`` log in again once when the token is refused; those leave that to their caller, who knows where
+    to resume.
+
+    :param token_provider: gives the access token, at the time of each call.
+    :param endpoint: see :meth:`Endpoint.parse`.
+    :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
+    :param allow_insecure: accept plaintext to an address that is not loopback.
+    :param proxies: proxy URL by scheme (``http``, ``https``) for HTTP requests, before the environment's
+        ``HTTPS_PROXY``. gRPC takes its proxy from the environment.
+    :param timers: of the connection and its calls.
+    :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
+    """
+
+    payload_encoding: PayloadEncoding = "avro"
+    confirms_positions = True
+    call_timeout: float
+    """Seconds that a call other than a subscription may take."""
+
+    def __init__(
+        self,
+        token_provider: TokenProvider,
+        *,
+        endpoint: str = DEFAULT_ENDPOINT,
+        tls_ca: str | None = None,
+        allow_insecure: bool = False,
+        proxies: Mapping[str, str] | None = None,
+        timers: Timers | None = None,
+    ) -> None:
+        self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
+        self._session = Session(token_provider)
+        self._measure_time = partial(
+            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
+        )
+        self._timers = timers or Timers()
+        self.call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
+        self._ca_pem = load_ca(tls_ca)
+        self._channel = open_channel(self.endpoint, self._ca_pem, self._timers)
+        self._stub = PubSubStub(self._channel)  # type: ignore[no-untyped-call]
+        self._subscribe = self._channel.stream_stream(
+            "/eventbus.v1.PubSub/Subscribe",
+            request_serializer=messages.FetchRequest.SerializeToString,
+            response_deserializer=sized_response,
+        )
+        self._managed_subscribe = self._channel.stream_stream(
+            "/eventbus.v1.PubSub/ManagedSubscribe",
+            request_serializer=messages.ManagedFetchRequest.SerializeToString,
+            response_deserializer=sized_managed_response,
+        )
+        self._schemas = SchemaCache(self._load_schema)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; open subscriptions end."""
+        self._channel.close()
+
+    def get_topic(self, topic: str) -> TopicInfo:
+        """Return what Salesforce knows of ``topic``.
+
+        :raises TopicNotFoundError: if it does not exist, or is hidden from the user.
+        """
+        info = self._unary(self._stub.GetTopic, messages.TopicRequest(topic_name=check_topic(topic)), topic)
+        return TopicInfo(info.topic_name, info.can_publish, info.can_subscribe, info.schema_id, info.tenant_guid)
+
+    def prove_contact(self, topic: str) -> None:
+        """Return once Salesforce has answered a GetTopic on the connection of the subscriptions, whatever it says.
+
+        HTTP/2 keeps the order of what the server sent: events that it sent before are here by then.
+
+        :raises ContactError: if nothing answered within ``call_timeout_seconds``; it says what could be reached.
+        :raises SalesforceStreamError: if Salesforce answered with a fault of its own.
+        """
+        with self.in_contact(topic), suppress(AccessDeniedError, TopicNotFoundError):  # they are answers
+            self.get_topic(topic)
+
+    @contextmanager
+    def in_contact(self, name: str) -> Iterator[None]:
+        """Say how far the way to Salesforce goes, if the block ends because nothing answers.
+
+        :param name: what the block reads.
+        """
+        try:
+            yield
+        except ContactError as error:
+            context = None if self.endpoint.plaintext else ssl_context(self._ca_pem)
+            raise ContactError(
+                f"{name}: the Pub/Sub API at {self.endpoint.target} did not answer, though the login worked. "
+                f"{how_far(self.endpoint.url, context)} Silence is not taken for an end: nothing was moved, and "
+                f"nothing is lost while Salesforce keeps the events. It ended with: {error}"
+            ) from None
+
+    def get_schema(self, schema_id: str) -> str:
+        """Return the Avro schema JSON of ``schema_id``. Asks Salesforce once for each id."""
+        return self._schemas.get(schema_id)
+
+    def schema(self, schema_id: str) -> str:
+        """Return the Avro schema JSON of ``schema_id``; the drain's name for :meth:`get_schema`."""
+        return self._schemas.get(schema_id)
+
+    def encoder(self, topic: str) -> EventEncoder:
+        """Return what writes events with the newest schema of ``topic``.
+
+        :raises PublishError: if the topic is not one that this user can publish to.
+        :raises TopicNotFoundError: if it does not exist, or is hidden from the user.
+        """
+        info = self.get_topic(topic)
+        if not info.can_publish or not info.schema_id:
+            raise PublishError(
+                f"{topic} cannot be published to by this user. Publish to a platform event's own topic, "
+                "/event/Name__e, with create access to it."
+            )
+        created_by = self._session.token().user_id
+        return EventEncoder(self.get_schema(info.schema_id), info.schema_id, created_by=created_by)
+
+    def encode(self, topic: str, values: Iterable[Mapping[str, Any]]) -> list[OutgoingEvent]:
+        """Return events with these values by field name; see :class:`EventEncoder` and :meth:`encoder`.
+
+        :raises SchemaError: if values do not fit the schema. Nothing was published.
+        :raises PublishError: if the topic is not one that this user can publish to.
+        """
+        encoder = self.encoder(topic)
+        return [encoder.encode(each) for each in values]
+
+    def publish(self, topic: str, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]:
+        """Publish ``events`` in order and return a result for each, in the same order.
+
+        Sends several requests where one would be too large. Where a request fails after an earlier one succeeded, its
+        events carry the error, and so do those that were then not sent. An event whose error is retriable may
+        have been published all the same.
+
+        :raises PublishError: if an event is over 1 MB. Nothing was published.
+        :raises SalesforceStreamError: if the first request fails. Nothing was published, unless the error is retriable.
+        """
+        outgoing = publishing.requests(check_topic(topic), events)
+        published: list[PublishedEvent] = []
+        for index, request in enumerate(outgoing):
+            try:
+                response = self._unary(self._stub.Publish, request, topic)
+                published += publishing.results(topic, request, response)
+            except SalesforceStreamError as error:
+                if not published:
+                    raise
+                for rest in outgoing[index:]:
+                    published += publishing.not_published(rest, error)
+                break
+        return published
+
+    def subscribe(
+        self,
+        topic: str,
+        start: bytes | StartFrom,
+        *,
+        limit: int | None = None,
+        idle_timeout: float,
+        answer_within: float | None = None,
+    ) -> Responses:
+        """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
+
+        Asks for more events as soon as a response arrives, beside whoever consumes the batches, and for no more than
+        ``limit`` in total. Memory is bounded: a slow consumer stops the asking. The first batch, and any
+        fault, come with the first ``next``.
+
+        :param limit: events to ask for over the whole subscription; the iteration ends when they have been yielded.
+        :param idle_timeout: seconds without a response after which ``None`` is yielded, each time anew.
+        :param answer_within: unused: the Pub/Sub API has no way to ask for an empty response.
+        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
+        """
+        check_arguments(topic, start, limit, idle_timeout=idle_timeout)
+        return self._batches(topic, start, limit, idle_timeout)
+
+    def latest(self, topic: str, *, idle_timeout: float) -> Responses:
+        """Open a subscription to ``topic`` at ``LATEST``, for one event; see :meth:`subscribe`."""
+        return self.subscribe(topic, StartFrom.LATEST, limit=1, idle_timeout=idle_timeout)
+
+    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
+
+        :param clock: monotonic seconds.
+        :raises SalesforceStreamError: if the login failed.
+        """
+        return self._measure_time(clock)
+
+    def _batches(self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
+        token = self._session.token()
+        opening = first_request(topic, start)
+        subscription = Subscription(self._subscribe, token, topic, opening, {"topic_name": topic}, limit)
+        try:
+            with self.in_contact(topic), self._session.using(token):
+                yield from subscription.batches(idle_timeout)
+        finally:
+            subscription.close()
+
+    def managed_subscribe(
+        self,
+        subscription: ManagedSubscription,
+        *,
+        limit: int | None = None,
+        idle_timeout: float,
+        recommit: bytes | None = None,
+        commit_keepalive: float = COMMIT_KEEPALIVE,
+    ) -> ManagedStream:
+        """Open the stream of a managed subscription; see :class:`ManagedStream`. The caller closes it.
+
+        A managed subscription has room for one stream. Faults of the stream come with its first ``next``.
+
+        :param limit: events to ask for over the whole stream; the iteration ends when they have been returned.
+        :param idle_timeout: seconds without a response after which ``None`` is returned, each time anew.
+        :param recommit: a replay ID that is known to be committed, for the keepalive until another one is.
+        :param commit_keepalive: seconds without a commit after which the committed replay ID is committed again.
+        :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
+        :raises AuthenticationError: if the login failed.
+        """
+        check_amounts(named(subscription), limit, idle_timeout=idle_timeout, commit_keepalive=commit_keepalive)
+        return ManagedStream(
+            self._managed_subscribe,
+            self._session,
+            self._session.token(),
+            subscription,
+            limit=limit,
+            idle_timeout=idle_timeout,
+            recommit=recommit,
+            commit_keepalive=commit_keepalive,
+        )
+
+    def renew_session(self) -> None:
+        """Forget the access token that was refused last, so that the next call logs in again."""
+        self._session.renew()
+
+    def _load_schema(self, schema_id: str) -> str:
+        what = f"schema {schema_id}"
+        return str(self._unary(self._stub.GetSchema, messages.SchemaRequest(schema_id=schema_id), what).schema_json)
+
+    def _unary(self, method: Callable[..., Any], request: Any, what: str) -> Any:
+        try:
+            return self._call(method, request, what)
+        except SessionExpiredError:
+            # Salesforce refuses a call without a session before doing any of it, so that it is safe to repeat.
+            self.renew_session()
+            return self._call(method, request, what)
+
+    def _call(self, method: Callable[..., Any], request: Any, what: str) -> Any:
+        token = self._session.token()
+        with self._session.using(token):
+            try:
+                return method(request, metadata=call_metadata(token), timeout=self.call_timeout)
+            except grpc.RpcError as fault:
+                # The cause is left out: it repeats the details, which may repeat what was sent.
+                raise error_from_call(fault, what) from None

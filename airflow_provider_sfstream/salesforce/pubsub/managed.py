@@ -1,0 +1,239 @@
+"""One ManagedSubscribe call: events as in Subscribe, and commits on the same stream."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+from airflow_provider_sfstream.exceptions import InvalidReplayIdError, ServiceUnavailableError
+from airflow_provider_sfstream.salesforce.auth.session import Session
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.events import EventBatch
+from airflow_provider_sfstream.salesforce.managed import Commits, ManagedSubscription
+from airflow_provider_sfstream.salesforce.pubsub.subscription import Response, Subscription
+from airflow_provider_sfstream.salesforce.pubsub_api_pb2 import (
+    CommitReplayRequest,
+    ManagedFetchRequest,
+    ManagedFetchResponse,
+)
+from airflow_provider_sfstream.salesforce.replay_ids import LONGEST
+
+log = logging.getLogger(__name__)
+
+COMMIT_KEEPALIVE = 600.0
+"""Seconds without a commit after which the committed replay ID is committed again. After 1,800 seconds Salesforce would
+end the stream, and a keepalive may be 270 seconds away."""
+
+_SECONDS_TO_FLUSH = 5.0
+
+
+def named(subscription: ManagedSubscription) -> str:
+    """Return what a managed subscription is called in messages."""
+    return f"managed subscription {subscription}"
+
+
+def opening_request(subscription: ManagedSubscription) -> ManagedFetchRequest:
+    """Return the request that opens a stream, without a number of events yet. Later ones need not name it again."""
+    return ManagedFetchRequest(developer_name=subscription.developer_name, subscription_id=subscription.subscription_id)
+
+
+def sized_managed_response(data: bytes) -> tuple[int, ManagedFetchResponse]:
+    """Return a ManagedFetchResponse and the bytes it took on the wire: the deserializer of the call."""
+    return len(data), ManagedFetchResponse.FromString(data)
+
+
+class ManagedStream(Subscription):
+    """An open ManagedSubscribe call: an iterator of batches, and a context manager that closes it.
+
+    Events begin after the replay ID committed last, else where the ``defaultReplay`` of the subscription says. They
+    come as from ``PubSubClient.subscribe``: batches, keepalives as empty batches, and ``None`` after each
+    ``idle_timeout`` seconds without either. A response that only answers a commit is neither. A limit ends the
+    iteration, but not the stream, so that what was read can be committed.
+
+    :meth:`commit` and :meth:`wait_for_commit` may be called from any thread, also while another one iterates. Events
+    that arrive meanwhile stay for the next ``next``. All requests go through one queue, in order.
+
+    Salesforce ends a stream on which nothing was committed for 1,800 seconds. So the replay ID that was acknowledged
+    last is committed again with the first response after ``commit_keepalive`` seconds without a commit. Until the first
+    acknowledgement only ``recommit`` can be; without it the stream ends then, with a retriable error.
+
+    :param limit: events to ask for in total; ``None``: no limit.
+    :param recommit: a replay ID that is known to be committed.
+    :param clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        open_call: Callable[..., Any],
+        session: Session,
+        token: AccessToken,
+        subscription: ManagedSubscription,
+        *,
+        limit: int | None,
+        idle_timeout: float,
+        recommit: bytes | None = None,
+        commit_keepalive: float = COMMIT_KEEPALIVE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.subscription = subscription
+        self._session = session
+        self._left = limit
+        self._recommit = recommit
+        self._commit_keepalive = commit_keepalive
+        self._clock = clock
+        self._commits = Commits(subscription)
+        self._answered = threading.Condition()
+        self._last_commit = clock()
+        self._waited_in_vain = False
+        self._end: Exception | None = None
+        self._batches = self.batches(idle_timeout)
+        super().__init__(open_call, token, named(subscription), opening_request(subscription), {}, limit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> EventBatch | None:
+        """Return the next batch; see the class.
+
+        :raises StopIteration: when the events that the limit allows have been returned.
+        :raises SalesforceStreamError: when the stream has ended otherwise.
+        """
+        if self._left == 0:
+            raise StopIteration
+        with self._session.using(self._token):
+            batch = next(self._batches)
+        if batch is not None and self._left is not None:
+            self._left -= len(batch)
+        return batch
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the stream has not ended yet, as far as is known."""
+        return self._end is None
+
+    def allow(self, count: int) -> None:
+        """Raise the limit by ``count`` events, such as have come and are not what was asked for."""
+        if self._left is not None:
+            self._left += count
+        with self._lock:
+            self._credit.allow(count)
+            self._ask()
+
+    def stop_fetching(self) -> None:
+        """Ask for no more events. The stream stays open for commits; what was asked for may still come."""
+        with self._lock:
+            self._credit.stop()
+
+    def commit(self, replay_id: bytes) -> None:
+        """Ask Salesforce to go on after ``replay_id`` from the next stream on. Does not wait for the answer.
+
+        :param replay_id: of an event that this stream has delivered, or one that an empty batch with ``pending > 0``
+            named.
+        :raises ServiceUnavailableError: if the stream has ended. Nothing moved.
+        :raises SalesforceStreamError: the stream's own end, if that cannot be retried.
+        """
+        if not 0 < len(replay_id) <= LONGEST:
+            raise InvalidReplayIdError(f"{self._name}: a replay ID of {len(replay_id)} bytes is none. Nothing moved.")
+        with self._session.using(self._token), self._answered:
+            if self._end is not None:
+                raise self._ended_without(replay_id, "was not committed")
+            self._send_commit(replay_id)
+
+    def wait_for_commit(self, replay_id: bytes, timeout: float) -> None:
+        """Wait until the commit of ``replay_id``, or a later one, is acknowledged.
+
+        :param timeout: seconds to wait at most.
+        :raises CommitError: if it was answered with an error. The stream goes on.
+        :raises ServiceUnavailableError: if no answer comes in time, or the stream ends before. The commit may have
+            been carried out or not: the next stream tells by where it begins.
+        :raises SalesforceStreamError: the stream's own end, if that cannot be retried.
+        """
+        with self._session.using(self._token), self._answered:
+            self._answered.wait_for(lambda: self._commits.outcome(replay_id) or self._end is not None, timeout)
+            if self._commits.outcome(replay_id):
+                return
+            if self._end is not None:
+                raise self._ended_without(replay_id, "may not be committed")
+            self._waited_in_vain = True
+            raise ServiceUnavailableError(
+                f"{self._name}: Salesforce did not acknowledge within {timeout:g} seconds that replay ID "
+                f"{replay_id.hex()} is committed. It may be or not, and nothing is lost: events after the committed "
+                "position are delivered again."
+            )
+
+    def close(self) -> None:
+        """End the call. What has arrived and was not returned is forgotten.
+
+        A commit that has not been answered gets up to five seconds for it, unless it was waited for in vain: cancelling
+        the call could lose it.
+        """
+        with self._answered:
+            seconds = 0.0 if self._waited_in_vain else _SECONDS_TO_FLUSH
+            self._answered.wait_for(lambda: self._end is not None or not self._commits.unanswered, seconds)
+            if self._end is None and self._commits.unanswered:
+                log.warning(
+                    "%s: closed before a commit was acknowledged. If it was not carried out, the events since the one "
+                    "before are delivered again.",
+                    self._name,
+                )
+        super().close()
+
+    def _is_finished(self) -> bool:
+        return False  # also when the limit is reached, answers to commits are to be read
+
+    def _hand_over(self, arrival: tuple[int, Response, int]) -> None:
+        size, response, _ = arrival
+        answers = isinstance(response, ManagedFetchResponse) and response.HasField("commit_response")
+        with self._answered:
+            if answers:
+                self._note_answer(response)
+            self._keep_alive()
+        if response.events or not answers:
+            super()._hand_over(arrival)
+        else:
+            with self._lock:
+                self._bytes_waiting -= size
+
+    def _ended(self, end: Exception | None) -> None:
+        with self._answered:
+            self._end = end
+            self._answered.notify_all()
+        super()._ended(end)
+
+    def _note_answer(self, response: Any) -> None:
+        answer = response.commit_response
+        failure = answer.error.msg or "no reason given" if answer.HasField("error") else None
+        error = self._commits.answered(answer.commit_request_id, failure)
+        if error is not None:
+            log.warning("%s", error)
+            self._recommit = None
+        self._answered.notify_all()
+
+    def _keep_alive(self) -> None:
+        committed = self._commits.acknowledged or self._recommit
+        is_due = self._clock() - self._last_commit >= self._commit_keepalive
+        # Not behind an unanswered one: the answer to an older replay ID must not pass for that to a newer.
+        if committed is not None and is_due and not self._commits.unanswered:
+            self._send_commit(committed)
+
+    def _send_commit(self, replay_id: bytes) -> None:
+        self._waited_in_vain = False
+        commit = CommitReplayRequest(commit_request_id=self._commits.sent(replay_id), replay_id=replay_id)
+        self._requests.put(ManagedFetchRequest(commit_replay_id_request=commit))
+        self._last_commit = self._clock()
+
+    def _ended_without(self, replay_id: bytes, what: str) -> Exception:
+        """Return the error for a commit that the end of the stream has met, of the same kind as that end."""
+        return type(self._end or RuntimeError())(
+            f"{self._name}: replay ID {replay_id.hex()} {what}, because the stream ended. Nothing is lost: events "
+            f"after the committed position are delivered again. The end: {self._end}"
+        )

@@ -1,0 +1,184 @@
+"""Events on their way to the bus: encoding, sizes, requests, results."""
+
+from __future__ import annotations
+
+import io
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import fastavro
+
+from airflow_provider_sfstream.exceptions import PublishError, SalesforceStreamError, SchemaError
+from airflow_provider_sfstream.salesforce import schemas
+from airflow_provider_sfstream.salesforce.errors.pubsub import error_from_result
+from airflow_provider_sfstream.salesforce.event_values import event_value
+from airflow_provider_sfstream.salesforce.pubsub_api_pb2 import ProducerEvent, PublishRequest, PublishResponse
+
+T = TypeVar("T")
+
+MOST_EVENT_BYTES = 1024 * 1024
+MOST_REQUEST_BYTES = 3_000_000
+MOST_REQUEST_EVENTS = 200
+"""Allocations of the Pub/Sub API guide: 1 MB an event, 3 MB and 200 events a publish request."""
+
+
+def _new_key() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass(frozen=True)
+class OutgoingEvent:
+    """One event to publish: its Avro payload, and the schema id that the payload was written with.
+
+    :param correlation_key: comes back with the result; a new UUID if not given.
+    """
+
+    payload: bytes = field(repr=False)
+    schema_id: str
+    correlation_key: str = field(default_factory=_new_key)
+
+
+@dataclass(frozen=True)
+class PublishedEvent:
+    """The result for one event: the replay ID it got, or the error that kept it from the bus."""
+
+    correlation_key: str
+    replay_id: bytes | None
+    error: SalesforceStreamError | None = None
+
+
+class EventEncoder:
+    """Writes rows as events of one schema.
+
+    :param schema_json: the Avro schema of the event.
+    :param created_by: the default of ``CreatedById``. Salesforce requires it and ``CreatedDate`` in the payload of a
+        platform event (Pub/Sub API guide, "Publish RPC Method").
+    :raises SchemaError: if that is no schema of an event.
+    """
+
+    def __init__(self, schema_json: str, schema_id: str, *, created_by: str | None = None) -> None:
+        self._written = schemas.parse(schema_json)
+        self._schema = fastavro.parse_schema(self._written)
+        self._fields = {entry["name"]: entry for entry in self._written["fields"]}
+        self._schema_id, self._created_by = schema_id, created_by
+        self.event_name = schemas.record_name(schema_json)
+        self.field_names = frozenset(self._fields)
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """Refuse names that are not fields of the event.
+
+        :raises SchemaError: naming them, and the fields that it has.
+        """
+        unknown = sorted(set(names) - self.field_names)
+        if unknown:
+            known = ", ".join(sorted(self.field_names))
+            raise SchemaError(f"{self.event_name} has no field {', '.join(unknown)}; it has {known}.")
+
+    def encode(self, values: Mapping[str, Any], correlation_key: str | None = None) -> OutgoingEvent:
+        """Return an event with ``values`` by field name. Times need a time zone; ISO 8601 text will do, for dates too.
+
+        ``CreatedDate`` defaults to now. Whether Salesforce keeps one that is given is not known.
+
+        :raises SchemaError: if a field is unknown, missing or of another type. Values are not part of the message.
+        """
+        self.check_names(values)
+        record, misfits = dict(values), []
+        for name, value in values.items():
+            try:
+                record[name] = event_value(self._fields[name], value)
+            except ValueError:
+                misfits.append(name)
+        if "CreatedDate" in self._fields:
+            record.setdefault("CreatedDate", time.time_ns() // 1_000_000)
+        if "CreatedById" in self._fields:
+            record.setdefault("CreatedById", self._created_by or "")
+        buffer = io.BytesIO()
+        try:
+            if not misfits:
+                fastavro.schemaless_writer(buffer, self._schema, record, strict_allow_default=True)
+        except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
+            misfits = self._misfits(record) or ["A value"]
+        if misfits:
+            # Without the cause, which would quote the value.
+            raise SchemaError(
+                f"{', '.join(misfits)} of a {self.event_name} is not of its type. Nothing was published."
+            ) from None
+        return OutgoingEvent(buffer.getvalue(), self._schema_id, correlation_key or _new_key())
+
+    def _misfits(self, record: Mapping[str, Any]) -> list[str]:
+        """Return the names of fields whose value is missing or of another type."""
+        misfits = []
+        for entry in fastavro.parse_schema(self._written, expand=True)["fields"]:
+            value = record.get(entry["name"], entry.get("default"))
+            if not fastavro.validation.validate(value, entry["type"], raise_errors=False):
+                misfits.append(entry["name"])
+        return misfits
+
+
+def size_of(event: OutgoingEvent) -> int:
+    """Return how many bytes an event is in a request; :data:`MOST_EVENT_BYTES` at most may be published."""
+    return _message(event).ByteSize()
+
+
+def requests(topic: str, events: Sequence[OutgoingEvent]) -> list[PublishRequest]:
+    """Return the publish requests for ``events``, in order, each within Salesforce's limits.
+
+    :raises PublishError: if an event is over 1 MB. Nothing was published.
+    """
+    too_large = [index for index, event in enumerate(events) if size_of(event) > MOST_EVENT_BYTES]
+    if too_large:
+        raise PublishError(
+            f"{topic}: {len(too_large)} of {len(events)} events are over 1 MB, the first at index {too_large[0]}. "
+            "Make them smaller; nothing was published."
+        )
+    groups = grouped(events, size_of)
+    return [PublishRequest(topic_name=topic, events=map(_message, group)) for group in groups]
+
+
+def grouped(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield items as they come, in order, as many at a time as one publish request may have.
+
+    :param size: returns how many bytes the event of an item is.
+    """
+    group: list[T] = []
+    total = 0
+    for item in items:
+        length = size(item) + 16  # its tag and length in the request
+        if group and (len(group) == MOST_REQUEST_EVENTS or total + length > MOST_REQUEST_BYTES):
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += length
+    if group:
+        yield group
+
+
+def _message(event: OutgoingEvent) -> ProducerEvent:
+    return ProducerEvent(id=event.correlation_key, schema_id=event.schema_id, payload=event.payload)
+
+
+def results(topic: str, request: PublishRequest, response: PublishResponse) -> list[PublishedEvent]:
+    """Return the result of each event of ``request``, in its order.
+
+    :raises PublishError: if Salesforce answered with another number of results.
+    """
+    if len(response.results) != len(request.events):
+        raise PublishError(
+            f"{topic}: Salesforce answered {len(response.results)} results for {len(request.events)} events "
+            f"(rpc id {response.rpc_id}); which of them were published is unknown."
+        )
+    published = []
+    for event, result in zip(request.events, response.results, strict=True):
+        error: SalesforceStreamError | None = None
+        if result.HasField("error"):
+            error = error_from_result(result.error.msg, topic=topic)
+        published.append(PublishedEvent(event.id, None if error else result.replay_id, error))
+    return published
+
+
+def not_published(request: PublishRequest, error: SalesforceStreamError) -> list[PublishedEvent]:
+    """Return ``error`` as the result of each event of ``request``."""
+    return [PublishedEvent(event.id, None, error) for event in request.events]

@@ -1,0 +1,71 @@
+"""What remains of the org's allocations, through the REST API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from difflib import get_close_matches
+
+from airflow_provider_sfstream.exceptions import AllocationUnknownError
+from airflow_provider_sfstream.salesforce.allocations import DELIVERY_METRICS, Allocation, allocations_from, usage_query
+from airflow_provider_sfstream.salesforce.rest.api import RestApiClient
+
+_WHAT = "the org's allocations"
+
+
+class AllocationClient(RestApiClient):
+    """Reads what remains of allocations; a context manager that closes its connections. Each read is one API request.
+
+    The user needs the permission "View Setup and Configuration". Errors are those of
+    :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
+    """
+
+    needs_version = "tells allocations"
+
+    def all(self) -> dict[str, Allocation]:
+        """Return every allocation of which the org has something, by name. Salesforce's numbers lag a little behind.
+
+        :raises SalesforceStreamError: if they cannot be read.
+        """
+        return allocations_from(self._rest.request("GET", "limits", what=_WHAT))
+
+    def get(self, *names: str) -> list[Allocation]:
+        """Return the allocations of these names, all as they are at one moment.
+
+        :raises AllocationUnknownError: if Salesforce tells nothing of one.
+        :raises SalesforceStreamError: if they cannot be read.
+        """
+        found = self.all()
+        for name in names:
+            if name not in found:
+                raise AllocationUnknownError(_unknown(name, found))
+        return [found[name] for name in names]
+
+    def delivered(self, now: datetime) -> dict[str, int]:
+        """Return how many events were delivered to all clients in the 24 hours to the last full hour: ``platform
+        events`` and ``change events``. Two requests.
+
+        It says what an allocation went to; how much of one remains, ``/limits`` alone says, which counts otherwise. A
+        kind that Salesforce has no number for is left out.
+
+        :raises SalesforceStreamError: if they cannot be read: not every edition has ``PlatformEventUsageMetric``.
+        """
+        found = {kind: self._metric(metric, now) for kind, metric in DELIVERY_METRICS.items()}
+        return {kind: value for kind, value in found.items() if value is not None}
+
+    def _metric(self, metric: str, now: datetime) -> int | None:
+        what = f"the metric {metric} of PlatformEventUsageMetric"
+        answer = self._rest.request("GET", "query", what=what, parameters={"q": usage_query(metric, now)})
+        rows = answer.get("records")
+        values = [row.get("Value") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        counts = [int(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+        return sum(counts) if counts else None
+
+
+def _unknown(name: str, found: Mapping[str, Allocation]) -> str:
+    near = get_close_matches(name, found, n=5, cutoff=0.5) or sorted(found)[:5]
+    return (
+        f"{_WHAT}: Salesforce does not say how much of {name!r} remains, or the org has none of it: that is neither "
+        f"enough nor too little. Name one that it tells ({', '.join(near) or 'it tells none'}), and check upper and "
+        "lower case."
+    )

@@ -1,0 +1,208 @@
+"""Authenticated requests to an org's REST API, for the clients that are built on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Self
+
+import httpx
+
+from airflow_provider_sfstream.exceptions import (
+    ConfigurationError,
+    RequestRejectedError,
+    SalesforceStreamError,
+    SessionExpiredError,
+)
+from airflow_provider_sfstream.salesforce.auth.session import Session
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, TokenProvider
+from airflow_provider_sfstream.salesforce.errors.tooling import error_from_response
+from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, read
+from airflow_provider_sfstream.salesforce.network.origins import checked_origin
+from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
+from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+
+CALL_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
+"""Seconds. Salesforce may take long over metadata."""
+TIME_TIMEOUT = 10.0
+"""Seconds in which the org has to answer what time it is: a drain waits for that, and a late answer measures little."""
+_UNCACHED = {**UNPACKED, "Cache-Control": "no-cache"}
+_LAST_YEAR = 9999
+"""Times of this year have no later ones that Python can represent."""
+LONGEST_CALL = 300.0
+"""Seconds that the body of an answer may take altogether."""
+LARGEST_ANSWER = 16 * 1024 * 1024
+"""Bytes."""
+
+
+class RestClient:
+    """Sends requests below ``/services/data/v{version}`` of the org that the login leads to. Not for several threads.
+
+    Logs in again once when Salesforce refuses the token, which it does before doing anything. Nothing else is repeated
+    here. Errors are those of :mod:`airflow_provider_sfstream.exceptions`. An answer is at most 16 MiB.
+
+    :param token_provider: gives the access token, at the time of each request.
+    :param api_version: as addresses have it, for example ``"62.0"``.
+    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
+    :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
+    :param allow_insecure: accept an org's address without TLS that is not loopback.
+    :raises ConfigurationError: if the certificate authority is unusable. Nothing was contacted.
+    """
+
+    def __init__(
+        self,
+        token_provider: TokenProvider,
+        *,
+        api_version: str,
+        tls_ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        allow_insecure: bool = False,
+    ) -> None:
+        self.api_version = api_version
+        self._session = Session(token_provider)
+        self._ssl = ssl_context(load_ca(tls_ca))
+        self._proxies = dict(proxies or {})
+        self._allow_insecure = allow_insecure
+        self._clients: dict[str | None, httpx.Client] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. A later request opens new ones."""
+        clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        what: str,
+        parameters: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        names_record: bool = False,
+    ) -> dict[str, Any]:
+        """Send one request and return the JSON object of its answer, empty where it has no body.
+
+        :param path: below ``/services/data/v{version}/``, its parts quoted.
+        :param what: what it is about, which an error begins with.
+        :param parameters: of the query string.
+        :param body: sent as JSON.
+        :param names_record: whether ``path`` names a record, so that "not found" means that record.
+        :raises SalesforceStreamError: see :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
+        """
+        arguments = {"params": parameters, "json": body}
+        try:
+            return self._send(method, path, arguments, what, names_record)
+        except SessionExpiredError:
+            self._session.renew()
+            return self._send(method, path, arguments, what, names_record)
+
+    def _send(
+        self, method: str, path: str, arguments: Mapping[str, Any], what: str, names_record: bool
+    ) -> dict[str, Any]:
+        token = self._session.token()
+        url = f"{self._origin(token)}/services/data/v{self.api_version}/{path}"
+        with self._session.using(token):
+            headers = {"Authorization": f"Bearer {token.value}", **UNPACKED}
+            try:
+                response = self._response(method, url, headers=headers, **arguments)
+            except (httpx.HTTPError, httpx.InvalidURL) as fault:
+                # The cause is left out: it holds the request, and with it the token.
+                text = f"{type(fault).__name__}: {fault}"
+                raise error_from_response(None, None, text, what=what, names_record=names_record) from None
+            document = _document(response)
+            if not response.is_success or not isinstance(document, dict) or document.get("success") is False:
+                raise _error(response, document, what, names_record)
+        return document
+
+    def server_time(self) -> datetime:
+        """See :meth:`RestApiClient.server_time`. The list of API versions, which anybody may read, is asked for."""
+        what = "the org's time"
+        try:
+            url = f"{self._origin(self._session.token())}/services/data"
+            client = self._client(url)
+            response = client.send(
+                client.build_request("GET", url, headers=_UNCACHED, timeout=TIME_TIMEOUT), stream=True
+            )
+            response.close()  # the header is enough
+            if not response.is_success:  # a proxy or a portal on the way has a clock of its own
+                status, reason = response.status_code, response.reason_phrase
+                raise error_from_response(status, None, reason, what=what, names_record=False)
+            return _date(response)
+        except (httpx.HTTPError, httpx.InvalidURL) as fault:
+            text = f"{type(fault).__name__}: {fault}"
+            raise error_from_response(None, None, text, what=what, names_record=False) from None
+        except (KeyError, ValueError):
+            raise RequestRejectedError(f"{what}: the answer does not tell it.") from None
+
+    def _origin(self, token: AccessToken) -> str:
+        return checked_origin("The org's instance URL", token.instance_url, allow_insecure=self._allow_insecure)
+
+    def _response(self, method: str, url: str, **arguments: Any) -> httpx.Response:
+        client = self._client(url)
+        answer = client.send(client.build_request(method, url, **arguments), stream=True)
+        return read(answer, most_bytes=LARGEST_ANSWER, most_seconds=LONGEST_CALL)
+
+    def _client(self, url: str) -> httpx.Client:
+        proxy = proxy_for(url, self._proxies)
+        if proxy not in self._clients:
+            try:
+                # Without trust_env, which would also send the credentials of a .netrc file in place of the token.
+                client = httpx.Client(
+                    verify=self._ssl, timeout=CALL_TIMEOUT, trust_env=False, proxy=proxy, follow_redirects=False
+                )
+            except (ValueError, ImportError, httpx.InvalidURL):
+                # The cause is left out: it quotes the proxy's URL, and a password in it.
+                raise ConfigurationError(
+                    "The proxy of the connection's proxies or of the environment (HTTPS_PROXY) cannot be used: its URL "
+                    "must begin with http:// or https://. Nothing was sent."
+                ) from None
+            self._clients[proxy] = client
+        return self._clients[proxy]
+
+
+def _date(response: httpx.Response) -> datetime:
+    """Return the time of a response that its origin sent now.
+
+    :raises KeyError: if it has none.
+    :raises ValueError: if that is no time with a time zone, or a cache sent the response.
+    """
+    date = parsedate_to_datetime(response.headers["Date"])
+    if date.tzinfo is None or date.year >= _LAST_YEAR or response.headers.get("Age", "").strip() not in ("", "0"):
+        raise ValueError
+    return date
+
+
+def _error(response: httpx.Response, document: Any, what: str, names_record: bool) -> SalesforceStreamError:
+    code, message = _first_error(document)
+    if message is None:
+        message = response.text if not response.is_success else "not a JSON object"
+    return error_from_response(response.status_code, code, message, what=what, names_record=names_record)
+
+
+def _document(response: httpx.Response) -> Any:
+    """Return the JSON of a response; an empty object where it has no body, ``None`` where it is no JSON."""
+    if not response.content:
+        return {}
+    try:
+        return json.loads(response.content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _first_error(document: Any) -> tuple[str | None, str | None]:
+    """Return code and message of the first error of an answer: a list of errors, or a result that holds one."""
+    errors = document.get("errors") if isinstance(document, dict) else document
+    first = errors[0] if isinstance(errors, list) and errors else None
+    if not isinstance(first, dict):
+        return None, None
+    code = first.get("errorCode") or first.get("statusCode")
+    return (str(code) if code else None), str(first.get("message") or "")

@@ -1,0 +1,167 @@
+"""Records of custom channels and their members, through the Tooling API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import TopicNotFoundError
+from airflow_provider_sfstream.salesforce.event_channels import ChannelMember, ChannelType, member_name
+from airflow_provider_sfstream.salesforce.rest.tooling_records import ToolingRecordsClient, soql_text
+
+FIRST_API_VERSION = 56
+"""The first API version with filters (Metadata API guide, "PlatformEventChannelMember")."""
+
+_CHANNEL = "PlatformEventChannel"
+_MEMBER = "PlatformEventChannelMember"
+_MEMBERS = "the members of the org's channels"
+
+
+@dataclass(frozen=True)
+class EventChannelRecord:
+    """A custom channel as the org has it.
+
+    :param id: 18 characters, beginning with ``0YL``.
+    :param name: its full name: ``Sales__chn``.
+    :param type: ``data`` or ``event``; cannot be changed once the record exists.
+    """
+
+    id: str
+    name: str
+    type: str
+    label: str
+
+    def __str__(self) -> str:
+        return f"channel {self.name} ({self.id})"
+
+
+@dataclass(frozen=True)
+class ChannelMemberRecord:
+    """A member of a channel as the org has it; its channel and entity cannot be changed once the record exists.
+
+    :param id: 18 characters, beginning with ``0v8``.
+    :param name: its full name: ``Sales_chn_AccountChangeEvent``, as a rule.
+    """
+
+    id: str
+    name: str
+    channel: str
+    member: ChannelMember
+
+    def __str__(self) -> str:
+        return f"member {self.member.entity} of channel {self.channel} ({self.id})"
+
+
+class EventChannelClient(ToolingRecordsClient):
+    """Creates, reads, changes and deletes custom channels and their members; a context manager that closes its
+    connections.
+
+    Reading needs the user permission "View Setup and Configuration", all else "Customize Application". An open
+    subscription sees a change within about 10 minutes. What a member is removed from is no longer delivered: this class
+    just does it, its callers ask first. Errors are those of :mod:`airflow_provider_sfstream.salesforce.errors.tooling`.
+    """
+
+    first_api_version = FIRST_API_VERSION
+    needs_version = "has filters of custom channels"
+    checked = _MEMBER, _MEMBERS
+
+    def find(self, name: str) -> EventChannelRecord | None:
+        """Return the record of the channel with a full name; ``None`` if the org has none, or hides it."""
+        developer_name, what = name.removesuffix("__chn"), f"channel {name}"
+        where = f"DeveloperName = {soql_text(developer_name)}"
+        for row in self._query(f"SELECT Id, NamespacePrefix FROM {_CHANNEL} WHERE {where}", what):  # noqa: S608
+            found = None if row.get("NamespacePrefix") else self._get(_CHANNEL, str(row["Id"]), what)
+            if found is not None:
+                return _channel(found, name)
+        return None
+
+    def create(self, name: str, channel_type: ChannelType, label: str) -> EventChannelRecord:
+        """Create a channel without members, and return it as Salesforce stored it.
+
+        :raises AlreadyExistsError: if the org has one of this name.
+        :raises ConfigurationError: if Salesforce does not accept a value.
+        """
+        what = f"channel {name}"
+        self._post(_CHANNEL, name, {"channelType": channel_type, "label": label}, what)
+        record = self.find(name)
+        if record is None:
+            raise TopicNotFoundError(f"{what}: it was created, and Salesforce does not show it. Run the task again.")
+        return record
+
+    def relabel(self, record: EventChannelRecord, label: str) -> None:
+        """Change the label of a channel: nothing else of it can be changed.
+
+        :raises TopicNotFoundError: if it is gone.
+        """
+        self._patch(_CHANNEL, record.id, record.name, {"channelType": record.type, "label": label}, str(record))
+
+    def delete(self, record: EventChannelRecord) -> bool:
+        """Delete a channel; return whether it was there until now."""
+        return self._delete(_CHANNEL, record.id, str(record))
+
+    def members(self, channel: str) -> Sequence[ChannelMemberRecord]:
+        """Return the members of a channel, by entity. Takes a request for each member of any channel of the org.
+
+        Salesforce gives the settings of one record at a time, and how a query tells a member's channel is not
+        documented.
+        """
+        rows = self._query(f"SELECT Id FROM {_MEMBER}", _MEMBERS)  # noqa: S608
+        found = (self._get(_MEMBER, str(row["Id"]), f"channel member {row['Id']}") for row in rows)
+        records = [_member(row) for row in found if row is not None]
+        of_channel = [record for record in records if record.channel.lower() == channel.lower()]
+        return sorted(of_channel, key=lambda record: record.member.entity)
+
+    def add(self, channel: str, member: ChannelMember) -> None:
+        """Add a member to a channel.
+
+        :raises AlreadyExistsError: if the channel has it, or another one has its name.
+        :raises ConfigurationError: if Salesforce does not accept a value, such as a field that is not there.
+        """
+        what = f"member {member.entity} of channel {channel}"
+        self._post(_MEMBER, member_name(channel, member.entity), _metadata(channel, member), what)
+
+    def change(self, record: ChannelMemberRecord, member: ChannelMember) -> None:
+        """Change filter and enriched fields of a member.
+
+        :raises TopicNotFoundError: if it is gone.
+        :raises ConfigurationError: if Salesforce does not accept a value.
+        """
+        self._patch(_MEMBER, record.id, record.name, _metadata(record.channel, member), str(record))
+
+    def remove(self, record: ChannelMemberRecord) -> bool:
+        """Take a member out of its channel; return whether it was there until now."""
+        return self._delete(_MEMBER, record.id, str(record))
+
+
+def _metadata(channel: str, member: ChannelMember) -> dict[str, Any]:
+    return {
+        "eventChannel": channel,
+        "selectedEntity": member.entity,
+        "filterExpression": member.filter,
+        "enrichedFields": [{"name": name} for name in member.enriched_fields],
+    }
+
+
+def _channel(row: Mapping[str, Any], name: str) -> EventChannelRecord:
+    metadata = row["Metadata"]
+    full_name = str(row.get("FullName") or name)
+    return EventChannelRecord(
+        str(row["Id"]), full_name, str(metadata.get("channelType") or ""), str(metadata.get("label") or "")
+    )
+
+
+def _member(row: Mapping[str, Any]) -> ChannelMemberRecord:
+    metadata = row["Metadata"]
+    fields = metadata.get("enrichedFields") or ()
+    member = ChannelMember(
+        str(metadata.get("selectedEntity") or ""),
+        str(metadata.get("filterExpression") or "").strip() or None,
+        tuple(str(one.get("name")) for one in fields if isinstance(one, Mapping)),
+    )
+    return ChannelMemberRecord(
+        str(row["Id"]),
+        str(row.get("FullName") or row.get("DeveloperName") or ""),
+        str(metadata.get("eventChannel") or ""),
+        member,
+    )

@@ -1,0 +1,231 @@
+"""Records of an org, whole and as they are now: through the REST API or Bulk API 2.0, by simple-salesforce."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import requests
+from simple_salesforce.api import Salesforce
+from simple_salesforce.exceptions import SalesforceError, SalesforceOperationError
+
+from airflow_provider_sfstream.salesforce import soql
+from airflow_provider_sfstream.salesforce.api_versions import api_version_from
+from airflow_provider_sfstream.salesforce.auth.session import Session
+from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.errors.query import TLS, error_of, job_error, query_error
+from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.rest.record_session import record_session
+
+FIRST_API_VERSION = 47
+"""The first API version with query jobs (Bulk API 2.0 guide, "Create a Query Job")."""
+
+Record = dict[str, str | None]
+"""A record's values by field name, each as text, the way Salesforce writes it in CSV; ``None`` is null."""
+
+_LONGEST_FIELD = 2**24
+"""Characters of one value of a CSV file. Python's own limit, 2^17, is as long as Salesforce's long text areas."""
+
+
+_MOST_EMPTY_PAGES = 10
+"""One after the other. Salesforce has not been seen to send any."""
+
+
+class RecordClient:
+    """Reads records, deleted ones of the recycle bin included. A context manager that closes its connections.
+
+    It uses one login, renewed once for each request that is refused for it. Errors are those of
+    :mod:`airflow_provider_sfstream.salesforce.errors.query`. Not for several threads.
+
+    :param token_provider: gives the access token, at the time of each request.
+    :param api_version: 47.0 or above, a leading ``v`` allowed.
+    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
+    :param proxies: proxy URL by scheme (``https``), before the environment's ``HTTPS_PROXY``.
+    :param job_wait: seconds between two looks at a query job, and before the first.
+    :raises ConfigurationError: if an argument is unusable, or the org's address is not one of HTTPS.
+    :raises AuthenticationError: if the login failed.
+    """
+
+    def __init__(
+        self,
+        token_provider: TokenProvider,
+        *,
+        api_version: str,
+        tls_ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        job_wait: float = 2.0,
+    ) -> None:
+        version = api_version_from(api_version, first=FIRST_API_VERSION, what="has query jobs")
+        context = ssl_context(load_ca(tls_ca))
+        tokens = Session(token_provider)
+        self.org_id = tokens.token().org_id
+        self._proxies = dict(proxies or {})
+        self._session = record_session(tokens, context, self._proxies)
+        self._job_wait = job_wait
+        self._announced: int | None = None
+        self._session.hooks["response"].append(self._note_number)
+        self.salesforce = Salesforce(
+            session_id="of the session",  # which signs each request by itself, see record_session
+            instance_url=tokens.token().instance_url,
+            version=version,
+            session=self._session,
+            parse_float=str,
+            object_pairs_hook=dict,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def describe(self, entity: str) -> dict[str, str]:
+        """Return the type of each field of ``entity`` that the user may see, by name, as describe calls them.
+
+        :raises SalesforceStreamError: such as ``AccessDeniedError`` if the org has none, or hides it from the user.
+        """
+        with self._errors(f"{entity}: its fields"):
+            described = getattr(self.salesforce, entity).describe()
+            return {str(field["name"]): str(field["type"]) for field in described["fields"]}
+
+    def count(self, entity: str) -> int:
+        """Return the number of records.
+
+        :raises SalesforceStreamError: if it cannot be had.
+        """
+        with self._errors(f"{entity}: its number of records"):
+            return int(self.salesforce.query(soql.count(entity), include_deleted=True)["totalSize"])
+
+    def query(self, entity: str, columns: Sequence[str], ids: Sequence[str] = ()) -> Iterator[Record]:
+        """Yield columns of all records, or of those with these ids, page by page through the REST API.
+
+        :param ids: at most as many as :func:`~airflow_provider_sfstream.salesforce.soql.ids_in_url` says.
+        :raises SalesforceStreamError: naming how many records came before.
+        """
+        fetched = 0
+        progress = _Progress()
+        text = soql.select(entity, columns, ids)
+        with self._errors(f"{entity}: its records by the REST API"):
+            page = self.salesforce.query(text, include_deleted=True)
+        while True:
+            with self._errors(f"{entity}: its records by the REST API, after {fetched}"):
+                records = [_of_json(record, columns) for record in page["records"]]
+            yield from records
+            fetched += len(records)
+            if page["done"]:
+                return
+            with self._errors(f"{entity}: its records by the REST API, after {fetched}"):
+                progress.check(len(records))
+                progress.follow(page["nextRecordsUrl"])
+                page = self.salesforce.query_more(page["nextRecordsUrl"], identifier_is_url=True)
+
+    def bulk_query(
+        self, entity: str, columns: Sequence[str], ids: Sequence[str] = (), *, page_records: int
+    ) -> Iterator[Record]:
+        """Yield columns of all records, or of those with these ids, through a query job of Bulk API 2.0.
+
+        :param ids: at most as many as :func:`~airflow_provider_sfstream.salesforce.soql.ids_in_body` says.
+        :param page_records: records of one page, which is held in memory.
+        :raises SalesforceStreamError: naming how many records came before.
+        """
+        fetched = 0
+        progress = _Progress()
+        text = soql.select(entity, columns, ids)
+        pages = getattr(self.salesforce.bulk2, entity).query_all(text, max_records=page_records, wait=self._job_wait)
+        csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+        while True:
+            with self._errors(f"{entity}: its records by the Bulk API, after {fetched}"):
+                page = next(pages, None)
+                if page is None:
+                    return
+                rows = csv.DictReader(io.StringIO(page, newline=""), strict=True)
+                records = [_of_csv(row, columns) for row in rows]
+                if len(records) != self._announced:
+                    raise ValueError(f"a page of {len(records)} records, where Salesforce says {self._announced}")
+                progress.check(len(records))
+            yield from records
+            fetched += len(records)
+
+    def _note_number(self, response: requests.Response, **_: Any) -> None:
+        """Keep the number of records that Salesforce says for a page of a query job, which the library does not."""
+        number = response.headers.get("Sforce-NumberOfRecords")
+        self._announced = int(number) if number and number.isdigit() else None
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        """Turn what the libraries raise into the error of this package. Causes are left out: they hold the request."""
+        try:
+            yield
+        except SalesforceError as fault:
+            code, message = _first_error(fault.content)
+            raise query_error(fault.status, code, message, what=what) from None
+        except SalesforceOperationError as fault:
+            raise job_error(str(fault), what=what) from None
+        except requests.exceptions.SSLError as fault:
+            raise error_of(TLS, None, None, str(fault), what=what) from None
+        except (requests.exceptions.JSONDecodeError, requests.TooManyRedirects) as fault:
+            raise query_error(200, None, type(fault).__name__, what=what) from None
+        except requests.RequestException as fault:
+            raise query_error(None, None, f"{type(fault).__name__}: {fault}", what=what) from None
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, csv.Error) as fault:
+            raise query_error(200, None, f"not as documented: {type(fault).__name__}: {fault}", what=what) from None
+
+
+class _Progress:
+    """Sees to it that a query whose pages lead nowhere ends."""
+
+    def __init__(self) -> None:
+        self._empty = 0
+        self._seen: set[str] = set()
+
+    def check(self, records: int) -> None:
+        """Take note of a page.
+
+        :raises ValueError: if there are only empty ones.
+        """
+        self._empty = 0 if records else self._empty + 1
+        if self._empty > _MOST_EMPTY_PAGES:
+            raise ValueError(f"{self._empty} empty pages, one after the other")
+
+    def follow(self, path: Any) -> None:
+        """Take note of where the next page is, as the answer has it.
+
+        :raises ValueError: if it was there before, or is no path on this host: the token would go somewhere else.
+        """
+        if not isinstance(path, str) or not path.startswith("/services/") or path in self._seen:
+            raise ValueError(f"a page whose next page is {path!r}")
+        self._seen.add(path)
+
+
+def _of_json(record: Mapping[str, Any], columns: Sequence[str]) -> Record:
+    return {column: _text(record[column]) for column in columns}
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        raise TypeError("a value of several parts")
+    return None if value is None else str(value)
+
+
+def _of_csv(row: Mapping[str | None, Any], columns: Sequence[str]) -> Record:
+    if None in row or None in row.values():
+        raise ValueError("a row that has more or fewer values than there are columns: it was cut, or not quoted")
+    return {column: row[column] or None for column in columns}
+
+
+def _first_error(content: Any) -> tuple[str | None, str]:
+    """Return code and message of the first error of an answer, which is a list of errors, or whatever else came."""
+    first = content[0] if isinstance(content, list) and content else content
+    if isinstance(first, dict):
+        code = first.get("errorCode")
+        return (str(code) if code else None), str(first.get("message") or "")
+    return None, str(first)

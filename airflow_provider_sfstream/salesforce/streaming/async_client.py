@@ -1,0 +1,244 @@
+"""The asyncio client of the Streaming API: PushTopics, generic, platform and change events over CometD."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from typing import Any, Self
+
+from aiosfstream import ReplayOption
+
+from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
+from airflow_provider_sfstream.salesforce.auth.session import Session
+from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
+from airflow_provider_sfstream.salesforce.network.reachability import how_far
+from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.rest.server_clock import measured_server_time
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
+from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
+from airflow_provider_sfstream.salesforce.streaming.cometd.messages import JsonDumps, JsonLoads
+from airflow_provider_sfstream.salesforce.streaming.cometd.replay import ReplayFrom
+from airflow_provider_sfstream.salesforce.streaming.event_schemas import EventSchemas
+from airflow_provider_sfstream.salesforce.streaming.subscription import (
+    MOST_EVENTS_OF_A_BATCH,
+    StreamingSubscription,
+    check_arguments,
+    message_batch,
+)
+
+_NEW_EVENTS = int(ReplayOption.NEW_EVENTS)
+
+
+class AsyncStreamingClient:
+    """Reads one org's event streams from one event loop; also an async context manager that closes it.
+
+    An :class:`~airflow_provider_sfstream.streams.async_source.AsyncEventSource`. Every subscription has a CometD
+    session of its own, so that none can end another's; all share one login. Nothing blocks the loop. Errors are those
+    of :mod:`airflow_provider_sfstream.exceptions`, never aiosfstream's or aiohttp's. ``schema`` logs in again once when
+    the token is refused; ``subscribe`` leaves that to its caller, who knows where to resume.
+
+    Making one reads certificate authorities, and contacts nothing; it may be made in another thread. It then belongs to
+    the event loop that first uses it.
+
+    :param token_provider: gives the access token, at the time of each call.
+    :param api_version: 37.0 or above, a leading ``v`` allowed.
+    :param tls_ca: certificate authority to trust instead of the usual ones: a file, or PEM text.
+    :param proxies: proxy URL by scheme (``http``, ``https``), before the environment's ``HTTPS_PROXY``.
+    :param allow_insecure: accept an org's address without TLS that is not loopback.
+    :param connection_timeout: seconds that opening a connection may take.
+    :param max_pending_count: event messages that may wait for their consumer before no more are read.
+    :param json_dumps: serialises messages; ``json_loads`` parses each. By default orjson where it is installed.
+    :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
+    """
+
+    payload_encoding: PayloadEncoding = "json"
+    confirms_positions = False
+
+    def __init__(
+        self,
+        token_provider: TokenProvider,
+        *,
+        api_version: str = DEFAULT_API_VERSION,
+        tls_ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        allow_insecure: bool = False,
+        connection_timeout: float = 10.0,
+        max_pending_count: int = 1000,
+        json_dumps: JsonDumps | None = None,
+        json_loads: JsonLoads | None = None,
+    ) -> None:
+        self.api_version = api_version_from(api_version)
+        self._ssl = ssl_context(load_ca(tls_ca))
+        self._proxies = dict(proxies or {})
+        self._cometd_arguments: dict[str, Any] = {
+            "api_version": self.api_version,
+            "ssl": self._ssl,
+            "allow_insecure": allow_insecure,
+            "connection_timeout": connection_timeout,
+            "max_pending_count": max_pending_count,
+        }
+        given = {"json_dumps": json_dumps, "json_loads": json_loads}
+        self._cometd_arguments |= {name: value for name, value in given.items() if value is not None}
+        self._session = Session(token_provider)
+        self._measure_time = partial(
+            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
+        )
+        self._schemas = EventSchemas(self._session, self._ssl, api_version=self.api_version, proxies=self._proxies)
+        self._subscriptions: set[StreamingSubscription] = set()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End every subscription; who waits for one gets a ``RuntimeError``. May be called again."""
+        self._closed = True
+        await self._schemas.aclose()
+        await asyncio.gather(*(subscription.aclose() for subscription in list(self._subscriptions)))
+
+    async def org_id(self) -> str:
+        """Return the id of the org that this client reads, 18 characters. Logs in if needed.
+
+        :raises AuthenticationError: if the login failed.
+        """
+        return (await self._session.atoken()).org_id
+
+    def renew_session(self) -> None:
+        """Forget the access token that was refused last, so that the next call logs in again.
+
+        Any number of subscriptions may have been refused with one token: together they log in again once.
+        """
+        self._session.renew()
+
+    def measure_server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Do what :meth:`server_time` does. Blocks."""
+        return self._measure_time(clock)
+
+    async def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
+
+        :param clock: monotonic seconds.
+        :raises SalesforceStreamError: if the login failed.
+        """
+        return await asyncio.to_thread(self._measure_time, clock)
+
+    def how_far(self) -> str:
+        """Return a sentence on what can be reached of the org at this moment. Blocks, for 10 seconds at most."""
+        url = self._session.token().instance_url
+        return how_far(url, self._ssl if url.startswith("https:") else None, self._proxies)
+
+    async def schema(self, schema_id: str) -> str | None:
+        """Return the Avro schema JSON of ``schema_id``; see :meth:`EventSchemas.get`."""
+        self._check_open()
+        return await self._schemas.get(schema_id)
+
+    async def check(self, topic: str | None = None) -> None:
+        """Open a session, and subscribe to ``topic`` if one is given. Nothing is read.
+
+        :raises SalesforceStreamError: naming what does not work.
+        """
+        name = topic or f"Streaming API {self.api_version}"
+        if topic is not None:
+            check_arguments(topic, StartFrom.LATEST, None)
+        async with self._opened(name, _NEW_EVENTS, subscribe=topic is not None):
+            pass
+
+    def subscribe(
+        self, topic: str, start: bytes | StartFrom, *, limit: int | None = None, silence_timeout: float
+    ) -> AsyncResponses:
+        """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
+
+        A batch is what has come, up to 1,000 events. The first one is empty: the subscription stands. A poll that
+        Salesforce answers without events, after 110 seconds at most, is an empty batch too. While its consumer is
+        busy no more than ``max_pending_count`` messages are read
+        ahead; Salesforce ends a session that has not polled for 40 seconds, and that end is retriable like any other
+        (Streaming API guide, "Clients and Timeouts"). Closing the generator, or cancelling the task that waits for it,
+        ends the session at Salesforce too.
+
+        The API has no way to ask for a number of events: what comes beyond ``limit`` is thrown away.
+
+        :param limit: events to yield over the whole subscription, at most.
+        :param silence_timeout: seconds without any answer after which the connection counts as lost.
+        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises ContactError: after ``silence_timeout``.
+        :raises SchemaError: if an event message has no replay ID.
+        :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
+        """
+        check_arguments(topic, start, limit, silence_timeout=silence_timeout)
+        return self._batches(topic, start, limit, silence_timeout)
+
+    async def _batches(
+        self, topic: str, start: bytes | StartFrom, limit: int | None, silence_timeout: float
+    ) -> AsyncResponses:
+        async with aclosing(self.responses(topic, start, limit=limit, silence_timeout=silence_timeout)) as responses:
+            async for batch in responses:
+                yield message_batch(topic, (), time.time_ns()) if batch is None else batch
+
+    async def responses(
+        self,
+        topic: str,
+        start: bytes | StartFrom,
+        *,
+        limit: int | None,
+        silence_timeout: float,
+        answer_within: float | None = None,
+    ) -> AsyncGenerator[EventBatch | None, None]:
+        """Do what :meth:`subscribe` does, and yield ``None`` first when the subscription stands.
+
+        :param answer_within: seconds that Salesforce is asked to hold a poll at most. It is free to do so. An empty
+            batch proves contact, and no more: Salesforce may answer polls for hours without the events that it has
+            stored (Salesforce Knowledge 005321562).
+        """
+        replay_id = check_arguments(topic, start, limit, silence_timeout=silence_timeout)
+        async with self._opened(topic, replay_id, held=answer_within) as subscription:
+            yield None
+            left = limit
+            while left is None or left > 0:
+                most = MOST_EVENTS_OF_A_BATCH if left is None else min(left, MOST_EVENTS_OF_A_BATCH)
+                batch = await subscription.next_batch(most, silence_timeout)
+                left = None if left is None else left - len(batch)
+                yield batch
+
+    def cometd_client(self, **arguments: Any) -> CometdClient:
+        """Return an aiosfstream client that shares this client's login and settings. Needs a running event loop.
+
+        :param arguments: of :class:`CometdClient`, to replace or add.
+        """
+        chosen = {"proxy": proxy_for("https://", self._proxies), **self._cometd_arguments, **arguments}
+        return CometdClient(SessionAuthenticator(self._session), **chosen)
+
+    @asynccontextmanager
+    async def _opened(
+        self, topic: str, replay_id: int, *, subscribe: bool = True, held: float | None = None
+    ) -> AsyncIterator[StreamingSubscription]:
+        self._check_open()
+        token = await self._session.atoken()
+        authenticator = SessionAuthenticator(self._session)
+        cometd = CometdClient(
+            authenticator,
+            replay=ReplayFrom(replay_id),
+            proxy=proxy_for(token.instance_url, self._proxies),
+            held=held,
+            **self._cometd_arguments,
+        )
+        subscription = StreamingSubscription(cometd, authenticator, self._session, topic)
+        self._subscriptions.add(subscription)
+        try:
+            await subscription.open(subscribe=subscribe)
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)
+            await subscription.aclose()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("The Streaming API client is closed.")

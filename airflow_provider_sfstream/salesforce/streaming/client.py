@@ -1,0 +1,319 @@
+"""The blocking client of the Streaming API."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, Self, TypeVar
+
+from airflow_provider_sfstream.exceptions import ContactError
+from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION
+from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.events import EventBatch, PayloadEncoding, Responses, StartFrom
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
+from airflow_provider_sfstream.salesforce.streaming.cometd.messages import JsonDumps, JsonLoads
+from airflow_provider_sfstream.salesforce.streaming.subscription import check_arguments
+
+SILENCE_TIMEOUT = 180.0
+"""Seconds without any answer after which a connection counts as lost. Salesforce answers a poll within 110."""
+
+_SECONDS_TO_END = 10.0
+
+T = TypeVar("T")
+
+
+class StreamingClient:
+    """Reads one org's event streams; also a context manager that closes it.
+
+    An :class:`~airflow_provider_sfstream.streams.source.EventSource`. It drives an :class:`AsyncStreamingClient` on an
+    event loop in a thread of its own, so that the connection is kept up, and up to ``max_pending_count`` messages are
+    read ahead, while the caller is busy. For any thread, but not from inside an event loop. What a signal handler
+    raises, such as a task's time limit, reaches the caller at once.
+
+    :param token_provider: and all other arguments: see :class:`AsyncStreamingClient`.
+    :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
+    """
+
+    payload_encoding: PayloadEncoding = "json"
+    confirms_positions = False
+
+    def __init__(
+        self,
+        token_provider: TokenProvider,
+        *,
+        api_version: str = DEFAULT_API_VERSION,
+        tls_ca: str | None = None,
+        proxies: Mapping[str, str] | None = None,
+        allow_insecure: bool = False,
+        connection_timeout: float = 10.0,
+        max_pending_count: int = 1000,
+        json_dumps: JsonDumps | None = None,
+        json_loads: JsonLoads | None = None,
+    ) -> None:
+        self._client = AsyncStreamingClient(
+            token_provider,
+            api_version=api_version,
+            tls_ca=tls_ca,
+            proxies=proxies,
+            allow_insecure=allow_insecure,
+            connection_timeout=connection_timeout,
+            max_pending_count=max_pending_count,
+            json_dumps=json_dumps,
+            json_loads=json_loads,
+        )
+        self._loop = _LoopThread()
+        self._open: set[_Steps] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def api_version(self) -> str:
+        """The API version, for example ``62.0``."""
+        return self._client.api_version
+
+    def close(self) -> None:
+        """End every subscription and free what they used. May be called again."""
+        if not self._loop.closed:
+            try:
+                self._loop.run(self._client.aclose())
+                for steps in list(self._open):
+                    self._loop.run(steps.end())
+            finally:
+                self._loop.close()
+
+    def org_id(self) -> str:
+        """Return the id of the org that this client reads, 18 characters. Logs in if needed."""
+        return self._loop.run(self._client.org_id())
+
+    def renew_session(self) -> None:
+        """Forget the access token that was refused last, so that the next call logs in again."""
+        self._client.renew_session()
+
+    def schema(self, schema_id: str) -> str | None:
+        """Return the Avro schema JSON of ``schema_id``; ``None`` for a channel's name, or where there is none to get.
+
+        Asks Salesforce once for each id.
+        """
+        return self._loop.run(self._client.schema(schema_id))
+
+    def check(self, topic: str | None = None) -> None:
+        """Open a session, and subscribe to ``topic`` if one is given. Nothing is read.
+
+        :raises SalesforceStreamError: naming what does not work.
+        """
+        self._loop.run(self._client.check(topic))
+
+    def prove_contact(self, topic: str) -> None:
+        """Return once Salesforce has answered the polls of the open subscriptions to ``topic``, with events or without;
+        where none is open, once it has opened a session.
+
+        :raises ContactError: if it does not, within the 110 seconds for which it may hold a poll (what it advises, if
+            it does), and ``connection_timeout``; it says what could be reached.
+        :raises SalesforceStreamError: if it answers with a fault.
+        """
+        open_ones = [steps for steps in self._open if steps.topic == topic]
+        if not open_ones:
+            self._in_contact(self._client.check())
+        for steps in open_ones:
+            self._in_contact(steps.answered())
+
+    def latest(self, topic: str, *, idle_timeout: float) -> Responses:
+        """Open a subscription to ``topic`` for new events; see :meth:`subscribe`."""
+        return self.subscribe(topic, StartFrom.LATEST, limit=1, idle_timeout=idle_timeout)
+
+    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
+
+        :param clock: monotonic seconds.
+        :raises SalesforceStreamError: if the login failed.
+        """
+        return self._client.measure_server_time(clock)
+
+    def subscribe(
+        self,
+        topic: str,
+        start: bytes | StartFrom,
+        *,
+        limit: int | None = None,
+        idle_timeout: float,
+        answer_within: float | None = None,
+    ) -> Responses:
+        """Yield batches of ``topic`` in stream order: those strictly after ``start``, or from the preset.
+
+        Memory is bounded: what waits for a slow consumer is ``max_pending_count`` messages and what the network holds.
+        The first ``next`` connects; any fault of that comes with it.
+
+        :param limit: events to yield over the whole subscription, at most; what comes beyond is thrown away.
+        :param idle_timeout: seconds without an answer, once the subscription stands, after which ``None`` is yielded,
+            each time anew.
+        :param answer_within: see :meth:`AsyncStreamingClient.responses`.
+        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises RuntimeError: if an event loop runs in this thread.
+        :raises SalesforceStreamError: whenever the stream ends otherwise; resume from the last replay ID if retriable.
+        """
+        check_arguments(topic, start, limit, idle_timeout=idle_timeout)
+        return self._batches(topic, start, limit, idle_timeout, answer_within)
+
+    def _batches(
+        self, topic: str, start: bytes | StartFrom, limit: int | None, idle_timeout: float, answer_within: float | None
+    ) -> Responses:
+        responses = self._client.responses(
+            topic, start, limit=limit, silence_timeout=SILENCE_TIMEOUT, answer_within=answer_within
+        )
+        steps = _Steps(topic, responses)
+        self._open.add(steps)
+        try:
+            while True:
+                try:
+                    batch = self._in_contact(steps.next(idle_timeout))
+                except StopAsyncIteration:
+                    return
+                yield batch
+        finally:
+            self._open.discard(steps)
+            if not self._loop.closed:
+                self._loop.run(steps.aclose())
+
+    def _in_contact(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the result of ``coroutine``; say how far the way to the org goes, if it does not answer."""
+        try:
+            return self._loop.run(coroutine)
+        except ContactError as error:
+            raise ContactError(f"{error} {self._client.how_far()}") from None
+
+
+class _Steps:
+    """Waits for the next answer for a limited time, without ending the wait when the time is over."""
+
+    def __init__(self, topic: str, responses: AsyncGenerator[EventBatch | None, None]) -> None:
+        self.topic = topic
+        self._responses = responses
+        self._task: asyncio.Task[EventBatch | None] | None = None
+        self._subscribed = False
+
+    async def next(self, seconds: float) -> EventBatch | None:
+        """Return the next answer, ``None`` if there is none within ``seconds`` of a standing subscription.
+
+        :raises StopAsyncIteration: at the end.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic()) if self._subscribed else None
+            task = self._task = self._task or self._begin()
+            await asyncio.wait({task}, timeout=left)
+            if not task.done():
+                return None
+            self._task = None
+            batch = task.result()
+            if batch is None:
+                self._subscribed = True
+                deadline = time.monotonic() + seconds
+            else:
+                return batch
+
+    async def answered(self) -> None:
+        """Return when there is an answer, which :meth:`next` then returns, or raise what ended the subscription."""
+        task = self._task = self._task or self._begin()
+        await asyncio.wait({task})
+        failure = task.exception()
+        if failure is not None and not isinstance(failure, StopAsyncIteration):
+            raise failure
+
+    async def end(self) -> None:
+        """End the subscription of a closed client. If somebody waits for it, that ends it.
+
+        Left to the end of the event loop, its generators would be closed in any order, and asyncio would log that.
+        """
+        if self._task is None:
+            await self._responses.aclose()
+
+    async def aclose(self) -> None:
+        """End the subscription."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+        await self._responses.aclose()
+
+    def _begin(self) -> asyncio.Task[EventBatch | None]:
+        task = asyncio.create_task(self._read())
+        task.add_done_callback(_look_at)
+        return task
+
+    async def _read(self) -> EventBatch | None:
+        return await anext(self._responses)
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """Mark the task's error as seen: asyncio would log it if nobody waits for the task any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+class _LoopThread:
+    """An event loop in a thread of its own, begun with the first use.
+
+    What a signal handler raises (Ctrl-C, a task's time limit) strikes the caller while it waits, never the loop or a
+    library in it, which could take it for a fault of the network.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # Made where no signal strikes: half a loop would be left behind, or one that nobody runs.
+        self._loop: Future[asyncio.AbstractEventLoop] = Future()
+        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="sfstream-streaming", daemon=True)
+        self.closed = False
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the result of ``coroutine``. Interrupted, it is cancelled.
+
+        :raises RuntimeError: if this is closed, or an event loop runs in the calling thread.
+        """
+        try:
+            loop = self._ready()
+        except BaseException:
+            coroutine.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Cancel what is left, and end the thread."""
+        with self._lock:
+            self.closed = True
+        if self._thread.is_alive():
+            loop = self._loop.result()
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join(_SECONDS_TO_END)
+
+    def _ready(self) -> asyncio.AbstractEventLoop:
+        if self.closed:
+            raise RuntimeError("The Streaming API client is closed.")
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError(
+                "StreamingClient blocks, and an event loop runs in this thread. Use AsyncStreamingClient there; in "
+                "Airflow, `async with SalesforceStreamingHook(...).async_client() as client`."
+            )
+        with self._lock:
+            if self._thread.ident is None:
+                self._thread.start()
+        return self._loop.result()
+
+
+def _serve(made: Future[asyncio.AbstractEventLoop]) -> None:
+    with asyncio.Runner() as runner:  # cancels what is left, and closes the loop
+        loop = runner.get_loop()
+        made.set_result(loop)
+        loop.run_forever()

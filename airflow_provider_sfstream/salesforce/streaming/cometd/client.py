@@ -1,0 +1,315 @@
+"""The Streaming API client: aiosfstream's own, made safe to trust with events that cannot be got back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl as ssl_module
+from collections.abc import MutableMapping, Sequence
+from typing import Any, cast
+
+import aiosfstream
+from aiocometd.constants import ConnectionType
+from aiocometd.exceptions import ServerError
+from aiosfstream import ReplayMarkerStorage, ReplayMarkerStoragePolicy, ReplayOption
+from aiosfstream.auth import AuthenticatorBase
+from aiosfstream.exceptions import ClientError, ClientInvalidOperation, translate_errors
+
+from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
+from airflow_provider_sfstream.salesforce.streaming.cometd.http import HttpOptions, cometd_url
+from airflow_provider_sfstream.salesforce.streaming.cometd.messages import (
+    EventMessage,
+    JsonDumps,
+    JsonLoads,
+    default_dumps,
+    default_loads,
+)
+from airflow_provider_sfstream.salesforce.streaming.cometd.queue import EventQueue
+from airflow_provider_sfstream.salesforce.streaming.cometd.replay import (
+    AdaptedStorage,
+    ArrivalOrderStorage,
+    MappingMarkers,
+    ReplayFrom,
+    is_replay_id_refused,
+)
+from airflow_provider_sfstream.salesforce.streaming.cometd.transport import CometdTransport
+from airflow_provider_sfstream.salesforce.topics import channel_of
+
+LOGGER = logging.getLogger(__name__)
+
+_ANY_LOOP = cast(asyncio.AbstractEventLoop, object())
+"""In the place of aiocometd's event loop until :meth:`CometdClient.open` knows which one it is."""
+
+
+class CometdClient(aiosfstream.Client):  # type: ignore[misc]
+    """aiosfstream's client of the Streaming API, with its interface, and these guarantees.
+
+    * Event messages are received in the order in which the server sent them, without a gap, until an error. Any trouble
+      of the connection is such an error, raised by :meth:`receive` after everything that had arrived; nothing is
+      reconnected behind the application's back. Open again, the same client too, and subscribe from the durable
+      position: what was received twice is a duplicate, nothing is missing.
+    * Cancelling :meth:`receive` loses nothing.
+    * Replay markers are stored when the application says so: ``async with client.replay_storage(message): ...``, in
+      the order of arrival. ``ReplayMarkerStoragePolicy.AUTOMATIC``, aiosfstream's default, stores them before a message
+      is handled: at most once.
+    * A response is never held whole in memory; while ``max_pending_count`` messages wait, no more is read.
+    * Every wait for the network is bounded, opening too.
+    * Neither repr nor logs nor errors show a secret.
+
+    Make it anywhere; it belongs to the event loop that opens it. A channel can be subscribed to with one filter. Use
+    one client for each channel: with more, events may come with the response to a later ``subscribe`` while older ones
+    are still on their way.
+
+    :param authenticator: any of aiosfstream's; for this package's logins, a
+        :class:`~airflow_provider_sfstream.salesforce.streaming.cometd.auth.SessionAuthenticator`.
+    :param replay: where subscriptions start: a ``ReplayOption``, a mapping of replay markers, or a
+        ``ReplayMarkerStorage``. The client's :attr:`replay_storage` is made from it.
+    :param replay_fallback: where to start instead when Salesforce refuses a replay ID, and only then. Without it that
+        is a ``ServerError``. Events are lost either way: choose knowingly.
+    :param connection_timeout: seconds for each request; a held ``/meta/connect`` gets as much more as the server says
+        that it holds it.
+    :param max_pending_count: event messages to have waiting; 0 or less: any number.
+    :param json_dumps: returns JSON text for a list of dicts. ``None``: orjson where installed, else the standard
+        library.
+    :param json_loads: parses the JSON text of one message. ``None``: as above.
+    :param loop: the event loop that will open the client, if it must be a certain one.
+    :param api_version: of the Streaming API, for example ``"62.0"``; 37.0 and up.
+    :param ssl: TLS context. ``None`` verifies against the usual authorities.
+    :param proxy: URL of an HTTP proxy. ``None``: the environment's, if any.
+    :param allow_insecure: accept plaintext to an instance that is not this machine.
+    :param held: seconds that the server is asked to hold a poll without events, at most (Bayeux, ``advice.timeout``).
+        ``None``: as long as it likes, 110 seconds at Salesforce.
+    :raises ConfigurationError: if the API version is unusable.
+    :raises TypeError: if ``authenticator`` or ``replay`` is nothing of the kind.
+    """
+
+    def __init__(
+        self,
+        authenticator: AuthenticatorBase,
+        *,
+        replay: ReplayOption | ReplayMarkerStorage | MutableMapping[str, Any] = ReplayOption.NEW_EVENTS,
+        replay_fallback: ReplayOption | None = None,
+        replay_storage_policy: ReplayMarkerStoragePolicy = ReplayMarkerStoragePolicy.MANUAL,
+        connection_timeout: float = 10.0,
+        max_pending_count: int = 100,
+        json_dumps: JsonDumps | None = None,
+        json_loads: JsonLoads | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        api_version: str = DEFAULT_API_VERSION,
+        ssl: ssl_module.SSLContext | None = None,
+        proxy: str | None = None,
+        allow_insecure: bool = False,
+        held: float | None = None,
+    ) -> None:
+        self.api_version = api_version_from(api_version)
+        super().__init__(
+            authenticator,
+            replay=replay,
+            replay_fallback=replay_fallback,
+            replay_storage_policy=replay_storage_policy,
+            connection_timeout=connection_timeout,
+            max_pending_count=max_pending_count,
+            json_dumps=json_dumps or default_dumps,
+            json_loads=json_loads or default_loads,
+            loop=loop or _ANY_LOOP,
+        )
+        self.ssl = ssl
+        self._connection_types = [ConnectionType.LONG_POLLING]
+        self._http = HttpOptions(ssl, proxy, allow_insecure, connection_timeout)
+        self._held = held
+        self._opening = False
+        self._transport: CometdTransport | None = None
+        self._incoming_queue: EventQueue | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return f"<{type(self).__name__} {state}, {self.url or 'never opened'}, {self.replay_storage!r}>"
+
+    @property
+    def heartbeats(self) -> int:
+        """How many times since :meth:`open` the server answered without events: it is there, and has none."""
+        return 0 if self._incoming_queue is None else self._queue.heartbeats
+
+    @translate_errors  # type: ignore[untyped-decorator]
+    async def open(self) -> None:
+        """Log in, shake hands and connect. The client may have been open before.
+
+        :raises ClientInvalidOperation: if it is open, or another event loop was given to it.
+        :raises AuthenticationError: aiosfstream's, if the login failed.
+        :raises ConfigurationError: if the instance would be reached in plaintext without ``allow_insecure``.
+        :raises ServerError: if the server refused the handshake or the first connect.
+        :raises TransportError: if it was not reached in time, or its answer was none.
+        """
+        if not self.closed or self._opening:
+            raise ClientInvalidOperation("Client is already open.")
+        running = asyncio.get_running_loop()
+        if self._loop is not _ANY_LOOP and self._loop is not running:
+            raise ClientInvalidOperation("The client was made for another event loop.")
+        self._opening = True
+        try:
+            await self.auth.authenticate()
+            self.url = self.get_cometd_url(self.auth.instance_url)
+            # aiosfstream's own open() logs the authenticator, and with some of them their secrets.
+            await super(aiosfstream.Client, self).open()
+        except BaseException:
+            await self._release()
+            raise
+        finally:
+            self._opening = False
+
+    @translate_errors  # type: ignore[untyped-decorator]
+    async def close(self) -> None:
+        """Say goodbye and release everything, quietly. Messages that still wait can be received afterwards.
+
+        Whoever waits in :meth:`receive` gets a ``ClientInvalidOperation``, which ends an ``async for``.
+        """
+        if self._incoming_queue is not None:
+            self._queue.end(ClientInvalidOperation(_CLOSED))
+        await self._release()
+
+    @translate_errors  # type: ignore[untyped-decorator]
+    async def subscribe(self, channel: str) -> None:
+        """Subscribe to ``channel`` from where ``replay`` says.
+
+        :raises ClientInvalidOperation: if the client is closed, or the channel subscribed to with another filter.
+        :raises ServerError: if Salesforce refused. The session lasts.
+        :raises TransportError: if the request failed; it may have cost events, so that this ends the session.
+        """
+        for subscribed in self.subscriptions:
+            if subscribed != channel and channel_of(subscribed) == channel_of(channel):
+                raise ClientInvalidOperation(
+                    f"{subscribed} is subscribed to already, and its events could not be told from those of {channel}. "
+                    "Use another client for it."
+                )
+        subscribe = super(aiosfstream.Client, self).subscribe
+        try:
+            await subscribe(channel)
+        except ServerError as error:
+            if self.replay_fallback is None or not is_replay_id_refused(error):
+                raise
+            LOGGER.warning(
+                "%s: Salesforce refused the stored replay ID (%s). Events are lost. Subscribing with %r instead.",
+                channel,
+                error.error,
+                self.replay_fallback,
+            )
+            cast(ArrivalOrderStorage, self.replay_storage).fall_back(channel, self.replay_fallback)
+            await subscribe(channel)
+
+    async def receive(self) -> EventMessage:
+        """Wait for the next event message. Cancelling it loses none.
+
+        :raises ClientInvalidOperation: if the client is closed and no message waits.
+        :raises ServerError: if the server ended the session.
+        :raises TransportError: if the connection failed. The client is closed then; open it again.
+        """
+        messages: list[EventMessage] = await self.receive_many(1)
+        return messages[0]
+
+    @translate_errors  # type: ignore[untyped-decorator]
+    async def receive_many(self, most: int, *, heartbeats: bool = False, refused: bool = False) -> list[EventMessage]:
+        """Wait for an event message; return all that wait, in order. Cancelling it loses none.
+
+        :param most: messages to return at most, from 1 up.
+        :param heartbeats: return no messages when the server answered that there are none.
+        :param refused: return messages with a ``refusal``, too. Otherwise one is a ``TransportError``, after all that
+            came before it, and is not passed over.
+        :raises: what :meth:`receive` raises.
+        """
+        if most < 1:
+            raise ValueError(f"most={most} must be at least 1.")
+        queue = self._queue
+        messages = await queue.take(most, heartbeats=heartbeats)
+        if not refused and (place := _first_refused(messages)) is not None:
+            queue.put_back(messages[place:])
+            refusal = messages[place].refusal
+            messages = messages[:place]
+            if refusal is not None and not messages:
+                await self._release()
+                raise refusal
+        if messages:
+            await self._mark(queue, messages)
+        elif queue.failure is not None:
+            failure = queue.failure
+            await self._release()
+            queue.replace_failure(ClientInvalidOperation(_CLOSED))
+            raise failure
+        return messages
+
+    @staticmethod
+    def create_replay_storage(replay_param: Any) -> ReplayMarkerStorage | None:
+        """Return the storage for the ``replay`` argument, ``None`` if it is nothing of the kind."""
+        if isinstance(replay_param, ArrivalOrderStorage):
+            return replay_param
+        if isinstance(replay_param, ReplayMarkerStorage):
+            return AdaptedStorage(replay_param)
+        if isinstance(replay_param, MutableMapping):
+            return MappingMarkers(replay_param)
+        if isinstance(replay_param, ReplayOption):
+            return ReplayFrom(replay_param)
+        return None
+
+    def get_cometd_url(self, instance_url: str) -> str:
+        """Return the URL of the instance's CometD endpoint.
+
+        :raises ConfigurationError: if it would be reached in plaintext without ``allow_insecure``.
+        """
+        return cometd_url(instance_url, self.api_version, allow_insecure=self._http.allow_insecure)
+
+    @property
+    def _queue(self) -> EventQueue:
+        if self._incoming_queue is None:
+            raise ClientInvalidOperation(_CLOSED)
+        return self._incoming_queue
+
+    async def _mark(self, queue: EventQueue, messages: list[EventMessage]) -> None:
+        """Store the markers of what is about to be returned, where the policy is AUTOMATIC."""
+        if self.replay_storage_policy is not ReplayMarkerStoragePolicy.AUTOMATIC:
+            return
+        try:
+            for message in {message["channel"]: message for message in messages}.values():
+                await self.replay_storage.extract_replay_id(message)
+        except BaseException:
+            queue.put_back(messages)
+            raise
+
+    async def _negotiate_transport(self) -> CometdTransport:
+        self._incoming_queue = EventQueue(self._max_pending_count)
+        self._transport = transport = CometdTransport(
+            url=self.url,
+            queue=self._queue,
+            http=self._http,
+            held=self._held,
+            extensions=self.extensions,
+            auth=self.auth,
+            json_dumps=self._json_dumps,
+            json_loads=self._json_loads,
+        )
+        response = await transport.handshake(self._connection_types)
+        self._verify_response(response)
+        if ConnectionType.LONG_POLLING.value not in (response.get("supportedConnectionTypes") or []):
+            raise ClientError("None of the connection types offered by the server are supported.")
+        return transport
+
+    async def _check_server_disconnected(self) -> None:
+        if self._incoming_queue is not None and self._queue.failure is not None:
+            failure = self._queue.failure
+            await self._release()
+            raise failure
+
+    async def _release(self) -> None:
+        transport, self._transport = self._transport, None
+        self._closed = True
+        if transport is None:
+            return
+        try:
+            await transport.disconnect()
+        finally:
+            await transport.close()
+
+
+def _first_refused(messages: Sequence[EventMessage]) -> int | None:
+    return next((place for place, message in enumerate(messages) if message.refusal is not None), None)
+
+
+_CLOSED = "The client is closed and there are no pending messages."

@@ -1,0 +1,92 @@
+"""Where event messages wait between the connection and the application, and what ended the connection after them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from airflow_provider_sfstream.salesforce.streaming.cometd.messages import EventMessage
+
+
+class EventQueue:
+    """Event messages in the order they arrived. For one event loop; any number of takers, one putter.
+
+    Nothing is taken out before it can be handed over in the same step of the event loop: a taker that is cancelled
+    loses nothing.
+
+    ``heartbeats`` counts the answers of the server that brought no event.
+
+    :param most: messages from which :meth:`space` waits; 0 or less: never.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._messages: deque[EventMessage] = deque()
+        self._failure: BaseException | None = None
+        self._unseen_heartbeats = 0
+        self.heartbeats = 0
+        self._changed = asyncio.Event()
+        self._taken = asyncio.Event()
+
+    def qsize(self) -> int:
+        """Return how many messages wait."""
+        return len(self._messages)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the connection, to be raised when no message waits any more; ``None`` while it lasts."""
+        return self._failure
+
+    def put(self, message: EventMessage) -> None:
+        """Add a message. Never blocks. Once the connection has ended there may be a gap before it: it is dropped."""
+        if self._failure is None:
+            self._messages.append(message)
+            self._changed.set()
+
+    async def space(self) -> None:
+        """Wait until fewer than ``most`` messages wait."""
+        while 0 < self._most <= len(self._messages):
+            self._taken.clear()
+            await self._taken.wait()
+
+    def heartbeat(self, *, told: bool = True) -> None:
+        """Note that the server answered without events.
+
+        :param told: whether a taker is told of it.
+        """
+        self.heartbeats += 1
+        self._unseen_heartbeats += told
+        self._changed.set()
+
+    def forget_heartbeats(self) -> None:
+        """Tell no taker of those that came so far."""
+        self._unseen_heartbeats = 0
+
+    def end(self, failure: BaseException) -> None:
+        """Note what ended the connection; the first one counts."""
+        if self._failure is None:
+            self._failure = failure
+        self._changed.set()
+
+    def replace_failure(self, failure: BaseException) -> None:
+        """Have ``failure`` raised from now on."""
+        self._failure = failure
+
+    async def take(self, most: int, *, heartbeats: bool = False) -> list[EventMessage]:
+        """Return up to ``most`` messages, at least one; none when the connection has ended and all were taken.
+
+        :param heartbeats: return none, too, when the server answered without events since the last call that did so.
+        """
+        while not self._messages and self._failure is None and not (heartbeats and self._unseen_heartbeats):
+            self._changed.clear()
+            await self._changed.wait()
+        self._unseen_heartbeats = 0
+        taken = [self._messages.popleft() for _ in range(min(most, len(self._messages)))]
+        self._taken.set()
+        return taken
+
+    def put_back(self, messages: Sequence[EventMessage]) -> None:
+        """Put messages back that were taken, in front of all others."""
+        self._messages.extendleft(reversed(messages))
+        self._changed.set()

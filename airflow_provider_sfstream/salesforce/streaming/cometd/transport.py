@@ -1,0 +1,300 @@
+"""aiocometd's long-polling transport, failing fast: no event is lost silently, because no trouble is survived."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, cast
+
+import aiohttp
+from aiocometd.constants import (
+    CONNECT_MESSAGE,
+    DISCONNECT_MESSAGE,
+    ConnectionType,
+    TransportState,
+)
+from aiocometd.exceptions import TransportInvalidOperation
+from aiocometd.transports.base import TransportBase
+from aiocometd.utils import get_error_code, is_event_message
+from aiosfstream.exceptions import ServerError, TransportError
+
+from airflow_provider_sfstream.redaction import redacted, remember_secrets
+from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
+from airflow_provider_sfstream.salesforce.streaming.cometd.http import (
+    HttpError,
+    HttpOptions,
+    new_session,
+    transport_error,
+)
+from airflow_provider_sfstream.salesforce.streaming.cometd.messages import EventMessage
+from airflow_provider_sfstream.salesforce.streaming.cometd.queue import EventQueue
+from airflow_provider_sfstream.salesforce.streaming.cometd.response import Message, Response, as_object, is_held
+
+HELD_SECONDS = 110.0
+"""How long the server may hold a ``/meta/connect`` where it does not say (Streaming API guide, "Clients and
+Timeouts")."""
+
+SUBSCRIBE_FIRST_SECONDS = 5.0
+"""How long polling waits for the first subscription: events come with the responses to both, and there is no telling
+which of two responses under way at once holds the older ones. The server waits for a poll much longer."""
+
+DISCONNECT_SECONDS = 2.0
+"""How long saying goodbye may take."""
+
+_TLS_CLOSE_SECONDS = 0.25
+
+
+class CometdTransport(TransportBase):  # type: ignore[misc]
+    """One Bayeux session over long polling.
+
+    A response that did not arrive in full may have carried events that the server will not send again, and so may one
+    that nobody waited for. Whatever goes wrong therefore ends the session for good: what had arrived stays in the
+    queue, in order and without a gap, and after it comes the error. The application opens a new session from its
+    durable position.
+
+    :param queue: where event messages go.
+    :param http: how to reach the server.
+    :param held: seconds that the server is asked to hold a ``/meta/connect``. It may hold it for longer. ``None``: as
+        long as it likes.
+    """
+
+    def __init__(self, *, queue: EventQueue, http: HttpOptions, held: float | None = None, **options: Any) -> None:
+        super().__init__(incoming_queue=queue, loop=asyncio.get_running_loop(), ssl=http.ssl, **options)
+        self._queue = queue
+        self._http = http
+        self._advice: Message = {} if held is None else {"advice": {"timeout": max(1, round(held * 1_000))}}
+        self._last_reply: Message | None = None
+        self._renewing = asyncio.Lock()
+        self._renewed = False
+        self._is_gone = False
+        self._subscribed = asyncio.Event()
+        self._subscribing = self._asks_for_events = False
+        self._http_session: aiohttp.ClientSession | None = None
+        self._reconnect_advice: Message = {}
+        self._connect_task: asyncio.Task[None] | None = None
+
+    @property
+    def connection_type(self) -> ConnectionType:
+        """Long polling, the only type that Salesforce offers."""
+        return ConnectionType.LONG_POLLING
+
+    @property
+    def last_connect_result(self) -> Message | None:
+        """The last reply to a ``/meta/connect``."""
+        return self._last_reply
+
+    async def connect(self) -> Message:
+        """Connect; where the server agrees, keep polling until the session ends.
+
+        :return: the reply to the first ``/meta/connect``, which the server is asked not to hold.
+        :raises TransportError: if the request failed.
+        """
+        if not self.client_id:
+            raise TransportInvalidOperation("Can't connect to the server without a client id. Do a handshake first.")
+        self._state = TransportState.CONNECTING
+        reply = await self._connect(advice={"timeout": 0})
+        if reply.get("successful"):
+            self._state = TransportState.CONNECTED
+            self._connect_task = asyncio.create_task(self._poll(reply))
+        return reply
+
+    async def disconnect(self) -> None:
+        """Stop polling and, if the server may still know the session, say goodbye. Quietly, and within a short time."""
+        self._state = TransportState.DISCONNECTING
+        try:
+            await self._stop_connect_task()
+            if self.client_id and not self._is_gone:
+                with contextlib.suppress(Exception):
+                    async with asyncio.timeout(DISCONNECT_SECONDS):
+                        await self._send_payload([DISCONNECT_MESSAGE.copy()])
+        finally:
+            self._is_gone = True
+            self._state = TransportState.DISCONNECTED
+
+    async def subscribe(self, channel: str) -> Message:
+        """Subscribe to ``channel``, see :meth:`CometdClient.subscribe`."""
+        self._subscribing = True  # an answer to a poll that was sent before says nothing of the channel
+        self._queue.forget_heartbeats()
+        try:
+            reply: Message = await super().subscribe(channel)
+            return reply
+        finally:
+            self._subscribed.set()
+
+    async def _poll(self, reply: Message) -> None:
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SUBSCRIBE_FIRST_SECONDS):
+                    await self._subscribed.wait()
+            while True:
+                self._check_lasts(reply)
+                await asyncio.sleep((self._advised("interval") or 0) / 1000)  # Bayeux: milliseconds
+                await self._queue.space()
+                reply = await self._connect(**self._advice)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # told to whoever reads, also what a signal handler raised just here
+            self._fail(error)
+
+    async def _connect(self, **fields: Any) -> Message:
+        self._asks_for_events = self._subscribed.is_set()
+        reply: Message = await self._send_message(CONNECT_MESSAGE.copy(), **fields)
+        self._last_reply = reply
+        return reply
+
+    @staticmethod
+    def _check_lasts(reply: Message) -> None:
+        advised = as_object(reply.get("advice")).get("reconnect", "retry")
+        if not reply.get("successful"):
+            raise ServerError("Connect request failed.", reply)
+        if advised != "retry":
+            raise ServerError(f"The server ended the session: it advises reconnect={advised!r}.", reply)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the session: nothing that arrives from now on is delivered."""
+        self._queue.end(error)
+        self._is_gone = self._is_gone or isinstance(error, ServerError)
+        if self.state in (TransportState.CONNECTING, TransportState.CONNECTED):
+            self._state = TransportState.SERVER_DISCONNECTED
+        if self._connect_task is not None and self._connect_task is not asyncio.current_task():
+            self._connect_task.cancel()
+
+    async def _send_payload_with_auth(self, payload: list[Message]) -> Message:
+        """Send; once in a session, send again with a new access token if the one in use was refused.
+
+        Salesforce refuses a request before doing any of it. A second refusal is not the token's age: it is an error.
+        """
+        token = None if self._auth is None else self._auth.access_token
+        refusal: HttpError | None = None
+        reply: Message = {}
+        try:
+            reply = await self._send_once(payload)
+        except HttpError as error:
+            if error.status != 401:
+                raise
+            refusal = error
+        if refusal is None and not _is_token_refused(reply):
+            return reply
+        if await self._has_other_token(token):
+            return await self._send_once(payload)
+        if refusal is not None:
+            raise refusal
+        return reply
+
+    async def _send_once(self, payload: list[Message]) -> Message:
+        reply: Message = await self._send_payload(payload)
+        return reply
+
+    async def _has_other_token(self, refused: str | None) -> bool:
+        if self._auth is None:
+            return False
+        async with self._renewing:
+            if self._auth.access_token != refused:
+                return True
+            if self._renewed:
+                return False
+            self._renewed = True
+            if isinstance(self._auth, SessionAuthenticator):
+                await self._auth.renew()
+            else:
+                await self._auth.authenticate()
+            return True
+
+    async def _send_final_payload(self, payload: list[Message], *, headers: dict[str, str]) -> Message:
+        failure: Exception
+        try:
+            return await self._exchange(payload, headers)
+        except HttpError as error:
+            remember_secrets(headers.get("Authorization", "").rpartition(" ")[2])  # a stock authenticator's
+            error.text = redacted(error.text)
+            if error.status == 401:  # another token may be accepted
+                raise
+            failure = error
+        except (TransportError, ServerError) as error:
+            failure = error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            self._is_gone = self._is_gone or isinstance(error, TimeoutError)
+            failure = transport_error(error)
+        except asyncio.CancelledError:
+            self._fail(TransportError("A request was cancelled: events that came with its response may be missing."))
+            raise
+        except BaseException as error:  # what a signal handler raised just here
+            self._fail(error)
+            raise
+        self._fail(failure)
+        raise failure
+
+    async def _exchange(self, payload: list[Message], headers: dict[str, str]) -> Message:
+        body: str | bytes = self._json_dumps(payload)
+        headers["Content-Type"] = "application/json;charset=UTF-8"
+        if self._http_session is None:
+            self._http_session = new_session(self._url)
+        async with asyncio.timeout(self._patience(payload[0])):
+            response = await self._http_session.post(
+                self._url,
+                data=body.encode("utf-8") if isinstance(body, str) else body,
+                headers=headers,
+                allow_redirects=False,
+                **self._http.request_options(self._url),
+            )
+        async with response:
+            return await self._read(Response(response, payload[0], self._json_loads))
+
+    def _patience(self, request: Message) -> float:
+        """Return how many seconds the answer to ``request`` may take to begin."""
+        if not is_held(request):
+            return self._http.timeout
+        advised = self._advised("timeout")
+        return self._http.timeout + (HELD_SECONDS if advised is None else advised / 1000)
+
+    def _advised(self, name: str) -> float | None:
+        """Return a number of milliseconds that the server advised, ``None`` if it advised none."""
+        advised = self.reconnect_advice.get(name)
+        return float(advised) if isinstance(advised, int | float) and advised >= 0 else None
+
+    async def _read(self, response: Response) -> Message:
+        """Take a response's messages as they arrive: events to the queue; return the reply to the request.
+
+        While the response to a held ``/meta/connect`` is read, this waits for space in the queue; never with another,
+        for which an application waits that cannot take events meanwhile.
+        """
+        held = is_held(response.request)
+        arriving = response.messages(self._patience(response.request), self._http.timeout)
+        async with contextlib.aclosing(arriving):
+            async for messages in arriving:
+                await self._process_incoming_payload(messages, response.headers)
+                for message in messages:
+                    if not is_event_message(message):
+                        self._note(message)
+                        response.note(message)
+                        continue
+                    response.events += 1
+                    self._queue.put(cast(EventMessage, message))
+                    if held:
+                        await self._queue.space()
+        reply = response.reply()
+        if held and reply.get("successful") and not response.events:
+            self._queue.heartbeat(told=self._asks_for_events or not self._subscribing)
+        return reply
+
+    def _note(self, message: Message) -> None:
+        self._reconnect_advice = {**self._reconnect_advice, **as_object(message.get("advice"))}
+        if "successful" in message and "subscription" in message:
+            self._update_subscriptions(message)
+
+    async def _close_http_session(self) -> None:
+        if self._http_session is None or self._http_session.closed:
+            return
+        await self._http_session.close()
+        # aiohttp's "Graceful Shutdown": the transports close in later steps of the event loop.
+        await asyncio.sleep(_TLS_CLOSE_SECONDS if self._url.startswith("https:") else 0)
+
+
+def _is_token_refused(reply: Message) -> bool:
+    """Return whether a reply refuses the access token: 401, also as what is behind a refused handshake.
+
+    A handshake is then answered ``403::Handshake denied``, with ``401::Authentication invalid`` in ``ext.sfdc``
+    (Streaming API guide, "Handling Streaming API Errors").
+    """
+    reason = as_object(as_object(reply.get("ext")).get("sfdc")).get("failureReason")
+    return any(isinstance(text, str) and get_error_code(text) == 401 for text in (reply.get("error"), reason))

@@ -1,0 +1,130 @@
+"""Avro schemas of events over REST, for who reads the Streaming API, which carries none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from functools import partial
+from urllib.parse import quote
+
+import httpx
+
+from airflow_provider_sfstream.exceptions import SchemaError, ServiceUnavailableError, SessionExpiredError
+from airflow_provider_sfstream.salesforce.auth.session import Session
+from airflow_provider_sfstream.salesforce.avro import LARGEST_SCHEMA
+from airflow_provider_sfstream.salesforce.errors.streaming import error_from_status
+from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, aread
+from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
+from airflow_provider_sfstream.salesforce.schemas import parse
+
+log = logging.getLogger(__name__)
+
+CALL_TIMEOUT = 30.0
+"""Seconds that a request may take."""
+
+
+class EventSchemas:
+    """Gets each schema once, however many wait for it. Belongs to the event loop that first uses it.
+
+    JSON payloads can be read without a schema. So one that Salesforce does not give (the user may not call REST, the
+    id is unknown) is no error: it is ``None``, with one warning in the log. A failure that may pass is raised.
+
+    :param session: gives the access token.
+    :param ssl_context: for an org reached over TLS.
+    :param api_version: for example ``"62.0"``.
+    :param proxies: see :func:`~airflow_provider_sfstream.salesforce.network.proxies.proxy_for`.
+    """
+
+    def __init__(
+        self, session: Session, ssl_context: ssl.SSLContext, *, api_version: str, proxies: Mapping[str, str]
+    ) -> None:
+        self._session = session
+        self._ssl_context = ssl_context
+        self._api_version = api_version
+        self._proxies = proxies
+        self._asked: dict[str, asyncio.Task[str | None]] = {}
+
+    async def get(self, schema_id: str) -> str | None:
+        """Return the Avro schema JSON of ``schema_id``; ``None`` for a channel's name, or where there is none to get.
+
+        It is that of the payload, as the Pub/Sub API's GetSchema gives it (Platform Events Developer Guide, "Get the
+        Event Schema", ``payloadFormat=COMPACT``). Logs in again once when the token is refused.
+
+        :raises ServiceUnavailableError: if Salesforce cannot be reached.
+        :raises AuthenticationError: if the login failed.
+        """
+        if schema_id.startswith("/"):
+            return None
+        asked = self._asked.get(schema_id)
+        if asked is None:
+            asked = self._asked[schema_id] = asyncio.create_task(self._load(schema_id))
+            asked.add_done_callback(partial(self._forget_failure, schema_id))
+        try:
+            return await asyncio.shield(asked)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if asked.cancelled() and task is not None and not task.cancelling():
+                raise RuntimeError("The Streaming API client is closed.") from None
+            raise
+
+    async def aclose(self) -> None:
+        """End the requests that are under way; who waits for one gets a ``RuntimeError``."""
+        asked, self._asked = list(self._asked.values()), {}
+        for task in asked:
+            task.cancel()
+        if asked:
+            await asyncio.wait(asked)
+
+    async def _load(self, schema_id: str) -> str | None:
+        try:
+            status, text = await self._request(schema_id)
+        except SessionExpiredError:
+            self._session.renew()
+            status, text = await self._request(schema_id)
+        if status == httpx.codes.OK:
+            try:
+                parse(text)
+            except SchemaError as error:
+                log.warning("The schema %s of JSON events is unusable; they are read without it. %s", schema_id, error)
+                return None
+            return text
+        log.warning(
+            "Salesforce does not give the schema %s of JSON events (HTTP %d); they are read without it. To have it "
+            "stored beside them, give the user the permission 'API Enabled' and read access to the event.",
+            schema_id,
+            status,
+        )
+        return None
+
+    async def _request(self, schema_id: str) -> tuple[int, str]:
+        token = await self._session.atoken()
+        path = f"services/data/v{self._api_version}/event/eventSchema/{quote(schema_id, safe='')}"
+        url = f"{token.instance_url}/{path}?payloadFormat=COMPACT"
+        what = f"schema {schema_id}"
+        with self._session.using(token):
+            try:
+                async with self._client(url) as client:
+                    headers = {"Authorization": f"Bearer {token.value}", **UNPACKED}
+                    answer = await client.send(client.build_request("GET", url, headers=headers), stream=True)
+                    response = await aread(answer, most_bytes=LARGEST_SCHEMA, most_seconds=CALL_TIMEOUT)
+            except httpx.HTTPError as fault:
+                # The cause is left out: it holds the request, and with it the token.
+                raise error_from_status(None, f"{type(fault).__name__}: {fault}", topic=what) from None
+            error = error_from_status(response.status_code, topic=what)
+            if isinstance(error, SessionExpiredError) or (
+                response.status_code >= 400 and isinstance(error, ServiceUnavailableError)
+            ):
+                raise error
+        return response.status_code, response.text
+
+    def _client(self, url: str) -> httpx.AsyncClient:
+        # Made for each request: there is one for each schema, and a connection kept open would be closed by then.
+        return httpx.AsyncClient(
+            verify=self._ssl_context, timeout=CALL_TIMEOUT, trust_env=False, proxy=proxy_for(url, self._proxies)
+        )
+
+    def _forget_failure(self, schema_id: str, asked: asyncio.Task[str | None]) -> None:
+        if asked.cancelled() or asked.exception() is not None:
+            self._asked.pop(schema_id, None)

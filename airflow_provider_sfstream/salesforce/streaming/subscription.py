@@ -1,0 +1,221 @@
+"""One subscription on the Streaming API: a CometD session, its messages as batches, its faults as our errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from aiocometd.exceptions import AiocometdException
+from aiosfstream.exceptions import ServerError
+
+from airflow_provider_sfstream.exceptions import (
+    ConfigurationError,
+    ContactError,
+    InvalidReplayIdError,
+    SalesforceStreamError,
+    SchemaError,
+    SessionExpiredError,
+)
+from airflow_provider_sfstream.salesforce.auth.session import Session
+from airflow_provider_sfstream.salesforce.errors.streaming import error_from_reply, error_from_status
+from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_integer, replay_id_to_integer
+from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
+from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
+from airflow_provider_sfstream.salesforce.streaming.cometd.http import NoAnswerError
+from airflow_provider_sfstream.salesforce.streaming.cometd.messages import EventMessage, UnreadableMessageError
+from airflow_provider_sfstream.salesforce.topics import Topic, channel_of
+
+log = logging.getLogger(__name__)
+
+MOST_EVENTS_OF_A_BATCH = 1_000
+
+_NOT_SKIPPED = "It is not skipped: nothing behind it was read, and the position was not moved past it."
+_REPLAY_OPTIONS = {StartFrom.LATEST: -1, StartFrom.EARLIEST: -2}
+
+
+def check_arguments(topic: str, start: bytes | StartFrom, limit: int | None, **seconds: float) -> int:
+    """Return the replay ID to subscribe with: a number, or one of the replay options -1 and -2.
+
+    :param seconds: the arguments that are times to wait, by name.
+    :raises ConfigurationError: naming the first unusable argument. Nothing was contacted.
+    """
+    Topic.parse(topic, "streaming")
+    if limit is not None and limit < 1:
+        raise ConfigurationError(f"{topic}: limit={limit} must be at least 1, or None. Nothing was read.")
+    for name, value in seconds.items():
+        if not value > 0:
+            raise ConfigurationError(f"{topic}: {name}={value} must be over 0 seconds. Nothing was read.")
+    if isinstance(start, StartFrom):
+        if start not in _REPLAY_OPTIONS:
+            raise ConfigurationError(f"{topic}: the Streaming API keeps no position to go on from. Nothing was read.")
+        return _REPLAY_OPTIONS[start]
+    try:
+        return replay_id_to_integer(start)
+    except InvalidReplayIdError as error:
+        raise InvalidReplayIdError(f"{topic}: {error}") from None
+
+
+def message_batch(topic: str, messages: Sequence[EventMessage], received_at: int) -> EventBatch:
+    """Return the columns of event messages that arrived at ``received_at`` (nanoseconds since the epoch).
+
+    :raises SchemaError: if one has no replay ID, so that it could neither be landed nor resumed from.
+    """
+    replay_ids: list[bytes] = []
+    event_ids: list[str | None] = []
+    schema_ids: list[str] = []
+    payloads: list[bytes] = []
+    for message in messages:
+        try:
+            data = message["data"]
+            event = data["event"]
+            replay_ids.append(replay_id_from_integer(event["replayId"]))
+        except (KeyError, TypeError, AttributeError, InvalidReplayIdError):
+            raise _without_replay_id(topic, message, replay_ids) from None
+        event_ids.append(_text(event.get("EventUuid")))
+        schema_ids.append(_text(data.get("schema")) or channel_of(message["channel"]))
+        payloads.append(message.data)
+    return EventBatch(
+        replay_ids=replay_ids,
+        event_ids=event_ids,
+        schema_ids=schema_ids,
+        payloads=payloads,
+        latest_replay_id=replay_ids[-1] if replay_ids else b"",
+        pending=0,
+        received_at=received_at,
+    )
+
+
+def _text(value: Any) -> str | None:
+    """Return ``value`` if it is text that can be stored: parsed JSON can hold halves of surrogate pairs."""
+    if not isinstance(value, str):
+        return None
+    return value if value.isascii() or value.encode(errors="ignore").decode() == value else None
+
+
+def _without_replay_id(topic: str, message: Mapping[str, Any], before: Sequence[bytes]) -> SchemaError:
+    after = f"after replay ID {before[-1].hex()}" if before else "first of its batch"
+    return SchemaError(
+        f"{topic}: an event message on channel {message.get('channel')!r} ({after}) has no data.event.replayId, and "
+        f"cannot be resumed from. {_NOT_SKIPPED} The replay extension needs API version 37.0 or above: check "
+        "`version` of the connection, and report it if that is right."
+    )
+
+
+def _honour_cancellation() -> None:
+    """End here if the task was cancelled while it connected, and a library on the way took that for something else.
+
+    It would then wait for events that nobody wants any more.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+class StreamingSubscription:
+    """A CometD session that is subscribed to one topic. Its methods raise only this package's errors.
+
+    :param session: where the token of ``authenticator`` comes from; it is told when Salesforce refused that.
+    """
+
+    def __init__(
+        self,
+        cometd: CometdClient,
+        authenticator: SessionAuthenticator,
+        session: Session,
+        topic: str,
+    ) -> None:
+        self._cometd = cometd
+        self._authenticator = authenticator
+        self._session = session
+        self._topic = topic
+        self._closed = False
+
+    async def open(self, *, subscribe: bool = True) -> None:
+        """Log in, shake hands and subscribe. :meth:`aclose` is due afterwards, whatever came of it.
+
+        :param subscribe: leave out the last step otherwise.
+        """
+        with self._own_errors():
+            await self._cometd.open()
+            _honour_cancellation()
+            if subscribe:
+                await self._cometd.subscribe(self._topic)
+                _honour_cancellation()
+
+    async def next_batch(self, most: int, silence_timeout: float) -> EventBatch:
+        """Return the next events, at most ``most``; an empty batch when Salesforce answered without any.
+
+        Cancelled, it has taken nothing.
+
+        :raises ContactError: after ``silence_timeout`` seconds without an answer.
+        """
+        with self._own_errors():
+            try:
+                async with asyncio.timeout(silence_timeout):
+                    messages = await self._cometd.receive_many(most, heartbeats=True, refused=True)
+            except TimeoutError:
+                raise self._no_answer(
+                    f"nothing came for {silence_timeout:g} seconds, though Salesforce answers a poll within 110 seconds"
+                ) from None
+        refusals = [message.refusal for message in messages if message.refusal is not None]
+        if refusals:
+            log.warning(
+                "%s: %d events are given on as their bytes, which a job will quarantine that cannot parse them. %s",
+                self._topic,
+                len(refusals),
+                refusals[0],
+            )
+        return message_batch(self._topic, messages, time.time_ns())
+
+    async def aclose(self) -> None:
+        """End the session at Salesforce, as far as it can be reached, and free what it used."""
+        self._closed = True
+        await self._cometd.close()
+
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (AiocometdException, aiohttp.ClientError, OSError) as fault:
+            if self._closed:
+                raise RuntimeError("The Streaming API client is closed.") from None
+            error = self._error_from(fault)
+        except SalesforceStreamError as own:
+            error = own
+        else:
+            return
+        token = self._authenticator.token
+        if isinstance(error, SessionExpiredError) and token is not None:
+            self._session.refused(token)
+        # The cause is left out: it may repeat what was sent.
+        raise error from None
+
+    def _error_from(self, fault: BaseException) -> SalesforceStreamError:
+        if isinstance(fault.__cause__, SalesforceStreamError):  # a login's error behind aiosfstream's
+            return fault.__cause__
+        text = str(fault) or type(fault).__name__
+        if isinstance(fault, UnreadableMessageError):  # it would be no other the next time
+            return SchemaError(
+                f"{self._topic}: {text} {_NOT_SKIPPED} Look for a proxy on the way that changes answers."
+            )
+        if isinstance(fault, NoAnswerError):
+            return self._no_answer(text)
+        if isinstance(fault, ServerError):
+            reply = fault.response or {}
+            reason = ((reply.get("ext") or {}).get("sfdc") or {}).get("failureReason")
+            return error_from_reply(reply.get("error"), reason, topic=self._topic)
+        return error_from_status(getattr(fault, "status", None), text, topic=self._topic)
+
+    def _no_answer(self, what: str) -> ContactError:
+        host = urlsplit(self._authenticator.instance_url).netloc
+        return ContactError(
+            f"{self._topic}: the Streaming API at {host} did not answer, though the login worked ({what}). Nothing "
+            "that was received is lost: resume from the last replay ID."
+        )

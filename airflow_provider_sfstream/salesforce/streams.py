@@ -1,0 +1,152 @@
+"""What everything recorded is keyed by: streams, the runs that drain them, and the windows they make."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.salesforce.topics import Api, slug
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One consumer's place on one topic of one org: org id + API + topic + subscription."""
+
+    org_id: str
+    api: Api
+    topic: str
+    subscription: str = "airflow"
+
+    def __post_init__(self) -> None:
+        for name in ("org_id", "topic", "subscription"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip() or len(value) > 255:
+                raise ConfigurationError(f"{name}={value!r} must be a non-empty text of at most 255 characters.")
+
+    @property
+    def key(self) -> str:
+        """Identifies the stream where a key must be short and of fixed length (64 hex digits)."""
+        parts = (self.org_id, self.api, self.topic, self.subscription)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @property
+    def path(self) -> str:
+        """The stream's folder below a landing: ``org/api/topic/subscription``, each a safe segment."""
+        return "/".join((slug(self.org_id), self.api, slug(self.topic), slug(self.subscription)))
+
+    def __str__(self) -> str:
+        return f"{self.topic} (org {self.org_id}, {self.api}, subscription {self.subscription!r})"
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """The task run that makes a window. All tries of one run share everything but ``try_number``."""
+
+    dag_id: str
+    task_id: str
+    run_id: str
+    run_after: datetime
+    map_index: int = -1
+    try_number: int = 1
+
+    @property
+    def key(self) -> str:
+        """Identifies the run over all its tries, clears and re-runs (64 hex digits)."""
+        parts = (self.dag_id, self.task_id, self.run_id, str(self.map_index))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        mapped = f"[{self.map_index}]" if self.map_index >= 0 else ""
+        return f"{self.dag_id}.{self.task_id}{mapped} run {self.run_id} try {self.try_number}"
+
+
+WindowKind = Literal["live", "backfill"]
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A span of a stream that can no longer be read, found at ``detected_at``.
+
+    Lost is what came after ``after`` (last event time ``since``, where known) and before ``resumed_at``, the
+    first replay ID that could be read again (``None`` while no event has been read since).
+
+    ``uncertain``: no event is known to be lost. A position that aged out on a quiet stream of the Streaming API is such
+    a gap, because no answer of that API proves that the stream was quiet.
+    """
+
+    after: bytes | None
+    resumed_at: bytes | None
+    since: datetime | None
+    detected_at: datetime
+    reason: str
+    uncertain: bool = False
+
+
+@dataclass(frozen=True)
+class ReplayWindow:
+    """The events after one position up to and including another, ``(after, through]``, durably landed.
+
+    ``after`` is ``None`` when the window began at the beginning of the retained stream (or at a pinned
+    "latest"); ``through`` is ``None`` when nothing was there and nothing was confirmed. Event times are the smallest
+    and largest of the window's events, the smallest not after the first was received, ``None`` for an empty window.
+    ``manifest_url`` is where the manifest can be read.
+
+    All other times are Salesforce's, measured during the drain (:class:`ServerTime`); ``None`` where they could not be
+    measured. ``[covered_from, covered_until)`` is the span of time that the window covers: every event that was
+    published in it is in this window, or in one before it in the chain that has the same ``covered_from``.
+    ``covered_until`` is a lower bound of the moment for which Salesforce confirmed the end of the stream;
+    ``covered_from`` is where that coverage begins. Either is ``None`` where it is not known.
+
+    ``contact_at`` is an upper bound of the moment at which Salesforce last answered the drain: no event of the window
+    was published later. An event *counts* at its event time, but not before ``counts_from``, where that is known, and
+    not after it was received: each event counts at one time, in one interval. ``counts_from`` is the end of what the
+    window before had read: no event of this window was published before it, or it was delivered too late for the run
+    of the window before, and belongs to this one.
+    """
+
+    window_id: str
+    kind: WindowKind
+    after: bytes | None
+    through: bytes | None
+    event_count: int
+    first_event_time: datetime | None
+    last_event_time: datetime | None
+    manifest_url: str
+    run: RunIdentity
+    previous_window_id: str | None = None
+    gap: Gap | None = None
+    covered_from: datetime | None = None
+    covered_until: datetime | None = None
+    contact_at: datetime | None = None
+    counts_from: datetime | None = None
+
+
+@dataclass(frozen=True, order=True)
+class Span:
+    """A span of time, ``[start, end)``, both with a time zone."""
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        if self.start.utcoffset() is None or self.end.utcoffset() is None or not self.start < self.end:
+            raise ConfigurationError(
+                f"[{self.start}, {self.end}) is no span of time: it needs a time zone, and an end after its start."
+            )
+
+    def __str__(self) -> str:
+        return f"[{self.start.isoformat()}, {self.end.isoformat()})"
+
+
+def window_id_for(run: RunIdentity, kind: WindowKind, after: bytes | None, fence: int = 0) -> str:
+    """Return the id of the window that ``run`` makes from the position (``after``, ``fence``): the same on every try.
+
+    It begins with the run's UTC time, so that ids sort by time. The position is part of it: a try that finds
+    the position moved by somebody else makes another window instead of overwriting one.
+    """
+    identity = "\0".join((run.key, kind, "" if after is None else after.hex(), str(fence)))
+    stamp = run.run_after.astimezone(UTC)
+    return f"{stamp:%Y%m%dT%H%M%SZ}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}"

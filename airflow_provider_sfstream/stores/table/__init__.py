@@ -1,8 +1,0 @@
-"""The replay store in a table of a database: SQLite, PostgreSQL or MySQL, by SQLAlchemy and Alembic."""
-
-from __future__ import annotations
-
-from airflow_provider_sfstream.stores.table.store import TableReplayStore
-from airflow_provider_sfstream.stores.table.urls import sqlalchemy_url
-
-__all__ = ["TableReplayStore", "sqlalchemy_url"]

@@ -1,0 +1,108 @@
+"""Position of a reader in a stream, and the evidence that it has. Pure; the clock is an argument.
+
+- *Contact* is an answer: a response of the subscription, or of a call on its connection.
+- A stream is *idle* after a span without events that an answer followed. It ends a wait and claims nothing about time.
+- An empty response of the Pub/Sub API names a position from which reading can continue. It does not confirm the end of
+  the stream: Salesforce may send it while it still seeks through its backlog (Salesforce Knowledge 005321562).
+  :class:`~airflow_provider_sfstream.streams.end_of_stream.EndOfStream` has the evidence for an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+
+_UNPINNED = (StartFrom.LATEST, StartFrom.COMMITTED)
+"""Starts that may be somewhere else the next time, until a replay ID was received."""
+
+PROOF_EVERY = 30.0
+"""Seconds of silence after which a long wait requests an answer. Middleboxes cut connections that carry nothing for 60
+seconds and more."""
+
+
+class Cursor:
+    """Position of a reader. ``position`` is where its next subscription begins.
+
+    ``through`` is the replay ID of the last event taken, or one that an empty response named; ``None`` before either.
+    ``pinned`` is the first replay ID that a ``LATEST`` or ``COMMITTED`` start received. ``pinned_at`` and
+    ``contact_at`` are upper bounds of Salesforce's time when that replay ID, and the last answer, were received;
+    ``None`` where Salesforce's time was not measured. ``is_answered`` is whether there was any answer.
+
+    :param clock: monotonic seconds.
+    """
+
+    def __init__(self, start: bytes | StartFrom, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.server_time: ServerTime | None = None
+        """Salesforce's time, measured with ``clock``; ``None`` until it is."""
+        self.position = start
+        self.through: bytes | None = None
+        self.pinned: bytes | None = None
+        self.pinned_at: datetime | None = None
+        self.contact_at: datetime | None = None
+        self.is_answered = False
+        self._silent_since = self._opened = clock()
+        self._proven: float | None = None
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the next subscription would continue exactly here."""
+        return self.position not in _UNPINNED
+
+    def opened(self) -> None:
+        """Record that a subscription is about to be opened: answers to earlier ones are no evidence for it."""
+        self._opened, self._proven = self._clock(), None
+
+    def answered(self) -> None:
+        """Record an answer of the server: of the subscription, or of a call on its connection."""
+        self.is_answered, self._proven, self.contact_at = True, self._clock(), self.latest_time()
+
+    def latest_time(self) -> datetime | None:
+        """Return an upper bound of Salesforce's time now, ``None`` if it was not measured."""
+        return None if self.server_time is None else self.server_time.latest(self._clock())
+
+    def without_known(self, batch: EventBatch) -> EventBatch:
+        """Return ``batch`` without the event that the subscription began after, if that was delivered again."""
+        return batch.part(1, len(batch)) if batch.replay_ids[0] == self.position else batch
+
+    def events_came(self, batch: EventBatch) -> None:
+        """Record that new events were received: they pin a start that was not, and end a silence."""
+        self._pin(batch.replay_ids[0])
+        self._silent_since = self._clock()
+
+    def took(self, replay_id: bytes) -> None:
+        """Move to an event that was taken."""
+        self.position = self.through = replay_id
+
+    def advance(self, response: EventBatch) -> None:
+        """Move to the position that an empty response with pending requests names."""
+        if response.pending > 0 and response.latest_replay_id:
+            self._pin(response.latest_replay_id)
+            self.position = self.through = response.latest_replay_id
+
+    def _pin(self, replay_id: bytes) -> None:
+        if not self.is_pinned:
+            self.pinned, self.pinned_at = replay_id, self.latest_time()
+
+    def go_on_from(self, start: StartFrom) -> None:
+        """Begin elsewhere: the position can no longer be read."""
+        self.position = start
+        self._silent_since = self._clock()
+
+    def is_idle(self, seconds: float) -> bool:
+        """Return whether this subscription received no event for ``seconds``, and an answer after them."""
+        return self._proven is not None and self._proven >= self._quiet_since + seconds
+
+    def wants_proof(self, seconds: float) -> bool:
+        """Return whether to request an answer: for :meth:`is_idle`, or because the last one is long ago."""
+        now = self._clock()
+        if self._proven is None or self._proven < self._quiet_since + seconds:
+            return now >= self._quiet_since + min(seconds, PROOF_EVERY)
+        return now >= self._proven + PROOF_EVERY
+
+    @property
+    def _quiet_since(self) -> float:
+        return max(self._silent_since, self._opened)

@@ -1,0 +1,116 @@
+"""Cut a batch where the limits say, so that nothing beyond them is stored and the position stays exact."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from airflow_provider_sfstream.salesforce.event_time import to_datetime
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.streams.source import EventBatch
+
+log = logging.getLogger(__name__)
+
+EventTimes = Callable[[Sequence[str], Sequence[bytes]], Sequence[int | None]]
+"""Event times of (schema ids, payloads): milliseconds since the epoch, ``None`` where an event has none."""
+
+FARTHEST_AHEAD = timedelta(days=1)
+"""An event time farther ahead of Salesforce's clock than this is wrong: the publisher's clock set it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The events of a batch to store, their payload bytes, and the limit that they meet, if any.
+
+    ``misdated`` is the event time, in milliseconds since the epoch, of the first stored event that ``until`` passed
+    because it lies too far ahead; ``None`` where there is none.
+    """
+
+    batch: EventBatch
+    payload_bytes: int
+    stop: StopReason | None
+    misdated: int | None = None
+
+
+def cut(
+    batch: EventBatch,
+    limits: DrainLimits,
+    event_count: int,
+    payload_bytes: int,
+    event_times: EventTimes,
+    *,
+    now: datetime,
+) -> Cut:
+    """Return what may still be stored of ``batch`` after ``event_count`` events with ``payload_bytes`` bytes.
+
+    An event whose time lies more than :data:`FARTHEST_AHEAD` after ``now``, the present by Salesforce's clock, does not
+    meet ``until``: no later drain could pass it either, and each would succeed without an event.
+
+    Where several limits meet at one event, ``until`` is the reason: it says that the interval is complete.
+
+    Events with one replay ID stay together, beyond a limit too: whoever goes on after that replay ID gets none of them
+    again. Salesforce makes such events of one change of several records, on a channel that enriches them (Change Data
+    Capture guide, "Event Enrichment Considerations").
+    """
+    keep, stop = len(batch), None
+    misdated: dict[int, int] = {}
+    if limits.max_events is not None and event_count + keep >= limits.max_events:
+        keep, stop = limits.max_events - event_count, StopReason.MAX_EVENTS
+    size = sum(map(len, batch.payloads[:keep]))
+    if limits.max_bytes is not None and payload_bytes + size >= limits.max_bytes:
+        keep, size = _within_bytes(batch.payloads[:keep], limits.max_bytes - payload_bytes, first=event_count == 0)
+        stop = StopReason.MAX_BYTES
+    if limits.end is not None:
+        end, present = limits.end.timestamp() * 1_000, (now + FARTHEST_AHEAD).timestamp() * 1_000
+        times = event_times(batch.schema_ids, batch.payloads)
+        late = [(index, time) for index, time in enumerate(times) if time is not None and time >= end]
+        past = next((index for index, time in late if time <= present), len(batch))
+        misdated = {index: time for index, time in late if time > present}
+        if past <= keep and past < len(batch):
+            keep, stop = past, StopReason.UNTIL
+            size = sum(map(len, batch.payloads[:keep]))
+    whole = _whole(batch.replay_ids, keep)
+    size += sum(map(len, batch.payloads[keep:whole]))
+    passed = next((time for index, time in misdated.items() if index < whole), None)
+    return Cut(batch if whole == len(batch) else batch.part(0, whole), size, stop, passed)
+
+
+class MisdatedEventWarning:
+    """Warning of a drain about events that ``until`` passed, logged once."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self._is_logged = False
+
+    def stored(self, part: Cut) -> None:
+        """Log the warning if ``part``, which was stored, has such an event and none before it had."""
+        if part.misdated is None or self._is_logged:
+            return
+        self._is_logged = True
+        time = to_datetime(part.misdated)
+        log.warning(
+            "%s: an event has the event time %s, more than a day ahead of the present: its publisher's clock is wrong. "
+            "The event was landed and did not end the drain at 'until'. Correct that clock.",
+            self._topic,
+            f"{part.misdated} ms (after the year 9999)" if time is None else time.isoformat(),
+        )
+
+
+def _whole(replay_ids: Sequence[bytes], keep: int) -> int:
+    """Return how many events are kept where the last replay ID's events are kept all."""
+    while 0 < keep < len(replay_ids) and replay_ids[keep] == replay_ids[keep - 1]:
+        keep += 1
+    return keep
+
+
+def _within_bytes(payloads: Sequence[bytes], room: int, *, first: bool) -> tuple[int, int]:
+    """Return how many payloads fit into ``room`` bytes, and their size; one always fits when it is the ``first``."""
+    keep = size = 0
+    for payload in payloads:
+        if size + len(payload) > room and not (first and keep == 0):
+            break
+        keep += 1
+        size += len(payload)
+    return keep, size

@@ -1,0 +1,381 @@
+"""The bounded drain: read a topic from a position until a limit is met or the stream is caught up, then stop.
+
+Guarantee: the sink receives the events of the stream in order, each once, as an unbroken run from the start
+position, however often the subscription breaks; and ``through`` never names an event that the sink was not given.
+The only ways to leave events out are explicit and reported: ``on_invalid_replay`` (a gap), and a fault on a
+``LATEST`` start before its first response (it subscribes to ``LATEST`` again: nothing was promised yet).
+
+Silence is no answer. A drain ends ``caught_up`` when it has evidence for the end of the stream, ``idle`` after a
+silence that an answer followed, and by a limit only if the server has answered at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import random as random_module
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from math import inf
+
+from airflow_provider_sfstream.exceptions import (
+    ContactError,
+    LandingError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+    SubscriptionBusyError,
+)
+from airflow_provider_sfstream.salesforce.event_time import to_datetime
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
+from airflow_provider_sfstream.salesforce.streams import Gap
+from airflow_provider_sfstream.streams.cursor import PROOF_EVERY, Cursor
+from airflow_provider_sfstream.streams.drain.cut import EventTimes, MisdatedEventWarning, cut
+from airflow_provider_sfstream.streams.drain.end_marker import EndMarker
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.streams.drain.progress import DrainProgress, ProgressReporter
+from airflow_provider_sfstream.streams.event_times import StreamEventTimes, TimeReaders
+from airflow_provider_sfstream.streams.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
+from airflow_provider_sfstream.streams.source import EventBatch, EventSink, EventSource, StartFrom
+
+log = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT = 120.0
+"""Seconds after which a server that has never answered is not waited for any longer."""
+
+_LONGEST_SLICE = 1.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class DrainResult:
+    """What a drain did.
+
+    ``through`` is the replay ID of the last event given to the sink, or one that an empty response named; ``None`` when
+    there was neither, and the position stays where it was. ``gap`` is set when a lost replay ID was accepted.
+    ``pinned`` is the first replay ID that a subscription to ``LATEST`` or ``COMMITTED`` received, at ``pinned_at``: no
+    event published later is missing. ``payload_bytes`` counts payloads as received, ``reconnects`` the subscriptions
+    after the first. ``contact_at`` is when the server last answered, ``confirmed_at`` a moment before which no event
+    was published that the drain has not read; ``None`` if there is no evidence for one. ``began_at`` is when the drain
+    began. These times are Salesforce's: ``confirmed_at`` and ``began_at`` are lower bounds, ``pinned_at`` and
+    ``contact_at`` are upper bounds, and all are ``None`` where Salesforce's time could not be measured.
+    """
+
+    stop_reason: StopReason
+    through: bytes | None
+    event_count: int
+    payload_bytes: int
+    gap: Gap | None
+    reconnects: int
+    pinned: bytes | None
+    contact_at: datetime | None = None
+    confirmed_at: datetime | None = None
+    pinned_at: datetime | None = None
+    began_at: datetime | None = None
+
+
+def drain(
+    source: EventSource,
+    sink: EventSink,
+    topic: str,
+    start: bytes | StartFrom,
+    limits: DrainLimits,
+    *,
+    on_invalid_replay: OnInvalidReplay = "fail",
+    gap: Gap | None = None,
+    position_time: datetime | None = None,
+    event_times: EventTimes | None = None,
+    progress: Callable[[DrainProgress], None] | None = None,
+    max_failures: int = 8,
+    clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    sleep: Callable[[float], None] = time.sleep,
+    random: Callable[[], float] = random_module.random,
+) -> DrainResult:
+    """Give ``sink`` the events of ``topic`` after ``start``, until the first of ``limits``, caught up or idle.
+
+    Idle is no event for ``limits.idle_timeout`` seconds, with an answer of the server after them. Caught up needs the
+    evidence of a second subscription (:mod:`~airflow_provider_sfstream.streams.end_of_stream`), which is opened only
+    where ``limits`` require a confirmation and the API can give one. Retriable faults resume from the last event given
+    to the sink, after a jittered, doubling pause; a silence continues over them.
+
+    :param gap: A gap that was accepted before ``start``, whose end is the first event of the drain.
+    :param position_time: When ``start`` was the end of the stream, as far as is known; for messages and the gap.
+    :param event_times: Gives the event times of payloads; by default read with the topic's own schemas.
+    :param progress: Called about every ten seconds; by default progress is logged.
+    :param max_failures: Faults in a row, without an event or an answer between them, after which the drain gives up.
+    :param clock: Monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
+    :raises ReplayIdLostError: the position can no longer be read and ``on_invalid_replay`` is ``"fail"``.
+    :raises ContactError: the server has not answered within :data:`CONNECT_TIMEOUT`.
+    :raises ServiceUnavailableError: the faults did not end, or a ``LATEST`` or ``COMMITTED`` start saw no replay ID in
+        time.
+    :raises LandingError: the sink failed.
+    :raises SalesforceStreamError: any other fault that a repetition cannot heal.
+    """
+    check_on_invalid_replay(on_invalid_replay)
+    confirms = source.confirms_positions and (limits.to_the_end or limits.confirm_timeout > 0)
+    cursor = Cursor(start, clock)
+    run = _Drain(
+        source=source,
+        sink=sink,
+        topic=topic,
+        cursor=cursor,
+        limits=limits,
+        event_times=event_times or StreamEventTimes(TimeReaders(source.payload_encoding, source.schema)),
+        position_time=position_time,
+        retries=Retries(topic, max_failures, random),
+        losses=ReplayLosses(topic, on_invalid_replay, lambda: cursor.latest_time() or now(), gap),
+        end=EndMarker(source, topic, clock) if confirms else None,
+        reporter=ProgressReporter(progress or (lambda report: log.info("%s: %s", topic, report)), clock, now),
+        clock=clock,
+        now=now,
+        sleep=sleep,
+    )
+    return run.until_stopped()
+
+
+class _Drain:
+    """The state of one drain."""
+
+    def __init__(
+        self,
+        *,
+        source: EventSource,
+        sink: EventSink,
+        topic: str,
+        cursor: Cursor,
+        limits: DrainLimits,
+        event_times: EventTimes,
+        position_time: datetime | None,
+        retries: Retries,
+        losses: ReplayLosses,
+        end: EndMarker | None,
+        reporter: ProgressReporter,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._topic = topic
+        self._cursor = cursor
+        self._limits = limits
+        self._event_times = event_times
+        self._position_time = position_time
+        self._retries = retries
+        self._losses = losses
+        self._end = end
+        self._is_time_measured = False
+        self._reporter = reporter
+        self._clock = clock
+        self._now = now
+        self._sleep = sleep
+        self._event_count = 0
+        self._payload_bytes = 0
+        self._reconnects = 0
+        self._last: tuple[str, bytes] | None = None
+        self._misdated = MisdatedEventWarning(topic)
+        self._began = clock()
+        self._deadline = inf if limits.max_seconds is None else clock() + limits.max_seconds
+        self._pin_deadline = clock() + CONFIRM_TIMEOUT
+        # Waiting is cut into slices, so that limits and proofs of contact are in time on a quiet topic too.
+        self._slice = min(_LONGEST_SLICE, limits.idle_timeout / 4, limits.max_seconds or inf)
+        self._first_idle: float | None = None
+
+    def until_stopped(self) -> DrainResult:
+        stop: StopReason | None = None
+        try:
+            while stop is None:
+                try:
+                    self._measure_time()
+                    stop = self._read()
+                except (LandingError, SubscriptionBusyError):  # the source has waited for its place for long enough
+                    raise
+                except SalesforceStreamError as error:
+                    stop = self._recover(error)
+        finally:
+            if self._end is not None:
+                self._end.close()
+        cursor = self._cursor
+        end = self._end if stop is StopReason.CAUGHT_UP else None
+        answers = [cursor.contact_at, None if end is None else end.answered_at]
+        if not cursor.is_pinned:
+            raise ServiceUnavailableError(
+                f"{self._topic}: no replay ID to pin the start to was seen before the drain had to end ({stop}). "
+                "Nothing was recorded, because the next run could start later and skip events. "
+                f"Raise max_seconds above {CONFIRM_TIMEOUT:.0f}, or start from 'earliest' or a replay ID."
+            )
+        return DrainResult(
+            stop_reason=stop,
+            through=cursor.through,
+            event_count=self._event_count,
+            payload_bytes=self._payload_bytes,
+            gap=self._losses.gap,
+            reconnects=self._reconnects,
+            pinned=cursor.pinned,
+            contact_at=max((time for time in answers if time is not None), default=None),
+            confirmed_at=None if end is None else end.opened_at,
+            pinned_at=cursor.pinned_at,
+            began_at=None if cursor.server_time is None else cursor.server_time.earliest(self._began),
+        )
+
+    def _measure_time(self) -> None:
+        """Measure Salesforce's time, once: before anything that it is evidence for."""
+        if not self._is_time_measured:
+            self._cursor.server_time = self._source.server_time(self._clock)
+            self._is_time_measured = True
+            self._began = self._clock()  # connecting has its own time, whatever the measurement took
+
+    def _read(self) -> StopReason | None:
+        """Read one subscription until the drain is to stop. A fault ends it with an error."""
+        most = self._limits.max_events
+        if self._end is not None:
+            self._end.open(self._cursor.server_time)
+        self._cursor.opened()
+        responses = self._source.subscribe(
+            self._topic,
+            self._cursor.position,
+            limit=None if most is None else most - self._event_count,
+            idle_timeout=self._slice,
+            # A little longer than the silence, so that one answer proves contact after all of it; but not so long that
+            # a proof is due before: a drain would wait for that past ``max_seconds``.
+            answer_within=None if self._confirm_timeout() else min(1.1 * self._limits.idle_timeout, PROOF_EVERY),
+        )
+        with closing(responses):
+            for response in responses:
+                if response is None:
+                    stop = self._wait()
+                elif len(response) == 0:
+                    stop = self._advance(response)
+                else:
+                    stop = self._store(response)
+                if stop is None and self._overdue():
+                    stop = self._out_of_time()
+                if stop is not None:
+                    return stop
+                self._reporter.update(self._event_count, self._last_event_time)
+        raise ServiceUnavailableError(f"{self._topic}: the subscription ended without a status.")
+
+    def _wait(self) -> StopReason | None:
+        """Look at a silence: end with it, prove contact where it is time to, or go on waiting."""
+        seconds = self._limits.idle_timeout
+        if self._end is not None:
+            self._end.look()
+            if self._is_caught_up():
+                return StopReason.CAUGHT_UP
+        if self._cursor.is_pinned and self._cursor.is_idle(seconds):
+            if self._first_idle is None:
+                self._first_idle = self._clock() - seconds
+            if self._clock() >= self._first_idle + self._confirm_timeout():
+                return StopReason.IDLE
+        if self._cursor.wants_proof(seconds):
+            self._prove_contact()  # and then look once more for what came before the answer
+        return None
+
+    def _confirm_timeout(self) -> float:
+        """Return the seconds to wait, from the first idle moment on, for evidence of the end of the stream."""
+        limits = self._limits
+        waits = self._end is not None and (self._event_count == 0 or limits.wait_for_confirmation)
+        return limits.confirm_timeout if waits else 0.0
+
+    def _prove_contact(self) -> None:
+        self._source.prove_contact(self._topic)
+        self._cursor.answered()
+        self._retries.progressed()
+
+    def _out_of_time(self) -> StopReason:
+        """End with ``max_seconds``, which says that nothing more had come: so the server must have said anything."""
+        if not self._cursor.is_answered:
+            self._prove_contact()
+        return StopReason.MAX_SECONDS
+
+    def _advance(self, response: EventBatch) -> StopReason | None:
+        """Move to the position that an empty response names, which is evidence for the end of the stream at best."""
+        self._cursor.answered()
+        self._cursor.advance(response)
+        self._retries.progressed()
+        if self._end is not None:
+            self._end.answered(response)
+        return self._wait()
+
+    def _store(self, batch: EventBatch) -> StopReason | None:
+        """Give the sink what the limits leave of ``batch``, and move on to its last event."""
+        cursor = self._cursor
+        cursor.answered()
+        batch = cursor.without_known(self._by_server_time(batch))
+        if len(batch) == 0:
+            return None
+        cursor.events_came(batch)
+        self._losses.resumed(batch.replay_ids[0])
+        counts = self._event_count, self._payload_bytes
+        now = cursor.latest_time() or self._now()
+        part = cut(batch, self._limits, *counts, self._event_times, now=now)
+        stored = part.batch
+        if len(stored):
+            self._sink.append(stored)
+            cursor.took(stored.replay_ids[-1])
+            self._last = stored.schema_ids[-1], stored.payloads[-1]
+            self._event_count += len(stored)
+            self._payload_bytes += part.payload_bytes
+            self._retries.progressed()
+            self._misdated.stored(part)
+        if self._end is not None:
+            self._end.took(stored.replay_ids)
+        return part.stop or (StopReason.CAUGHT_UP if self._is_caught_up() else None)
+
+    def _by_server_time(self, batch: EventBatch) -> EventBatch:
+        """Return ``batch`` with the latest time of Salesforce's clock at which it can have been received."""
+        time = self._cursor.contact_at  # of this very response
+        return batch if time is None else replace(batch, received_at=(time - _EPOCH) // _MICROSECOND * 1_000)
+
+    def _is_caught_up(self) -> bool:
+        return self._end is not None and self._end.is_reached and self._cursor.is_pinned
+
+    def _recover(self, error: SalesforceStreamError) -> StopReason | None:
+        """Get ready to subscribe again after ``error``, or raise; return a reason if there is no time left for it."""
+        cursor = self._cursor
+        if error.replay_lost:
+            start = self._losses.accept(error, cursor.position, self._last_event_time())
+            cursor.go_on_from(start)
+            if self._end is not None:
+                self._end.discard()
+            self._pin_deadline = self._clock() + CONFIRM_TIMEOUT
+            log.warning(
+                "Events may be lost: a replay ID cannot be read. Going on from %r, and recording the gap, as "
+                "on_invalid_replay says. %s",
+                start.value,
+                error.happened,
+            )
+            self._reconnects += 1
+            return None
+        never_reached = isinstance(error, ContactError) and not cursor.is_answered
+        if never_reached and self._clock() - self._began >= CONNECT_TIMEOUT:
+            raise error
+        pause = self._retries.pause_after(error)
+        if error.invalidates_token:
+            self._source.renew_session()
+        if self._clock() + pause >= self._deadline:
+            if cursor.through is None:
+                raise error
+            return StopReason.MAX_SECONDS
+        log.info("%s: resuming in %.1f s after: %s", self._topic, pause, error)
+        self._reconnects += 1
+        if pause:
+            self._sleep(pause)
+        return None
+
+    def _overdue(self) -> bool:
+        deadline = self._deadline if self._cursor.is_pinned else min(self._deadline, self._pin_deadline)
+        return self._clock() >= deadline
+
+    def _last_event_time(self) -> datetime | None:
+        """Return the event time of the last stored event, else that of the start position.
+
+        Event times can be wrong; an event did not happen after it was received.
+        """
+        if self._last is None:
+            return self._position_time
+        time = to_datetime(*self._event_times([self._last[0]], [self._last[1]]))
+        return time and min(time, self._now())

@@ -1,0 +1,89 @@
+"""Managed subscriptions as an event source of a watch, which commits nothing."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from airflow_provider_sfstream.exceptions import ServiceUnavailableError
+from airflow_provider_sfstream.salesforce.credit import Credit
+from airflow_provider_sfstream.salesforce.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
+from airflow_provider_sfstream.salesforce.pubsub.managed import named
+from airflow_provider_sfstream.salesforce.pubsub.subscription import check_amounts
+from airflow_provider_sfstream.streams.managed.redelivery import Delivered, Redelivery, confirms, without_known
+from airflow_provider_sfstream.streams.managed.source import check_start
+
+
+class AsyncManagedSource:
+    """One managed subscription as an :class:`~airflow_provider_sfstream.streams.async_source.AsyncEventSource`.
+
+    It commits nothing, and so begins each time with the same events, until somebody else commits. Those that this
+    object has yielded before are left out after a fault, when the new stream begins with the first of them; when it
+    begins with another one, somebody has committed meanwhile, and everything is new.
+
+    A watch holds the one place that a managed subscription has: nobody else can read it meanwhile. Salesforce ends a
+    stream on which nothing is committed after 1,800 seconds; the watch subscribes again.
+    """
+
+    payload_encoding: PayloadEncoding = "avro"
+    confirms_positions = True
+
+    def __init__(self, client: AsyncPubSubClient, subscription: ManagedSubscription) -> None:
+        self.subscription = subscription
+        self._client = client
+        self._delivered = Delivered()
+
+    async def schema(self, schema_id: str) -> str:
+        """Return the Avro schema JSON of ``schema_id``."""
+        return await self._client.schema(schema_id)
+
+    def renew_session(self) -> None:
+        """Forget the access token that was refused last, so that the next call logs in again."""
+        self._client.renew_session()
+
+    def subscribe(
+        self, topic: str, start: bytes | StartFrom, *, limit: int | None, silence_timeout: float
+    ) -> AsyncResponses:
+        """Yield responses in stream order; a keepalive is an empty batch.
+
+        :param topic: that of the subscription.
+        :param start: ``COMMITTED``; or a replay ID, which tells where to go on if this object has yielded it.
+        :param limit: events to yield. Those that are left out do not count.
+        :raises ConfigurationError: at once, if an argument is unusable.
+        :raises SubscriptionBusyError: if another stream holds the subscription.
+        :raises SalesforceStreamError: whenever the stream ends otherwise.
+        """
+        check_start(self.subscription, topic, start)
+        check_amounts(named(self.subscription), limit, silence_timeout=silence_timeout)
+        return self._read(start, Credit(limit), silence_timeout)
+
+    async def _read(self, start: bytes | StartFrom, credit: Credit, silence_timeout: float) -> AsyncResponses:
+        redelivery, has_begun = self._delivered.begin(start, None), False
+        responses = self._client.managed_subscribe(self.subscription, limit=credit, silence_timeout=silence_timeout)
+        async with aclosing(responses):
+            async for response in responses:
+                if confirms(response):
+                    self._confirm(response, redelivery)
+                elif len(response):
+                    if not has_begun and response.replay_ids[0] != self._delivered.first:
+                        self._delivered.forget()
+                        redelivery = Redelivery()
+                    has_begun = True
+                    known = redelivery.known(response.replay_ids)
+                    credit.allow(known)
+                    response = without_known(response, known)
+                    self._delivered.given(response)
+                yield response
+
+    def _confirm(self, response: EventBatch, redelivery: Redelivery) -> None:
+        if not redelivery.is_over and redelivery.last is not None:
+            self._delivered.forget()
+            raise ServiceUnavailableError(
+                f"{named(self.subscription)}: what was delivered before came again, but not all of it. Reading "
+                "everything again, so that nothing is missed."
+            )
+        if not redelivery.is_over:
+            self._delivered.forget()
+            redelivery.is_over = True
+        self._delivered.caught_up(response.latest_replay_id)

@@ -1,0 +1,349 @@
+"""Managed subscriptions as an event source: for a drain, which commits what has become durable."""
+
+from __future__ import annotations
+
+import logging
+import random as random_module
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Self
+
+from airflow_provider_sfstream.exceptions import (
+    ConfigurationError,
+    SalesforceStreamError,
+    SubscriptionBusyError,
+)
+from airflow_provider_sfstream.salesforce.events import (
+    CONFIRM_TIMEOUT,
+    EventBatch,
+    PayloadEncoding,
+    Responses,
+    StartFrom,
+)
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+from airflow_provider_sfstream.salesforce.pubsub.managed import ManagedStream, named
+from airflow_provider_sfstream.salesforce.pubsub.subscription import check_amounts, check_topic
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+from airflow_provider_sfstream.streams.managed.committing import Committing
+from airflow_provider_sfstream.streams.managed.comparison import LOOK_SECONDS, Comparison
+from airflow_provider_sfstream.streams.managed.one_stream import OneStream
+from airflow_provider_sfstream.streams.managed.redelivery import (
+    Delivered,
+    IsLanded,
+    Redelivery,
+    confirms,
+    without_known,
+)
+from airflow_provider_sfstream.streams.managed.slot import SlotWait
+from airflow_provider_sfstream.streams.managed.topic import TopicCheck
+
+log = logging.getLogger(__name__)
+
+BUSY_TIMEOUT = 60.0
+"""Seconds to wait for the place of a managed subscription: ample after a clean end, too short after a lost network."""
+
+_PATIENT_SLICES = 2
+
+
+def check_start(subscription: ManagedSubscription, topic: str, start: bytes | StartFrom) -> None:
+    """Refuse what a managed subscription cannot begin with. Nothing is contacted.
+
+    :raises ConfigurationError: if ``start`` is neither a replay ID nor ``COMMITTED``, or the topic is not one of the
+        Pub/Sub API.
+    """
+    check_topic(topic)
+    if not isinstance(start, bytes) and start is not StartFrom.COMMITTED:
+        raise ConfigurationError(
+            f"{named(subscription)}: it begins where it was committed, and never from {start.value!r}: what it begins "
+            "with before its first commit is its defaultReplay in Salesforce. Nothing was read."
+        )
+
+
+class ManagedSource:
+    """One managed subscription as an :class:`~airflow_provider_sfstream.streams.source.EventSource`. Not thread-safe.
+
+    From a replay ID on, the position that Salesforce keeps is not trusted: it can be dropped or moved by others. Events
+    are read from an ordinary subscription to the topic until the managed stream is shown to continue with the same
+    event; see :class:`~airflow_provider_sfstream.streams.managed.comparison.Comparison`. ``COMMITTED`` begins where
+    Salesforce continues.
+
+    Salesforce delivers events again that were not committed. Those that the reader has are skipped: ``subscribe`` with
+    a replay ID that this object has yielded yields the events after it. Before anything was yielded, the events that
+    ``is_landed`` are skipped at the beginning. The last of them is committed, for they are durable.
+
+    From ``COMMITTED``, while nothing was yielded since the last commit, it also commits the position that an empty
+    response confirms, before it yields that response: no event lies before it, and only then does a subscription that
+    never committed anything (``defaultReplay`` LATEST) miss none when it is interrupted. It never commits an event that
+    it has yielded: :meth:`commit` does, when that is durable.
+
+    A closed ``subscribe`` leaves the stream open, asking for no more, so that :meth:`commit` can use it. The next
+    ``subscribe`` and :meth:`close` end it.
+
+    :param is_landed: whether the event with a replay ID is stored in a landed window; landed windows are an unbroken
+        run of the stream. Asked for a few events of each response, until one is not. ``None``: nothing is known to be.
+    :param busy_timeout: seconds to wait while another stream holds the subscription. 960 outlast a lost connection.
+    :param commits: ``False`` to commit nothing, as a sensor needs.
+    :param is_topic_proven: the record of the subscription names the topic that is read.
+    :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
+    """
+
+    payload_encoding: PayloadEncoding = "avro"
+    confirms_positions = True
+
+    def __init__(
+        self,
+        client: PubSubClient,
+        subscription: ManagedSubscription,
+        *,
+        is_landed: IsLanded | None = None,
+        busy_timeout: float = BUSY_TIMEOUT,
+        commits: bool = True,
+        is_topic_proven: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        random: Callable[[], float] = random_module.random,
+    ) -> None:
+        self.subscription = subscription
+        self._client = client
+        self._is_landed = is_landed
+        self._commits = commits
+        self._clock, self._sleep, self._random = clock, sleep, random
+        self._stream = OneStream(
+            client,
+            subscription,
+            slot=SlotWait(named(subscription), busy_timeout, clock, random),
+            topic_check=TopicCheck(named(subscription), client.schema, is_proven=is_topic_proven),
+            clock=clock,
+            sleep=sleep,
+        )
+        self._delivered = Delivered()
+        self._committing = Committing(self._stream, self._delivered, is_landed, self._ordinary, clock)
+        self._comparison: Comparison | None = None
+        self._is_lost = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the open stream, so that the next consumer can have the subscription. The client stays open."""
+        self._stream.close()
+
+    @property
+    def stream(self) -> ManagedStream | None:
+        """The stream that is open, if one is."""
+        return self._stream.open_stream
+
+    def schema(self, schema_id: str) -> str:
+        """Return the Avro schema JSON of ``schema_id``."""
+        return self._client.schema(schema_id)
+
+    def renew_session(self) -> None:
+        """Forget the access token that was refused last, so that the next call logs in again."""
+        self._client.renew_session()
+
+    def latest(self, topic: str, *, idle_timeout: float) -> Responses:
+        """Open an ordinary subscription to ``topic`` at ``LATEST``, for one event."""
+        return self._client.latest(topic, idle_timeout=idle_timeout)
+
+    def server_time(self, clock: Callable[[], float]) -> ServerTime | None:
+        """Return Salesforce's time, measured now; see the client's."""
+        return self._client.server_time(clock)
+
+    def prove_contact(self, topic: str) -> None:
+        """Return once Salesforce has answered something on the same connection; see the client's."""
+        self._client.prove_contact(topic)
+
+    def subscribe(
+        self,
+        topic: str,
+        start: bytes | StartFrom,
+        *,
+        limit: int | None,
+        idle_timeout: float,
+        answer_within: float | None = None,
+    ) -> Responses:
+        """Yield batches in stream order; see the class.
+
+        :param topic: that of the subscription.
+        :param start: ``COMMITTED``: where Salesforce continues; or a replay ID up to which, itself included, everything
+            is stored already. After a lost position also ``EARLIEST``, or ``LATEST``, which is ``COMMITTED`` then.
+        :param limit: events to yield. Those that are skipped do not count.
+        :raises ConfigurationError: at once, if an argument is unusable; or if the subscription is one of another topic.
+        :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
+        :raises ReplayIdLostError: if ``start`` is a position that cannot be read any more.
+        :raises CommitError: if Salesforce refuses to commit what is durable.
+        :raises SalesforceStreamError: whenever the stream ends otherwise.
+        """
+        if self._is_lost and start is StartFrom.LATEST:
+            start = StartFrom.COMMITTED
+        if not (self._is_lost and start is StartFrom.EARLIEST):
+            check_start(self.subscription, topic, start)
+        check_amounts(named(self.subscription), limit, idle_timeout=idle_timeout)
+        self._stream.topic = topic
+        return self._read(start, limit, idle_timeout)
+
+    @property
+    def differs(self) -> bool:
+        """Whether Salesforce continues elsewhere than after the events that were read."""
+        return self._comparison is not None and self._comparison.differs
+
+    def commit(self, replay_id: bytes, timeout: float = CONFIRM_TIMEOUT) -> bool:
+        """Have Salesforce continue after ``replay_id``, up to which everything is durable, and wait until it does.
+
+        Uses the open stream if that has delivered ``replay_id``. Else it reads a new one, without storing anything,
+        until ``replay_id`` is delivered again, and commits there; or until it is plain that Salesforce is past it, so
+        that an earlier commit was carried out and only its acknowledgement was lost. Retriable faults are outlasted.
+
+        A source that has yielded nothing decides by ``is_landed``. Without that it reads until it is caught up.
+
+        :param timeout: seconds that this may take; where the position had moved, seconds without an event.
+        :returns: ``False`` where Salesforce continues elsewhere, and that could not be changed. Nothing is lost: the
+            next drain compares again.
+        :raises CommitError: if Salesforce refuses to.
+        :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
+        :raises SubscriptionMovedError: if ``replay_id`` was yielded, what lies before it comes again, and it does not.
+        :raises ServiceUnavailableError: if it did not succeed in time. The events will be delivered again.
+        """
+        deadline = self._clock() + timeout
+        renewed, is_committed, is_done = False, self._stream.committed == replay_id, True
+        while not is_committed:
+            try:
+                is_done = self._committing.commit(replay_id, self._comparison, deadline=deadline, timeout=timeout)
+            except SalesforceStreamError as error:
+                self.close()
+                pause = 0.5 + self._random() / 2
+                passes = error.retriable and not isinstance(error, SubscriptionBusyError)  # that was waited for
+                if not passes or self._clock() + pause >= deadline or (error.invalidates_token and renewed):
+                    raise
+                if error.invalidates_token:
+                    renewed = True
+                    self.renew_session()
+                log.info("%s: committing once more in %.1f s after: %s", named(self.subscription), pause, error)
+                self._sleep(pause)
+            else:
+                is_committed = True
+        self._delivered.forget()
+        return is_done
+
+    def _ordinary(self, start: bytes | StartFrom, limit: int | None) -> Responses:
+        return self._client.subscribe(self._stream.topic, start, limit=limit, idle_timeout=LOOK_SECONDS)
+
+    def _read(self, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
+        redelivery = self._delivered.begin(start, self._is_landed)
+        try:
+            if start is StartFrom.COMMITTED:
+                self._comparison = None
+                yield from self._read_committed(redelivery, limit, idle_timeout)
+            else:
+                yield from self._read_compared(start, redelivery, limit, idle_timeout)
+        except SalesforceStreamError as error:
+            self._is_lost = self._is_lost or error.replay_lost
+            self.close()
+            raise
+        finally:
+            self._stream.stop_fetching()
+
+    def _read_committed(self, redelivery: Redelivery, limit: int | None, idle_timeout: float) -> Responses:
+        for response in self._responses(limit, idle_timeout):
+            if response is None:
+                yield None
+            elif len(response):
+                yield self._new_events(response, redelivery)
+            else:
+                self._confirm(response, redelivery)
+                yield response
+
+    def _read_compared(
+        self, start: bytes | StartFrom, redelivery: Redelivery, limit: int | None, idle_timeout: float
+    ) -> Responses:
+        comparison = self._comparison = Comparison(
+            named(self.subscription),
+            self._ordinary,
+            self._unknown(redelivery, limit, min(LOOK_SECONDS, idle_timeout)),
+            start=start,
+            limit=limit,
+            patience=_PATIENT_SLICES * idle_timeout,
+            allow=self._stream.allow,
+            clock=self._clock,
+        )
+        yield from self._in_slices(comparison.responses(), idle_timeout)
+        if not comparison.agrees:
+            return
+        for response in self._in_slices(comparison.rest(), idle_timeout):
+            if response is not None and len(response):
+                self._delivered.given(response)
+            elif response is not None and confirms(response):
+                self._delivered.caught_up(response.latest_replay_id)
+            yield response
+
+    def _in_slices(self, responses: Responses, idle_timeout: float) -> Responses:
+        """Yield ``responses``, but ``None`` only after ``idle_timeout`` without one: looks are shorter."""
+        with closing(responses):
+            last = self._clock()
+            for response in responses:
+                if response is None and self._clock() - last < idle_timeout:
+                    continue
+                last = self._clock()
+                yield response
+
+    def _unknown(self, redelivery: Redelivery, limit: int | None, idle_timeout: float) -> Responses:
+        """Yield the responses of a new stream without the events that were delivered before."""
+        has_begun = False
+        for response in self._responses(limit, idle_timeout):
+            if response is not None and len(response):
+                if not has_begun and self._delivered.first not in (None, response.replay_ids[0]):
+                    self._delivered.forget()  # its position moved: those that were yielded are not delivered again
+                    redelivery = Redelivery()
+                has_begun = True
+                was_over, known = redelivery.is_over, redelivery.known(response.replay_ids)
+                self._stream.allow(known)
+                response = without_known(response, known)
+                if redelivery.is_over and not was_over:
+                    self._commit_redelivered(redelivery)
+            elif response is not None and confirms(response):
+                self._commit_redelivered(redelivery)
+            yield response
+
+    def _commit_redelivered(self, redelivery: Redelivery) -> None:
+        """Commit the last landed event that was delivered again: nobody needs it once more."""
+        last = redelivery.last
+        if last is not None and self._delivered.first is None and last != self._stream.committed:
+            self._commit_durable(last)
+
+    def _responses(self, limit: int | None, idle_timeout: float) -> Responses:
+        return self._stream.responses(limit, idle_timeout, self._known_to_be_committed())
+
+    def _known_to_be_committed(self) -> bytes | None:
+        """Return what the keepalive may commit again: it moves nothing, or only over what is stored."""
+        base = self._delivered.base
+        known = self._stream.committed or (base if isinstance(base, bytes) else None)
+        return known if self._commits else None
+
+    def _new_events(self, response: EventBatch, redelivery: Redelivery) -> EventBatch:
+        was_over = redelivery.is_over
+        known = redelivery.known(response.replay_ids)
+        self._stream.allow(known)
+        if redelivery.is_over and not was_over:
+            self._commit_redelivered(redelivery)
+        batch = without_known(response, known)
+        self._delivered.given(batch)
+        return batch
+
+    def _confirm(self, response: EventBatch, redelivery: Redelivery) -> None:
+        """Take note that the stream is caught up, if the empty response says so."""
+        if not confirms(response):
+            return
+        redelivery.is_over = True
+        if self._delivered.first is None:
+            self._commit_durable(response.latest_replay_id)
+        self._delivered.caught_up(response.latest_replay_id)
+
+    def _commit_durable(self, replay_id: bytes) -> None:
+        """Commit what nobody needs to be delivered again: nothing was yielded since the last commit."""
+        if self._commits:
+            self._stream.commit(replay_id, self._clock() + CONFIRM_TIMEOUT)

@@ -1,0 +1,131 @@
+"""One bounded look at a topic: is enough there already? For a sensor that looks, leaves and comes back.
+
+Nothing is kept between two looks: each counts what is there anew, from the same start.
+
+Guarantee: a look that says how many events are there has been answered. A silence ends it only with an answer of the
+server after it, so that an unreachable topic is an error, and never one where nothing is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from airflow_provider_sfstream.exceptions import ReplayIdLostError
+from airflow_provider_sfstream.salesforce.event_time import to_datetime
+from airflow_provider_sfstream.streams.cursor import Cursor
+from airflow_provider_sfstream.streams.event_times import StreamEventTimes, TimeReaders
+from airflow_provider_sfstream.streams.source import EventBatch, EventSource, StartFrom
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
+
+log = logging.getLogger(__name__)
+
+IDLE_TIMEOUT = 5.0
+"""Seconds without an event after which everything that is there has come, if the server then answers."""
+LONGEST_LOOK = 60.0
+"""Seconds after which a look ends though events still come."""
+
+
+def look(
+    source: EventSource,
+    topic: str,
+    start: bytes | StartFrom,
+    conditions: WakeUpConditions,
+    *,
+    idle_timeout: float = IDLE_TIMEOUT,
+    clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> WakeUp | None:
+    """Return a wake-up if ``conditions`` hold for the events after ``start`` that are there by now, else ``None``.
+
+    Asks Salesforce for no more than ``min_events``. A replay ID that can no longer be read is a wake-up too. An event
+    whose payload tells no time, or one far ahead, counts as old enough for ``max_wait``: how long it has been there is
+    not known.
+
+    :param start: a replay ID, or ``EARLIEST``. A look at ``LATEST`` sees nothing.
+    :param idle_timeout: seconds without an event after which a look ends, once the server has answered after them.
+    :param clock: monotonic seconds. ``now`` is the time of day.
+    :raises ContactError: the server does not answer.
+    :raises SalesforceStreamError: any other fault; the next look may succeed if it is retriable.
+    """
+    seen = _Seen()
+    try:
+        _read(source, topic, Cursor(start, clock), conditions.min_events, seen, idle_timeout, clock)
+    except ReplayIdLostError as error:
+        if not isinstance(start, bytes):
+            raise
+        log.warning("%s: replay ID %s can no longer be read: %s", topic, start.hex(), error.happened)
+        return seen.wake_up(WakeUpReason.REPLAY_LOST)
+    enough = seen.event_count >= conditions.min_events or seen.is_older_than(conditions.max_wait, source, now)
+    found = "that is enough" if enough else f"waiting for {conditions.min_events}"
+    log.info("%s: %d events are there; %s.", topic, seen.event_count, found)
+    return seen.wake_up(WakeUpReason.EVENTS) if enough else None
+
+
+@dataclass
+class _Seen:
+    event_count: int = 0
+    first: EventBatch | None = None
+    through: bytes | None = None
+
+    def add(self, batch: EventBatch) -> None:
+        if self.first is None:
+            self.first = batch
+        self.event_count += len(batch)
+        self.through = batch.replay_ids[-1]
+
+    def is_older_than(self, seconds: float | None, source: EventSource, now: Callable[[], datetime]) -> bool:
+        if self.first is None or seconds is None:
+            return False
+        event_times = StreamEventTimes(TimeReaders(source.payload_encoding, source.schema))
+        times = event_times(self.first.schema_ids[:1], self.first.payloads[:1])
+        time_of_first = to_datetime(times[0])
+        # A time further ahead than that is none that can be waited for: publishers date events as they like.
+        return time_of_first is None or abs((now() - time_of_first).total_seconds()) >= seconds
+
+    def wake_up(self, reason: WakeUpReason) -> WakeUp:
+        return WakeUp(reason, self.first.replay_ids[0] if self.first else None, self.event_count, self.through)
+
+
+def _read(
+    source: EventSource,
+    topic: str,
+    cursor: Cursor,
+    limit: int,
+    seen: _Seen,
+    idle_timeout: float,
+    clock: Callable[[], float],
+) -> None:
+    """Read until ``limit`` events have come, no more are there, or the look has taken long enough."""
+    deadline = clock() + LONGEST_LOOK
+    responses = source.subscribe(
+        topic, cursor.position, limit=limit, idle_timeout=idle_timeout / 4, answer_within=idle_timeout / 2
+    )
+    with closing(responses):
+        for response in responses:
+            if response is not None:
+                cursor.answered()
+                if len(response):
+                    cursor.events_came(response)
+                    seen.add(response)
+                else:
+                    cursor.advance(response)
+            if cursor.is_idle(idle_timeout):
+                return
+            if cursor.wants_proof(idle_timeout):
+                source.prove_contact(topic)  # and then look once more for what came before the answer
+                cursor.answered()
+            if clock() >= deadline:
+                log.warning(
+                    "%s: %d of %d events came in %.0f s and more are coming; the next look begins anew. Lower "
+                    "min_events, or wait with deferrable=True, which counts them once.",
+                    topic,
+                    seen.event_count,
+                    limit,
+                    LONGEST_LOOK,
+                )
+                return

@@ -1,0 +1,55 @@
+"""What a trigger hands to tasks and asset events: a plain, small dict, never an event's body."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from airflow_provider_sfstream import exceptions
+from airflow_provider_sfstream.exceptions import SalesforceStreamError
+from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp
+
+_ERROR = "error"
+
+
+def payload(stream: Stream, wake_up: WakeUp) -> dict[str, Any]:
+    """Return ``wake_up`` as ``reason``, ``stream`` (``org_id``, ``api``, ``topic``, ``subscription``),
+    ``first_replay_id``, ``through`` (hex text or ``None``) and ``event_count``; a confirmed end of the stream also as
+    ``confirmed_at`` and ``contact_at`` (ISO 8601)."""
+    told = {
+        "reason": wake_up.reason.value,
+        "stream": asdict(stream),
+        "first_replay_id": _text(wake_up.first_replay_id),
+        "through": _text(wake_up.through),
+        "event_count": wake_up.event_count,
+    }
+    if wake_up.confirmed_at is None or wake_up.contact_at is None:
+        return told
+    times = {"confirmed_at": wake_up.confirmed_at, "contact_at": wake_up.contact_at}
+    return told | {name: time.isoformat() for name, time in times.items()}
+
+
+def error_payload(error: SalesforceStreamError) -> dict[str, Any]:
+    """Return ``error`` as ``reason`` (``"error"``), ``error`` (the name of its class) and ``message``."""
+    return {"reason": _ERROR, "error": type(error).__name__, "message": str(error)}
+
+
+def error_from_payload(event: dict[str, Any]) -> SalesforceStreamError | None:
+    """Return the error that ``event`` tells, of the same class; ``None`` if it tells none.
+
+    A class that :mod:`airflow_provider_sfstream.exceptions` does not have (the triggerer runs another version) becomes
+    the root of the tree, which is not retriable.
+    """
+    if event.get("reason") != _ERROR:
+        return None
+    name, message = str(event.get("error")), str(event.get("message"))
+    found = getattr(exceptions, name, None)
+    if isinstance(found, type) and issubclass(found, SalesforceStreamError):
+        return found(message)
+    return SalesforceStreamError(f"{name}: {message}")
+
+
+def _text(replay_id: bytes | None) -> str | None:
+    return None if replay_id is None else replay_id_to_text(replay_id)

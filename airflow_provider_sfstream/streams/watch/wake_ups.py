@@ -1,0 +1,250 @@
+"""From a topic's events to wake-ups: once, for whoever waits, or for ever, for asset watchers.
+
+A wake-up says that there is something to drain, never what. The drain's own position is what counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_module
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from math import inf
+
+from airflow_provider_sfstream.exceptions import ReplayIdLostError
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+from airflow_provider_sfstream.streams.async_event_times import EventTimes
+from airflow_provider_sfstream.streams.async_source import AsyncEventSource
+from airflow_provider_sfstream.streams.cursor import Cursor
+from airflow_provider_sfstream.streams.watch.arrivals import arrivals
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
+from airflow_provider_sfstream.streams.watch.policy import Untold
+from airflow_provider_sfstream.streams.watch.read_ahead import ReadAhead
+from airflow_provider_sfstream.streams.watch.reference import Reference, reference
+
+SILENCE_TIMEOUT = CONFIRM_TIMEOUT
+"""Seconds without any response after which a subscription is taken for dead."""
+_LOOK_EVERY = 1.0
+"""Seconds after which a wait for the end of a stream looks at the evidence of its second subscription."""
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def first_wake_up(
+    source: AsyncEventSource,
+    topic: str,
+    start: bytes | StartFrom,
+    conditions: WakeUpConditions,
+    *,
+    silence_timeout: float = SILENCE_TIMEOUT,
+    clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], datetime] = _utc_now,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    random: Callable[[], float] = random_module.random,
+) -> WakeUp:
+    """Return once ``min_events`` came after ``start``, or fewer of which the oldest is ``max_wait`` seconds old; with
+    ``until_confirmed`` also once there is evidence for the end of the stream, for which a second subscription is
+    opened.
+
+    Asks Salesforce for no more than ``min_events``, since every event delivered counts against the org's allocation.
+    Outlasts faults that pass, for however long; cancel it to give up. ``min_interval`` means nothing here.
+
+    :param start: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``: what comes from now on.
+    :param silence_timeout: seconds without any response, keepalives included, after which to subscribe anew.
+    :param clock: monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
+    :returns: a wake-up for ``EVENTS``; for ``REPLAY_LOST``, if the position can no longer be read; or for ``QUIET``.
+    :raises AuthenticationError: the credentials were refused.
+    :raises SalesforceStreamError: any other fault that a repetition cannot heal.
+    """
+    watch = _Watch(source, topic, start, conditions, silence_timeout, clock, now, sleep, random)
+    try:
+        if not conditions.until_confirmed:
+            async with watch.responses(conditions.min_events) as responses:
+                return await _first_events(watch, responses)
+        server_time = await source.server_time(clock)
+        second = reference(source, topic, server_time, silence_timeout=silence_timeout, clock=clock)
+        async with second as found, watch.responses(conditions.min_events) as responses:
+            watch.measured(server_time)
+            return await _first_events(watch, responses, found)
+    except ReplayIdLostError as error:
+        return watch.lost(error)
+
+
+async def _first_events(watch: _Watch, responses: ReadAhead, found: Reference | None = None) -> WakeUp:
+    """Return the first wake-up with events, or that with the end of the stream."""
+    while True:
+        wake_up = await watch.next(responses, found)
+        if wake_up is not None and (wake_up.reason is WakeUpReason.EVENTS or wake_up.confirmed_at is not None):
+            return wake_up
+
+
+async def wake_ups(
+    source: AsyncEventSource,
+    topic: str,
+    start: bytes | StartFrom,
+    conditions: WakeUpConditions,
+    *,
+    silence_timeout: float = SILENCE_TIMEOUT,
+    clock: Callable[[], float] = time.monotonic,
+    now: Callable[[], datetime] = _utc_now,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    random: Callable[[], float] = random_module.random,
+) -> AsyncGenerator[WakeUp, None]:
+    """Yield wake-ups for the events of ``topic`` after ``start``, for ever.
+
+    Guarantees, however often the subscription breaks:
+
+    - Every event after ``start`` is counted in exactly one wake-up, in stream order: one for ``EVENTS``, or the
+      ``REPLAY_LOST`` that ends the run of events it belongs to.
+    - ``through`` never covers an event that was not told. Watching again after it misses nothing.
+    - ``EVENTS`` come at least ``min_interval`` seconds after the wake-up before (``QUIET`` is none). The first event
+      after a quiet time wakes at once, those that follow are told together when the interval has passed: a burst
+      of any size makes a few wake-ups, and its last event is always told.
+    - Memory does not grow with the number of events.
+
+    A ``LATEST`` start yields ``STARTED`` at once, because nobody knows what came before, and a second one
+    ``through`` the first replay ID that an empty response names: it covers what came between the two. If events are
+    the first to come, they are an ordinary wake-up instead, and whoever drains after it finds what came before them.
+    When the position can no longer be read, yields ``REPLAY_LOST`` (with the events not told yet, if there are any,
+    and no ``through``), and goes on from ``LATEST``, with that second ``STARTED``.
+
+    Yields ``QUIET`` for an empty response while nothing waits to be told: save its ``through``, so that the position
+    of a quiet topic does not age out. A source that confirms no positions names none. There, ``STARTED`` comes once,
+    with the first empty response, which says that the subscription stands; and until a replay ID was seen, a fault or a
+    loss is followed by all retained events, so that none is missed.
+
+    Closing the generator, or cancelling the task that waits for it, ends the subscription.
+
+    :param start: a replay ID, which is not delivered again; ``EARLIEST``; or ``LATEST``.
+    :param silence_timeout: seconds without any response, keepalives included, after which to subscribe anew.
+    :param clock: monotonic seconds. ``now`` is the time of day, ``random`` a number in ``[0, 1)``.
+    :raises AuthenticationError: the credentials were refused.
+    :raises SalesforceStreamError: any other fault that a repetition cannot heal. The events that were not told come
+        again to whoever watches after the last ``through``.
+    """
+    watch = _Watch(source, topic, start, conditions, silence_timeout, clock, now, sleep, random)
+    first = watch.started() if start is StartFrom.LATEST and source.confirms_positions else None
+    while True:
+        try:
+            async with watch.responses(None) as responses:
+                if first is not None:
+                    yield first
+                    first = None
+                while True:
+                    wake_up = await watch.next(responses)
+                    if wake_up is not None:
+                        yield wake_up
+        except ReplayIdLostError as error:
+            lost = watch.lost(error)
+        yield lost
+
+
+class _Watch:
+    """Where a watch stands: ``_unpinned`` is its start until the first response, then ``None``."""
+
+    def __init__(
+        self,
+        source: AsyncEventSource,
+        topic: str,
+        start: bytes | StartFrom,
+        conditions: WakeUpConditions,
+        silence_timeout: float,
+        clock: Callable[[], float],
+        now: Callable[[], datetime],
+        sleep: Callable[[float], Awaitable[None]],
+        random: Callable[[], float],
+    ) -> None:
+        self._source = source
+        self._topic = topic
+        self._cursor = Cursor(start, clock)
+        self._silence_timeout = silence_timeout
+        self._clock = clock
+        self._now = now
+        self._sleep = sleep
+        self._random = random
+        self._untold = Untold(conditions)
+        self._event_times = EventTimes(source)
+        self._unpinned = start if isinstance(start, StartFrom) else None
+
+    def responses(self, limit: int | None) -> ReadAhead:
+        """Return a reader of what comes from the start on, at most ``limit`` events."""
+        # Where a silence names no replay ID, a fault before the first event would hide what came in between.
+        sees_all = limit is None and not self._source.confirms_positions
+        return ReadAhead(
+            arrivals(
+                self._source,
+                self._topic,
+                self._cursor,
+                limit=limit,
+                unpinned=StartFrom.EARLIEST if sees_all else StartFrom.LATEST,
+                silence_timeout=self._silence_timeout,
+                clock=self._clock,
+                sleep=self._sleep,
+                random=self._random,
+            )
+        )
+
+    def measured(self, server_time: ServerTime | None) -> None:
+        """Use ``server_time`` for the times of contact."""
+        self._cursor.server_time = server_time
+
+    async def next(self, responses: ReadAhead, found: Reference | None = None) -> WakeUp | None:
+        """Wait for a response or for the time to wake up, whichever is first, and return the wake-up that results.
+
+        :param found: evidence for the end of the stream, which is looked at each second.
+        """
+        due = self._untold.due
+        seconds = due - self._clock()
+        if seconds <= 0:
+            return self._untold.tell(WakeUpReason.EVENTS, self._clock())
+        seconds = seconds if found is None else min(seconds, _LOOK_EVERY)
+        response = await responses.next(None if seconds == inf else seconds)
+        if response is not None and found is not None and len(response) == 0:
+            found.evidence.reader_answered(response)
+        is_end = found is not None and found.evidence.is_reached and self._cursor.is_answered and not self._untold
+        if found is not None and is_end and not response:
+            return self._confirmed(found)
+        if response is None:
+            return None
+        unpinned, self._unpinned = self._unpinned, None
+        if len(response):
+            await self._count(response)
+            return None
+        if response.latest_replay_id:
+            self._untold.confirm(response.latest_replay_id)
+        if unpinned is StartFrom.LATEST:
+            return self.started()
+        if self._untold:
+            return None
+        return WakeUp(WakeUpReason.QUIET, through=response.latest_replay_id or None)
+
+    def _confirmed(self, found: Reference) -> WakeUp:
+        through, contact_at = self._cursor.through, self._cursor.contact_at
+        return WakeUp(WakeUpReason.QUIET, through=through, confirmed_at=found.opened_at, contact_at=contact_at)
+
+    def started(self) -> WakeUp:
+        """Return the wake-up for a start at ``LATEST``, pinned or not yet."""
+        return self._untold.tell(WakeUpReason.STARTED, self._clock())
+
+    def lost(self, error: ReplayIdLostError) -> WakeUp:
+        """Return the wake-up for a lost replay ID, and go on from ``LATEST``.
+
+        :raises ReplayIdLostError: ``error``, if no replay ID was sent: then nothing helps.
+        """
+        if self._unpinned is not None:
+            raise error
+        self._unpinned = StartFrom.LATEST if self._source.confirms_positions else StartFrom.EARLIEST
+        self._cursor = Cursor(self._unpinned, self._clock)
+        self._untold.forget_position()
+        return self._untold.tell(WakeUpReason.REPLAY_LOST, self._clock())
+
+    async def _count(self, events: EventBatch) -> None:
+        self._untold.add(events.replay_ids[0], len(events), events.replay_ids[-1])
+        if self._untold.wait_for_age:
+            told = await self._event_times.read(events.schema_ids[0], events.payloads[0])
+            event_time = told or datetime.fromtimestamp(0, UTC) + timedelta(microseconds=events.received_at // 1_000)
+            self._untold.oldest_is((self._now() - event_time).total_seconds(), self._clock())

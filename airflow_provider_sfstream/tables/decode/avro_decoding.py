@@ -1,0 +1,152 @@
+"""Avro payloads to columns: pyruhvro where it can, fastavro where it must, and every undecodable payload by itself.
+
+Every payload is checked to its last byte. Before pyruhvro sees it, eight random bytes are appended, which the schema
+reads as a closing number: if the event ends early or late, those bytes are not where they should be.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute
+
+from airflow_provider_sfstream.salesforce.schemas import parse
+from airflow_provider_sfstream.tables.decode.arrow_columns import convert_member, member_from_python
+from airflow_provider_sfstream.tables.decode.avro_columns import Member, members_of, needs_fastavro
+from airflow_provider_sfstream.tables.decode.decoded_events import (
+    DecodedEvents,
+    Undecodable,
+    event_times,
+    joined,
+    let_through,
+)
+
+log = logging.getLogger(__name__)
+
+_PROBED_PAYLOADS = 16
+
+
+class AvroDecoder:
+    """Decodes the payloads of one schema: with pyruhvro, if it is installed and agrees with fastavro about the first.
+
+    :param schema_json: the Avro schema that the payloads were written with.
+    :raises SchemaError: if that is no schema to read payloads by.
+    """
+
+    def __init__(self, schema_json: str) -> None:
+        schema = parse(schema_json)
+        self.members: tuple[Member, ...] = members_of(schema)
+        self._schema = fastavro.parse_schema(_without_ornament(schema))
+        framed = [{"name": "event", "type": _without_ornament(schema)}, {"name": "end", "type": "double"}]
+        self._framed_json = json.dumps({"type": "record", "name": "FramedEvent", "fields": framed})
+        self._end = os.urandom(8)
+        self._end_number: int = struct.unpack("<q", self._end)[0]
+        self._name = schema["name"]
+        self._pyruhvro: Any = None if needs_fastavro(self.members) else _import_pyruhvro()
+        self._probed = False
+
+    @property
+    def decoder(self) -> str:
+        """The library in use."""
+        return "pyruhvro" if self._pyruhvro else "fastavro"
+
+    def decode_all(self, payloads: Sequence[bytes]) -> tuple[DecodedEvents | None, list[Undecodable]]:
+        """Return the events of all decodable payloads, in order, and the payloads that are none."""
+        if not self._probed and payloads:
+            self._probe(payloads[:_PROBED_PAYLOADS])
+        parts, failures = _isolate(self._decode, payloads)
+        return joined(parts), failures
+
+    def _decode(self, payloads: Sequence[bytes]) -> DecodedEvents:
+        columns = self._with_pyruhvro(payloads) if self._pyruhvro else self._with_fastavro(payloads)
+        return DecodedEvents(columns, event_times(self.members, columns, len(payloads)))
+
+    def _with_pyruhvro(self, payloads: Sequence[bytes]) -> list[pa.Array]:
+        framed = self._pyruhvro.deserialize_array([payload + self._end for payload in payloads], self._framed_json)
+        ends = framed.column("end").view(pa.int64())  # as bits: not every eight bytes are a number
+        if pa.compute.any(pa.compute.not_equal(ends, self._end_number)).as_py():
+            raise ValueError("bytes are left over after the event")
+        event = framed.column("event")
+        event.validate(full=True)  # pyruhvro does not check that text is UTF-8
+        return [convert_member(event.field(member.field), member) for member in self.members]
+
+    def _with_fastavro(self, payloads: Sequence[bytes]) -> list[pa.Array]:
+        records = [self._read(payload) for payload in payloads]
+        return [member_from_python([record[member.field] for record in records], member) for member in self.members]
+
+    def _read(self, payload: bytes) -> dict[str, Any]:
+        stream = io.BytesIO(payload)
+        record: dict[str, Any] = fastavro.schemaless_reader(stream, self._schema, None)
+        if stream.tell() != len(payload):
+            raise ValueError(f"{len(payload) - stream.tell()} bytes are left over after the event")
+        return record
+
+    def _probe(self, payloads: Sequence[bytes]) -> None:
+        """Let fastavro decode a few payloads too, and leave pyruhvro if it panics or gives anything else."""
+        self._probed = True
+        if not self._pyruhvro:
+            return
+        library, self._pyruhvro = self._pyruhvro, None
+        good = [payload for payload in payloads if not _isolate(self._decode, [payload])[1]]
+        expected = self._with_fastavro(good)
+        self._pyruhvro = library
+        try:
+            agrees = all(map(_same, self._with_pyruhvro(good), expected))
+        except BaseException as error:
+            let_through(error)
+            agrees = False
+        if not agrees or not good:
+            # Without one good payload nothing is known; the next batch is probed again.
+            self._probed = bool(good)
+            self._pyruhvro = library if not good else None
+            if good:
+                log.warning("pyruhvro cannot decode events of %s as fastavro does; using fastavro.", self._name)
+
+
+def _isolate(
+    decode: Callable[[Sequence[bytes]], DecodedEvents], payloads: Sequence[bytes], first: int = 0
+) -> tuple[list[DecodedEvents], list[Undecodable]]:
+    """Decode in as few calls as possible, halving what fails until each bad payload stands alone."""
+    if not payloads:
+        return [], []
+    try:
+        return [decode(payloads)], []
+    except BaseException as error:  # a Rust panic is no Exception
+        let_through(error)
+        if len(payloads) == 1:
+            return [], [Undecodable.because(first, error)]
+    middle = len(payloads) // 2
+    parts, failures = _isolate(decode, payloads[:middle], first)
+    more_parts, more_failures = _isolate(decode, payloads[middle:], first + middle)
+    return parts + more_parts, failures + more_failures
+
+
+def _same(one: pa.Array, other: pa.Array) -> bool:
+    # As text, not-a-number equals itself.
+    return bool(one.equals(other)) or one.to_string() == other.to_string()
+
+
+def _without_ornament(schema: Any) -> Any:
+    """Return the schema with nothing that plain decoding does not need: both libraries then give plain values."""
+    if isinstance(schema, list):
+        return [_without_ornament(branch) for branch in schema]
+    if isinstance(schema, dict):
+        ornament = ("doc", "default", "logicalType", "uuid")
+        return {key: _without_ornament(value) for key, value in schema.items() if key not in ornament}
+    return schema
+
+
+def _import_pyruhvro() -> Any:
+    try:
+        import pyruhvro
+    except ImportError:
+        return None
+    return pyruhvro

@@ -1,0 +1,244 @@
+"""Parsed JSON as Arrow arrays of the types that an Avro schema gives: the same columns as events in Avro have.
+
+A value goes to a column by its kind, so that a union of text and a record is told apart as in Avro. A key that is
+missing is null. What does not fit is an error, never a changed value.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
+from airflow_provider_sfstream.tables.decode.avro_columns import Member, Value
+from airflow_provider_sfstream.tables.decode.decoded_events import let_through
+from airflow_provider_sfstream.tables.decode.json_times import milliseconds_of_day, read_dates, read_times
+from airflow_provider_sfstream.tables.decode.json_values import as_double, digits_survive, json_text, kind_name
+
+Reader: TypeAlias = Callable[[list[Any]], pa.Array]
+
+_EVERY_KIND: tuple[type, ...] = (str, bool, int, float, Decimal, dict, list)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "boolean": (bool,),
+    "int": (int, float),
+    "long": (int, float, str),
+    "float": (float, int),
+    "double": (float, int),
+    "string": (str,),
+    "timestamp": (str, int),
+    "date": (str, int),
+    "struct": (dict,),
+    "map": (dict,),
+    "array": (list,),
+}
+"""The kinds of JSON value that a column type takes, the usual one first. None for bytes: JSON has none."""
+
+
+class MisfitError(ValueError):
+    """Values that do not fit: why, by their place in the list. All the others do."""
+
+    def __init__(self, reasons: dict[int, str]) -> None:
+        super().__init__(next(iter(reasons.values())))
+        self.reasons = reasons
+
+
+class RecordReader:
+    """Turns JSON objects into the columns of a record's members."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._members = members
+        self._readers = [_reader(member.value) for member in members]
+        self._places: dict[str, dict[type, int]] = {member.field: {} for member in members}
+        # Where two branches of a union take one kind of value, it goes to the one for which it is more usual.
+        for rank in range(len(_EVERY_KIND)):
+            for number, member in enumerate(members):
+                for kind in kinds_of(member.value)[rank : rank + 1]:
+                    self._places[member.field].setdefault(kind, number)
+
+    def read(self, records: Sequence[dict[str, Any] | None]) -> list[pa.Array]:
+        """Return one array for each member; ``None`` among the records gives nulls.
+
+        :raises MisfitError: if records have a key that is no field, or a value that does not fit its field.
+        """
+        columns: dict[int, list[Any]] = {}
+        misfits: dict[int, str] = {}
+        for row, record in enumerate(records):
+            for key, value in record.items() if record else ():
+                kinds = self._places.get(key)
+                if kinds is None:
+                    misfits[row] = f"the schema has no field {key!r}"
+                    break
+                if value is None:
+                    continue
+                number = kinds.get(type(value))
+                if number is None:
+                    misfits[row] = f"{key}: {kind_name(value)} does not fit the field's type"
+                    break
+                if number not in columns:
+                    columns[number] = [None] * len(records)
+                columns[number][row] = value
+        arrays = [
+            self._array(number, columns.get(number), len(records), misfits) for number in range(len(self._members))
+        ]
+        if misfits:
+            raise MisfitError(misfits)
+        return arrays
+
+    def _array(self, number: int, values: list[Any] | None, size: int, misfits: dict[int, str]) -> pa.Array | None:
+        member = self._members[number]
+        if values is None:
+            return pa.nulls(size, arrow_type(member.value.type))
+        try:
+            return convert(self._readers[number], values)
+        except MisfitError as found:
+            for row, reason in found.reasons.items():
+                misfits.setdefault(row, f"{member.field}: {reason}")
+        return None
+
+
+def convert(reader: Reader, values: list[Any]) -> pa.Array:
+    """Return the array that a reader makes of values.
+
+    :raises MisfitError: naming each value that it cannot take.
+    """
+    try:
+        return reader(values)
+    except MisfitError:
+        raise
+    except Exception as error:
+        let_through(error)
+        reasons = {row: reason for row, value in enumerate(values) if (reason := _refusal(reader, value)) is not None}
+        if not reasons:
+            raise
+        raise MisfitError(reasons) from error
+
+
+def _refusal(reader: Reader, value: Any) -> str | None:
+    try:
+        reader([value])
+    except Exception as error:
+        let_through(error)
+        return str(error)
+    return None
+
+
+def kinds_of(value: Value) -> tuple[type, ...]:
+    """Return the kinds of JSON value that fit."""
+    if value.conversion == "json":
+        return _EVERY_KIND
+    return _KINDS.get(value.type if isinstance(value.type, str) else next(iter(value.type)), ())
+
+
+def _reader(value: Value) -> Reader:
+    """Return how a list of values (of the kinds that fit, or ``None``) becomes an array."""
+    if value.conversion == "struct":
+        return _struct_reader(value)
+    if value.item is not None:
+        return _array_reader(value.item) if value.conversion == "array" else _map_reader(value.item)
+    if value.conversion == "json":
+        return _each(json_text, pa.string())
+    return _PRIMITIVE_READERS[str(value.type)]
+
+
+def _each(convert: Callable[[Any], Any], type_: pa.DataType) -> Reader:
+    return lambda values: pa.array([None if value is None else convert(value) for value in values], type_)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is str:
+        return milliseconds_of_day(value)
+    if value != int(value):
+        raise ValueError(f"{value} is not a whole number")
+    return int(value)
+
+
+def _single(value: Any) -> float:
+    """Return a number of 32 bits; its digits are what JSON had."""
+    (single,) = struct.unpack("<f", struct.pack("<f", value))
+    if not digits_survive(repr(value), single):
+        raise ValueError(f"{value} would lose digits as a 32-bit number")
+    return float(single)
+
+
+def _doubles(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values, pa.float64())
+    except pa.ArrowInvalid:  # an integer of more than 53 bits, which may still be a double
+        return pa.array([as_double(value) if type(value) is int else value for value in values], pa.float64())
+
+
+def _longs(values: list[Any]) -> pa.Array:
+    kinds = set(map(type, values))
+    return pa.array(values, pa.int64()) if kinds <= {int, type(None)} else _each(_whole, pa.int64())(values)
+
+
+_PRIMITIVE_READERS: dict[str, Reader] = {
+    "boolean": lambda values: pa.array(values, pa.bool_()),
+    "int": _each(_whole, pa.int32()),
+    "long": _longs,
+    "float": _each(_single, pa.float32()),
+    "double": _doubles,
+    "string": lambda values: pa.array(values, pa.string()),
+    "binary": lambda values: pa.array(values, pa.binary()),
+    "timestamp": read_times,
+    "date": read_dates,
+}
+
+
+def _struct_reader(value: Value) -> Reader:
+    reader = RecordReader(value.members)
+    names = [member.name for member in value.members]
+
+    def read(values: list[Any]) -> pa.Array:
+        return pa.StructArray.from_arrays(reader.read(values), names, mask=_missing(values))
+
+    return read
+
+
+def _array_reader(item: Value) -> Reader:
+    items = _item_reader(item)
+
+    def read(values: list[Any]) -> pa.Array:
+        flat = items([inner for value in values if value for inner in value])
+        return pa.ListArray.from_arrays(_offsets(values), flat, mask=_missing(values))
+
+    return read
+
+
+def _map_reader(item: Value) -> Reader:
+    items = _item_reader(item)
+
+    def read(values: list[Any]) -> pa.Array:
+        keys = pa.array([key for value in values if value for key in value], pa.string())
+        flat = items([inner for value in values if value for inner in value.values()])
+        return pa.MapArray.from_arrays(_offsets(values), keys, flat, mask=_missing(values))
+
+    return read
+
+
+def _item_reader(item: Value) -> Reader:
+    kinds, reader = {*kinds_of(item), type(None)}, _reader(item)
+
+    def read(values: list[Any]) -> pa.Array:
+        for value in values:
+            if type(value) not in kinds:
+                raise ValueError(f"{kind_name(value)} does not fit the type of the items")
+        try:
+            return reader(values)
+        except MisfitError as misfits:  # of items, whose places are not those of the arrays that hold them
+            raise ValueError(str(misfits)) from misfits
+
+    return read
+
+
+def _offsets(values: list[Any]) -> pa.Array:
+    return pa.array(accumulate((len(value or ()) for value in values), initial=0), pa.int32())
+
+
+def _missing(values: list[Any]) -> pa.Array | None:
+    return pa.array([value is None for value in values], pa.bool_()) if None in values else None

@@ -1,0 +1,88 @@
+"""The columns that a table has, and under which name a field of a new schema is written.
+
+A column keeps its type for ever: a field whose type differs gets a column of its own, named after the new type
+(``Amount__c__string``). Structs only grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+
+
+@dataclass
+class ColumnRegistry:
+    """Columns by name, in the order in which they came. Names are compared without case, as Spark does."""
+
+    columns: dict[str, ColumnType] = field(default_factory=dict)
+
+    def place(self, wanted: Iterable[tuple[str, ColumnType]], reserved: Iterable[str]) -> tuple[str, ...]:
+        """Return the column for each of one source's wanted columns, in order, registering those that are new.
+
+        No two wanted columns share one, and none takes a ``reserved`` name.
+        """
+        taken = {name.lower() for name in reserved}
+        placed: list[str] = []
+        for name, type_ in wanted:
+            placed.append(self._place(name, type_, taken))
+            taken.add(placed[-1].lower())
+        return tuple(placed)
+
+    def _place(self, name: str, type_: ColumnType, taken: set[str]) -> str:
+        known = {column.lower(): column for column in self.columns}
+        for candidate in _candidates(name, type_):
+            if candidate.lower() in taken:
+                continue
+            column = known.get(candidate.lower(), candidate)
+            merged = merge_types(self.columns.get(column, type_), type_)
+            if merged is not None:
+                self.columns[column] = merged
+                return column
+        raise AssertionError("unreachable: candidates never end")
+
+
+def merge_types(old: ColumnType, new: ColumnType) -> ColumnType | None:
+    """Return the type that holds values of both, or ``None``: equal types, and structs that agree where they meet."""
+    if old == new:
+        return old
+    if not isinstance(old, dict) or not isinstance(new, dict) or old.keys() != new.keys():
+        return None
+    ((kind, inside),) = old.items()
+    other = new[kind]
+    if kind != "struct":
+        item = merge_types(inside, other)
+        return None if item is None else {kind: item}
+    members = dict(inside)
+    spelling = {name.lower(): name for name in inside}
+    for name, type_ in other.items():
+        if spelling.setdefault(name.lower(), name) != name:
+            return None
+        merged = merge_types(members.get(name, type_), type_)
+        if merged is None:
+            return None
+        members[name] = merged
+    return {"struct": members}
+
+
+def type_of_spark(type_: Any) -> ColumnType:
+    """Return the column type of a type in the JSON form of Spark's own schemas."""
+    if isinstance(type_, str):
+        return {"integer": "int"}.get(type_, type_)
+    if type_["type"] == "struct":
+        return {"struct": {member["name"]: type_of_spark(member["type"]) for member in type_["fields"]}}
+    if type_["type"] == "array":
+        return {"array": type_of_spark(type_["elementType"])}
+    return {"map": type_of_spark(type_["valueType"])}
+
+
+def _candidates(name: str, type_: ColumnType) -> Iterable[str]:
+    yield name
+    suffixed = f"{name}__{type_ if isinstance(type_, str) else next(iter(type_))}"
+    yield suffixed
+    number = 2
+    while True:
+        yield f"{suffixed}_{number}"
+        number += 1

@@ -1,0 +1,296 @@
+"""Delta tables without a jar: tasks write immutable Parquet files, the driver commits them through delta-rs.
+
+A commit adds files, removes files and moves on the job's marks of progress at once, or does nothing. Who else commits
+meanwhile is found by Delta's own check: the commit is tried again where the other one touched nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+
+log = logging.getLogger(__name__)
+
+_TRIES = 20
+"""Each lost to another job that committed meanwhile."""
+MADE_BY = "sfstream"
+"""Key in a commit's metadata of what this package says about it."""
+_BOUNDS = ("min.", "max.", "null_count.")
+_CUTS_LOG = "delta.enableExpiredLogCleanup"
+_HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+"""Features of a table that its readers must know, and that change nothing about which rows its files have."""
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A Parquet file of a table.
+
+    :param path: relative to the table's folder.
+    :param size: in bytes.
+    :param rows: how many it has.
+    :param stats: as Delta keeps them in JSON.
+    :param partition: value of each partition column, as Delta writes it.
+    """
+
+    path: str
+    size: int
+    rows: int
+    stats: str = "{}"
+    partition: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """A table at one version; number -1 stands for one that does not exist yet.
+
+    :param files: the live ones by path, with ``size_bytes``, ``num_records``, ``min.*``, ``max.*`` and ``partition.*``.
+    :param progress: the mark of each kind of progress that was asked for, ``None`` if it has none yet.
+    :param schema_json: its schema as Spark writes schemas in JSON; empty if there is no table.
+    """
+
+    number: int
+    files: Mapping[str, Mapping[str, Any]]
+    progress: Mapping[str, int | None]
+    schema_json: str = ""
+
+
+class DeltaTableLog:
+    """The log of one table.
+
+    :param location: the table's folder.
+    :param job: who commits, as another job's error names it.
+    :param cuts_log: of a table that is yet to be made, whether a commit may remove what its log does not need for the
+        versions of the last 30 days, as Delta does by itself. Not where older versions are to stay readable.
+    """
+
+    def __init__(self, location: TableLocation, job: str = "", *, cuts_log: bool = True) -> None:
+        self.location, self._job, self._cuts_log = location, job, cuts_log
+
+    def version(self, number: int | None = None, progress: Iterable[str] = (), *, bounds: bool = True) -> TableVersion:
+        """Return the table at a version, the newest if ``None``.
+
+        :param bounds: ``False`` leaves out ``min.*`` and ``max.*`` of the files, of which wide tables have very many.
+        :raises ConfigurationError: if that version cannot be had any longer, or its files alone do not tell its rows.
+        """
+        table = self._open(number)
+        if table is None:
+            return TableVersion(-1, {}, dict.fromkeys(progress))
+        protocol = table.protocol()
+        features = set(protocol.reader_features or ()) - _HARMLESS
+        if features or protocol.min_reader_version == 2:
+            raise ConfigurationError(
+                f"{self.location.uri} has features of Delta that this package cannot read: "
+                f"{', '.join(sorted(features)) or 'column mapping'}. Somebody else has switched them on. Nothing was "
+                "written. Switch them off, or give another output folder; Delta's own readers read this one."
+            )
+        files = pa.table(table.get_add_actions(flatten=True))
+        if not bounds:
+            files = files.select([name for name in files.column_names if not name.startswith(_BOUNDS)])
+        rows = files.to_pylist()
+        marks = {name: table.transaction_version(name) for name in progress}
+        return TableVersion(table.version(), {row["path"]: row for row in rows}, marks, table.schema().to_json())
+
+    def commit(
+        self,
+        read: TableVersion,
+        schema: pa.Schema,
+        added: Collection[TableFile],
+        removed: Collection[str],
+        partition_by: Collection[str] = (),
+    ) -> int:
+        """Commit a change to the table; return the version that has it.
+
+        Columns of ``schema`` that the table lacks are added to it first.
+
+        :param read: the version that the change was made from. Its marks of progress move on by one.
+        :param removed: paths of live files.
+        :raises PositionConflictError: if another job has moved on one of the marks, or removed one of the files; the
+            error names it, and nothing of this change counts.
+        """
+        from deltalake.exceptions import DeltaError
+
+        commit = uuid.uuid4().hex
+        for _ in range(_TRIES):
+            failed: Exception | None = None
+            try:
+                self._try(commit, read, schema, added, removed, tuple(partition_by))
+            except _LostError as lost:
+                log.info("%s: another job has committed meanwhile (%s); trying again.", self.location.uri, lost)
+            except (OSError, DeltaError) as error:
+                failed = error  # of the storage: it may have the commit all the same, and its answer was lost
+            if (found := self._find(commit, read.number)) is not None:
+                return found
+            if failed is not None:
+                raise failed
+            self._check(commit, read, removed)
+        raise PositionConflictError(f"{self.location.uri}: {_TRIES} other commits came first. {_AGAIN}")
+
+    def table(self, number: int | None = None) -> Any:
+        """Return the table as deltalake has it, for what only that does.
+
+        :param number: of a version; ``None`` for the newest.
+        :raises ConfigurationError: if there is none.
+        """
+        table = self._open(number)
+        if table is None:
+            raise ConfigurationError(f"There is no Delta table at {self.location.uri}.")
+        return table
+
+    def _open(self, number: int | None = None) -> Any | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        try:
+            return DeltaTable(self.location.uri, number, storage_options=dict(self.location.options))
+        except DeltaError as error:
+            if number is not None:
+                raise ConfigurationError(f"{self.location.uri} has no version {number}: {error}") from error
+            if isinstance(error, TableNotFoundError):
+                return None
+            raise
+
+    def _try(
+        self,
+        commit: str,
+        read: TableVersion,
+        schema: pa.Schema,
+        added: Collection[TableFile],
+        removed: Collection[str],
+        partition_by: tuple[str, ...],
+    ) -> None:
+        from deltalake import Schema
+        from deltalake.exceptions import CommitFailedError, DeltaError
+        from deltalake.transaction import (
+            AddAction,
+            CommitProperties,
+            RemoveAction,
+            Transaction,
+            create_table_with_add_actions,
+        )
+
+        now = int(time.time() * 1000)
+        adds = [AddAction(file.path, file.size, dict(file.partition), now, True, file.stats) for file in added]
+        marks = [Transaction(name, (mark or 0) + 1) for name, mark in read.progress.items()]
+        said = self.said(commit, read.progress)
+        properties = CommitProperties(custom_metadata=said, app_transactions=marks)
+        table = self._open()
+        try:
+            if table is None:
+                create_table_with_add_actions(
+                    self.location.uri,
+                    Schema.from_arrow(schema),
+                    adds,
+                    partition_by=list(partition_by),
+                    configuration=None if self._cuts_log else {_CUTS_LOG: "false"},
+                    storage_options=dict(self.location.options),
+                    commit_properties=properties,
+                )
+                return
+            known = self.version(table.version(), read.progress, bounds=False)
+            self._compare(commit, known, read, removed)
+            self._add_columns(table, schema, read, commit)
+            removes = [
+                RemoveAction(
+                    path,
+                    True,
+                    now,
+                    size=known.files[path]["size_bytes"],
+                    partition_values={name: str(known.files[path][f"partition.{name}"]) for name in partition_by},
+                )
+                for path in removed
+            ]
+            table.create_write_transaction(
+                [*removes, *adds], "append", Schema.from_arrow(schema), list(partition_by), commit_properties=properties
+            )
+        except (CommitFailedError, DeltaError) as error:
+            if isinstance(error, CommitFailedError) or "already exists" in str(error):
+                raise _LostError(str(error)) from error
+            raise
+
+    def _add_columns(self, table: Any, schema: pa.Schema, read: TableVersion, commit: str) -> None:
+        """Add the columns, and the members of structs, that the table lacks: a commit of files does not.
+
+        :raises PositionConflictError: if another job has added one of them meanwhile, with another type.
+        """
+        from deltalake import Schema
+        from deltalake.transaction import CommitProperties
+
+        known = {field.name: field for field in table.schema().fields}
+        missing = [field for field in Schema.from_arrow(schema).fields if known.get(field.name) != field]
+        before = {field["name"] for field in json.loads(read.schema_json)["fields"]} if read.schema_json else set()
+        came = {name.lower() for name in known if name not in before}
+        if came.intersection(field.name.lower() for field in missing):
+            raise self._conflict(commit, read)
+        if missing:
+            said = CommitProperties(custom_metadata=self.said(f"{commit} columns"))
+            table.alter.add_columns(missing, commit_properties=said)
+            table.update_incremental()
+
+    def _find(self, commit: str, since: int) -> int | None:
+        """Return the version of a commit, also of one whose answer was lost."""
+        return next((entry["version"] for entry in self.entries(since) if _id_of(entry) == commit), None)
+
+    def _check(self, commit: str, read: TableVersion, removed: Collection[str]) -> None:
+        table = self._open()
+        if table is not None:
+            self._compare(commit, self.version(table.version(), read.progress, bounds=False), read, removed)
+
+    def _compare(self, commit: str, known: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
+        """Make sure that nothing that a change was made from is other than it was.
+
+        :raises PositionConflictError: if something is.
+        """
+        moved = [name for name, mark in read.progress.items() if known.progress[name] != mark]
+        gone = [path for path in removed if path not in known.files]
+        if moved or gone:
+            raise self._conflict(commit, read, moved)
+
+    def _conflict(self, commit: str, read: TableVersion, moved: Collection[str] = ()) -> PositionConflictError:
+        """Return the error that names who has changed the table since ``read``: who has ``moved`` a mark, if any."""
+        others = [each for each in self.entries(read.number) if not str(_id_of(each)).startswith(commit)]
+        movers = [each for each in others if set(moved).intersection(said_in(each).get("progress", ()))]
+        winner = next(iter(movers or others), {})
+        return PositionConflictError(
+            f"{self.location.uri} was written to by another job meanwhile: version {winner.get('version')}, "
+            f"{said_in(winner).get('job') or winner.get('operation')}. Nothing of this one counts in it. {_AGAIN}"
+        )
+
+    def entries(self, since: int) -> list[dict[str, Any]]:
+        """Return what the log says of the versions after ``since``, the newest first."""
+        while True:
+            table = self._open()
+            if table is None or table.version() <= since:
+                return []
+            entries: list[dict[str, Any]] = table.history(table.version() - since)
+            # It counts versions from the table's down, whatever was committed between: then they are one too low.
+            if (again := self._open()) is not None and again.version() == table.version():
+                return [entry for entry in entries if entry["version"] > since]
+
+    def said(self, commit: str, progress: Iterable[str] = ()) -> dict[str, Any]:
+        return {MADE_BY: {"commit": commit, "job": self._job, "progress": list(progress)}}
+
+
+_AGAIN = "Run it again; let one job at a time write a stream's tables (max_active_runs=1, or a pool of one slot)."
+
+
+class _LostError(Exception):
+    """Another commit came first."""
+
+
+def said_in(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    said = entry.get(MADE_BY)
+    return said if isinstance(said, dict) else {}
+
+
+def _id_of(entry: Mapping[str, Any]) -> str | None:
+    return said_in(entry).get("commit")

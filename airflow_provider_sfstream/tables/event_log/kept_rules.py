@@ -1,0 +1,75 @@
+"""The rules for fields that tables are kept by: ``{output}/_sfstream/fields/{table}.json``, one document for a table.
+
+A document is there before the table has a row by its rules, and the quarantine has one too. A job keeps the rules of
+all tables below its output folder, or fails before it writes anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
+from airflow_provider_sfstream.tables.runner.engine import JobFiles
+
+FORMAT, VERSION = "sfstream-fields", 1
+FOLDER = "_sfstream/fields"
+"""Below the output folder."""
+
+
+@dataclass(frozen=True)
+class KeptRules:
+    """The rules by which the tables below one folder are kept, by table.
+
+    :param folder: of the documents; ``None`` where nothing is kept.
+    """
+
+    tables: Mapping[str, FieldRules] = field(default_factory=dict)
+    files: JobFiles | None = None
+    folder: str | None = None
+
+    @classmethod
+    def read(cls, files: JobFiles, base: str) -> KeptRules:
+        """Return the rules kept below a folder.
+
+        :raises ConfigurationError: if a document cannot be read. Nothing was written.
+        """
+        folder = f"{base}/{FOLDER}"
+        names = [name for name in files.file_names(folder) if name.endswith(".json")]
+        documents = {name.removesuffix(".json"): files.read_text(f"{folder}/{name}") for name in names}
+        return cls({table: _rules(text, f"{folder}/{table}.json") for table, text in documents.items()}, files, folder)
+
+    def check(self, rules: FieldRules) -> None:
+        """Make sure that a job with these rules keeps those of every table.
+
+        :raises ConfigurationError: naming the field that it would store otherwise. Nothing was written.
+        """
+        for table, kept in sorted(self.tables.items()):
+            rules.check_keep(kept, f"The table {table} ({self.folder}/{table}.json)")
+
+    def of(self, table: str) -> FieldRules:
+        """Return the rules of a table."""
+        return self.tables.get(table, NO_RULES)
+
+    def keep(self, tables: Iterable[str], rules: FieldRules) -> None:
+        """Write down that tables are kept by rules from now on."""
+        recorded = rules.recorded()
+        for table in tables if rules else ():
+            if self.files is not None and self.of(table) != recorded:
+                document = {"format": FORMAT, "version": VERSION, "table": table, "rules": recorded.to_document()}
+                self.files.replace_text(f"{self.folder}/{table}.json", json.dumps(document, indent=1))
+
+
+def _rules(text: str, where: str) -> FieldRules:
+    try:
+        document = json.loads(text)
+        if document["format"] != FORMAT or document["version"] != VERSION:
+            raise ValueError(f"it is {document['format']!r} of version {document['version']!r}")
+        return FieldRules.of_document(document["rules"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{where} does not tell which fields may not be stored ({error}). Nothing was written. Restore it, or "
+            "upgrade airflow-provider-sfstream where the job runs."
+        ) from error

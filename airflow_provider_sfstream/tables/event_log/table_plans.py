@@ -1,0 +1,182 @@
+"""From what the windows at hand have to one plan for each table, placing every field in a column."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, SchemaError
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, Coverage, FieldRules
+from airflow_provider_sfstream.salesforce.schemas import parse
+from airflow_provider_sfstream.tables.decode.avro_columns import members_of, tells_time
+from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA, Format
+from airflow_provider_sfstream.tables.decode.self_described import Field
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, TextFiles
+from airflow_provider_sfstream.tables.event_log.field_survey import FoundFields
+from airflow_provider_sfstream.tables.event_log.tables import check_table_name
+from airflow_provider_sfstream.tables.rows.event_batches import (
+    ENVELOPE,
+    PARTITIONS,
+    FieldsPlan,
+    SchemaPlan,
+    hidden_fields,
+)
+from airflow_provider_sfstream.tables.rows.hidden_values import (
+    Hidden,
+    coverage_of,
+    hidden,
+    hidden_members,
+    hidden_members_of,
+    placed,
+    shown,
+    stored_type,
+    warn_of_numbers,
+)
+from airflow_provider_sfstream.tables.runner.engine import Columns
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Schemas:
+    """The readable schemas by table and schema id, and why others cannot be used, by schema id."""
+
+    tables: dict[str, dict[str, str]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def usable(self) -> set[str]:
+        """Return the ids of the readable schemas."""
+        return {schema_id for schemas in self.tables.values() for schema_id in schemas}
+
+    def all_tell_time(self) -> bool:
+        """Tell whether every event has a time of its own, so that it has the same event date in every window."""
+        return all(tells_time(json.loads(text)) for schemas in self.tables.values() for text in schemas.values())
+
+
+def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
+    """Read the schema files of all windows, also those that were missing when a window landed and are there now. What
+    cannot be read or understood is refused, never an error."""
+    found = Schemas()
+    urls: set[tuple[str, str]] = set()
+    missing: dict[str, str] = {}
+    for window in windows:
+        urls.update(window.schemas.items())
+        for schema_id, each in window.missing_schemas.items():
+            urls.update(() if each.url is None else [(schema_id, each.url)])
+            reason = f"schema {schema_id!r} could not be had when the window landed: {each.reason}"
+            found.refused[schema_id] = missing[schema_id] = reason
+    for schema_id, url in sorted(urls):
+        try:
+            text = files.read_text(url)
+            schema = parse(text)
+            members_of(schema)
+            table = check_table_name(str(schema["name"]).rpartition(".")[2])
+        except FileNotFoundError:
+            found.refused[schema_id] = missing.get(schema_id, f"the file of schema {schema_id} is missing")
+        except (SchemaError, ValueError) as error:
+            found.refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
+        else:
+            found.tables.setdefault(table, {})[schema_id] = text
+    for schemas in found.tables.values():
+        for schema_id in schemas:
+            found.refused.pop(schema_id, None)
+    return found
+
+
+@dataclass
+class TableSources:
+    """What the rows of one table are made from: Avro schemas by id, fields of events that describe themselves by
+    format, and the numbers of the windows that have such events."""
+
+    schemas: dict[str, str] = field(default_factory=dict)
+    fields: dict[Format, dict[Field, str]] = field(default_factory=dict)
+    windows: set[int] = field(default_factory=set)
+
+    def chosen(self, columns: Columns) -> Any:
+        """Tell which landed rows are of this table."""
+        described = columns.one_of("format", WITH_SCHEMA)
+        by_window = ~described & columns.one_of("window", self.windows)
+        return (described & columns.one_of("schema_id", self.schemas)) | by_window
+
+
+def sources_by_table(
+    present: Iterable[tuple[Format, str | None, int]], schemas: Schemas, found: FoundFields, tables: Sequence[str]
+) -> dict[str, TableSources]:
+    """Return what goes to each table.
+
+    :param present: format, schema id and window of the landed rows.
+    :param tables: the table of each window's rows that describe themselves.
+    """
+    sources: dict[str, TableSources] = {}
+    table_of = {schema_id: table for table, ids in schemas.tables.items() for schema_id in ids}
+    for format_, schema_id, window in present:
+        if format_ not in WITH_SCHEMA:
+            table = sources.setdefault(tables[window], TableSources())
+            table.windows.add(window)
+            table.fields[format_] = found.tables.get(tables[window], {}).get(format_, {})
+        elif schema_id in table_of:
+            name = table_of[schema_id]
+            sources.setdefault(name, TableSources()).schemas[schema_id] = schemas.tables[name][schema_id]
+    return sources
+
+
+def check_columns(
+    table: str, sources: TableSources, registry: ColumnRegistry, before: FieldRules, rules: FieldRules
+) -> Coverage:
+    """Make sure that a table has no column that is against the rules, but was not against those ``before``; return what
+    they say of it.
+
+    :raises ConfigurationError: naming the field. Nothing was written.
+    """
+    schemas = sources.schemas.values()
+    now = coverage_of(rules, table, schemas)
+    if found := shown(registry.columns, now, coverage_of(before, table, schemas)):
+        raise ConfigurationError(
+            f"The table {table} has {', '.join(found)} as they come: it was made without a rule for them. "
+            "Nothing was written. Give another output_url, for a table made anew, or leave the rule out."
+        )
+    for text in schemas:
+        for member, how in zip(members_of(json.loads(text)), hidden_members(now, text), strict=True):
+            warn_of_numbers(table, member.field, member.value.type, how)
+    for each in (each for fields in sources.fields.values() for each in fields):
+        warn_of_numbers(table, each.name, each.type, hidden(each.type, (each.name,), now, is_opaque=True))
+    return now
+
+
+def place_columns(
+    table: str, sources: TableSources, registry: ColumnRegistry, rules: FieldRules = NO_RULES
+) -> tuple[dict[str, Any], dict[str, SchemaPlan], dict[Format, FieldsPlan]]:
+    """Return the columns that these events have in the table, and how each schema and each format fills them.
+
+    New columns are added to ``registry``; a field whose type is not its column's is written elsewhere, and logged.
+    """
+    schemas: dict[str, SchemaPlan] = {}
+    fields: dict[Format, FieldsPlan] = {}
+    for schema_id, text in sorted(sources.schemas.items()):
+        wanted = [(member.name, member.value.type) for member in members_of(json.loads(text))]
+        parts = hidden_members_of(rules, table, text)
+        schemas[schema_id] = SchemaPlan(text, _place(f"{table} (schema {schema_id})", wanted, parts, registry))
+    for format_, found in sorted(sources.fields.items()):
+        names = [(spelling, field.type) for field, spelling in found.items()]
+        parts = hidden_fields(rules, table, tuple(found))
+        fields[format_] = FieldsPlan(tuple(found), _place(table, names, parts, registry))
+    plans: list[SchemaPlan | FieldsPlan] = [*schemas.values(), *fields.values()]
+    used = {column for plan in plans for column in plan.columns if column is not None}
+    return {name: type_ for name, type_ in registry.columns.items() if name in used}, schemas, fields
+
+
+def _place(
+    where: str, wanted: Sequence[tuple[str, Any]], parts: Sequence[Hidden], registry: ColumnRegistry
+) -> tuple[str | None, ...]:
+    kept = [
+        (name, stored_type(type_, how)) for (name, type_), how in zip(wanted, parts, strict=True) if how != "exclude"
+    ]
+    columns = registry.place(kept, reserved=(*ENVELOPE, *PARTITIONS))
+    for (name, _), column in zip(kept, columns, strict=True):
+        if name.lower() != column.lower():
+            log.warning("%s of %s is written to column %s: its type differs.", name, where, column)
+    return placed(columns, parts)

@@ -1,0 +1,140 @@
+"""One Delta table kept small: its files merged, those that nobody needs removed, its log cut off.
+
+Each step is Delta's own and changes no row. One that a kill ends leaves the table as it was or as it is to be, and
+files that the next run removes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
+from airflow_provider_sfstream.tables.maintenance.options import TableMetrics
+
+log = logging.getLogger(__name__)
+
+_TRIES = 3
+"""Each lost to a job that removed some of the files meanwhile."""
+_REMEMBERED = timedelta(days=7)
+"""How long a table's log knows when a file was removed."""
+_COMMIT_EVERY = timedelta(minutes=5)
+"""What a compaction has done until then counts, though it is killed."""
+
+
+class TableUpkeep:
+    """The upkeep of one table.
+
+    :param table: its log.
+    :param metrics: where it is told what was done.
+    """
+
+    def __init__(self, table: TableVersions, metrics: TableMetrics) -> None:
+        self._table, self._metrics = table, metrics
+
+    def begin(self) -> bool:
+        """Look at the table; tell whether its files alone say which rows it has."""
+        try:
+            version = self._table.version()
+        except ConfigurationError as error:
+            self.leave(str(error))
+            return False
+        self._metrics.files_before, self._metrics.version_before = len(version.files), version.number
+        self._count()
+        return True
+
+    def leave(self, why: str) -> None:
+        """Say that the table, or the rest of the work on it, is left to another run."""
+        log.warning("%s is left as it is: %s", self._table.location.uri, why)
+        self._metrics.left = why
+
+    def compact(self, target_bytes: int) -> None:
+        """Merge files that are smaller than the target, those of each partition by themselves."""
+        from deltalake.exceptions import CommitFailedError
+
+        for _ in range(_TRIES):
+            try:
+                done = self._table.table().optimize.compact(
+                    target_size=target_bytes,
+                    max_concurrent_tasks=1,
+                    min_commit_interval=_COMMIT_EVERY,
+                    commit_properties=self._table.keeping_rows(),
+                )
+            except CommitFailedError as error:
+                log.info("%s: another job has committed meanwhile (%s).", self._table.location.uri, error)
+            else:
+                removed, added = done["numFilesRemoved"], done["numFilesAdded"]
+                log.info("%s: %d files are merged into %d.", self._table.location.uri, removed, added)
+                self._count()
+                return
+        self.leave("Other jobs rewrote its files meanwhile; the next run merges what is small then.")
+
+    def vacuum(self, retention_hours: int, kept: Iterable[int]) -> None:
+        """Remove files that no version needs, those that killed jobs have left too.
+
+        What stays: the files of the newest version, of ``kept``, of every version that was the newest one within the
+        retention, and all files that are younger. Nothing is committed where there is nothing to remove.
+        """
+        table = self._table.table()
+        keep = sorted({*self._readable(kept), *_newest_within(table, timedelta(hours=retention_hours))})
+        how: dict[str, Any] = {"enforce_retention_duration": False, "full": True, "keep_versions": keep}
+        found = table.vacuum(retention_hours, dry_run=True, **how)
+        if not found:
+            return
+        sizes = {file.path: file.size or 0 for file in self._table.location.filesystem().get_file_info(found)}
+        removed = table.vacuum(retention_hours, dry_run=False, commit_properties=self._table.keeping_rows(), **how)
+        self._metrics.removed_files = len(removed)
+        self._metrics.removed_bytes = sum(sizes.get(path, 0) for path in removed)
+        log.info("%s: %d files are removed.", self._table.location.uri, len(removed))
+        self._count()
+
+    def cut_log(self, kept: Iterable[int]) -> None:
+        """Write a checkpoint of the newest version, and remove what the log does not need from before the oldest of
+        ``kept`` once it is as old as the table keeps its log: 30 days, if nobody has said otherwise."""
+        table = self._table.table()
+        if self._checkpoint() < table.version():
+            table.create_checkpoint()
+        self._table.table(min([*self._readable(kept), table.version()])).cleanup_metadata()
+
+    def _count(self) -> None:
+        version = self._table.version()
+        self._metrics.files, self._metrics.version = len(version.files), version.number
+
+    def _readable(self, numbers: Iterable[int]) -> list[int]:
+        found = []
+        for number in numbers:
+            try:
+                self._table.table(number)
+            except ConfigurationError as error:  # its log was removed by others: nothing can be kept of it
+                log.warning("%s", error)
+            else:
+                found.append(number)
+        return found
+
+    def _checkpoint(self) -> int:
+        """Return the version of the newest checkpoint, -1 if there is none."""
+        try:
+            with self._table.location.filesystem().open_input_stream("_delta_log/_last_checkpoint") as stream:
+                return int(json.loads(stream.read())["version"])
+        except (FileNotFoundError, ValueError, KeyError):
+            return -1
+
+
+def _newest_within(table: Any, retention: timedelta) -> list[int]:
+    """Return the versions that were the newest one within the retention, as far as the log has forgotten since when
+    files are not needed."""
+    if retention <= _REMEMBERED:
+        return []
+    now = datetime.now(UTC)
+    found: list[int] = []
+    for entry in table.history():  # the newest first
+        moment = datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
+        if moment < now - _REMEMBERED:
+            found.append(entry["version"])
+        if moment < now - retention:
+            break
+    return found

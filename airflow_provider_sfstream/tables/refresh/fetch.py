@@ -1,0 +1,201 @@
+"""Fetching the records of a refresh into files, a page at a time."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow_provider_sfstream.exceptions import AccessDeniedError, SalesforceStreamError, ServiceUnavailableError
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules, Treatment
+from airflow_provider_sfstream.salesforce import soql
+from airflow_provider_sfstream.salesforce.errors.query import query_error
+from airflow_provider_sfstream.salesforce.identifiers import to_18
+from airflow_provider_sfstream.tables.refresh.plan import RefreshPlan, fields_of_columns
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.salesforce.rest.records import Record, RecordClient
+    from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+    from airflow_provider_sfstream.tables.refresh.files import RefreshFiles
+    from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
+
+log = logging.getLogger(__name__)
+
+FEWEST_IDS = 20
+"""Where fewer ids than this fit into a URL, because an object has many fields, the Bulk API is used."""
+
+SWITCHABLE_NAME = "Data:Switchable_PersonName"
+"""What a schema says of a name that is one text for some records, and parts for others."""
+_SYSTEM = {"_deleted": "IsDeleted", "_refreshed_at": "SystemModstamp"}
+Line = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From how many records on the Bulk API is used, and how many its pages have."""
+
+    bulk_threshold: int
+    bulk_page_records: int
+
+
+@dataclass
+class Fetched:
+    """What was fetched for one table: how many records, and how many of those asked for are deleted in the org."""
+
+    records: int = 0
+    deleted: int = 0
+
+
+class TableFetch:
+    """Fetches what a refresh needs for one table.
+
+    :param plan: which records.
+    :param rules: of the table, with the key of its hashes: values are written as it may have them, and no others.
+    """
+
+    def __init__(
+        self,
+        client: RecordClient,
+        files: RefreshFiles,
+        plan: RefreshPlan,
+        limits: Limits,
+        rules: FieldRules = NO_RULES,
+    ) -> None:
+        self._client, self._files, self._plan, self._limits, self._rules = client, files, plan, limits, rules
+        self._treatments: dict[str, Treatment] = {}
+        self._texts: set[str] = set()
+        self.fetched = Fetched()
+
+    def run(self) -> TableRefresh | None:
+        """Write the records; return what the job has to know of them, ``None`` if there is nothing that it could do:
+        all columns that were to be fetched are hidden from the user.
+
+        :raises SalesforceStreamError: naming what was fetched when it failed.
+        """
+        from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
+
+        plan, began_at = self._plan, datetime.now(UTC).isoformat()
+        described = self._client.describe(plan.name)
+        computed = plan.computed_columns(described)
+        columns = fields_of_columns(plan.columns, described)
+        columns |= {name: field for name, (field, _) in (computed or {}).items()}
+        self._find_treatments(computed or {})
+        gone = [name for name in plan.may_be_gone if name not in columns]
+        if plan.mode in ("full", "computed") and computed is not None:
+            gone += [name for name in plan.table.computed.columns if name not in columns]
+        self._warn_of_others(columns, gone)
+        hidden = plan.hidden(columns, described)
+        if plan.mode == "columns" and not columns and not gone and hidden:
+            return None
+        fields = {"Id": "Id", **columns}
+        if plan.mode in ("records", "full", "compare"):
+            fields |= {name: each for name, each in _SYSTEM.items() if each in described}
+        lines = self._listed(fields) if plan.mode == "records" else self._all(fields) if columns or gone else iter(())
+        # ASCII, so that nothing in a value ends a line.
+        names = self._files.write(plan.name, (json.dumps(line) + "\n" for line in lines))
+        return TableRefresh(
+            mode=plan.mode,
+            columns=(*columns, *gone),
+            files=tuple(names),
+            fetched=self.fetched.records,
+            stream=plan.table.stream,
+            applied_sequence=plan.stream.applied_sequence,
+            next_sequence=plan.stream.next_sequence,
+            last_window=plan.stream.last.window_id,
+            began_at=began_at,
+            computed=None if computed is None else {name: type_ for name, (_, type_) in computed.items()},
+            on_change=plan.on_change,
+            hidden=hidden,
+        )
+
+    def _all(self, fields: Mapping[str, str]) -> Iterator[Line]:
+        asked = list(fields.values())
+        if self._is_large(asked):
+            records = self._client.bulk_query(self._plan.name, asked, page_records=self._limits.bulk_page_records)
+        else:
+            records = self._client.query(self._plan.name, asked)
+        for record in records:
+            yield self._line(record, fields)
+
+    def _is_large(self, asked: list[str]) -> bool:
+        name = self._plan.name
+        if not soql.fits_in_url(name, asked):
+            return True
+        try:
+            count = self._client.count(name)
+        except ServiceUnavailableError as error:
+            log.info("%s: its records cannot be counted (%s), so it is taken for a large object.", name, error)
+            return True
+        log.info("%s: all %d records are fetched.", name, count)
+        return count >= self._limits.bulk_threshold
+
+    def _listed(self, fields: Mapping[str, str]) -> Iterator[Line]:
+        """Yield a line for each dirty row, also for those whose record the org no longer has."""
+        name, asked = self._plan.name, list(fields.values())
+        table = self._plan.table
+        log.info("%s: %d dirty and %d changed records are fetched.", name, table.dirty, table.computed.changed)
+        by_bulk = soql.ids_in_url(name, asked) < FEWEST_IDS
+        size = (soql.ids_in_body if by_bulk else soql.ids_in_url)(name, asked)
+        if not size:
+            raise AccessDeniedError(
+                f"{name} has so many fields ({len(asked)}) that no query can name them all. Hide fields that nobody "
+                "needs from the user of the connection. The replica is as it was."
+            )
+        for chunk in soql.chunks(self._files.dirty_rows(self._plan.table.dirty_list), size):
+            listed = dict(chunk)
+            if by_bulk:
+                found = self._client.bulk_query(name, asked, list(listed), page_records=self._limits.bulk_page_records)
+            else:
+                found = self._client.query(name, asked, list(listed))
+            for record in found:
+                line = self._line(record, fields)
+                if line["Id"] not in listed:
+                    raise self._unusable(f"it gave the record {line['Id']}, which was not asked for, or twice")
+                yield line | {"_sequence": str(listed.pop(line["Id"]))}
+            self.fetched.deleted += len(listed)
+            yield from ({"Id": id_, "_found": "false", "_sequence": str(number)} for id_, number in listed.items())
+
+    def _line(self, record: Record, fields: Mapping[str, str]) -> Line:
+        line = {name: text for name, field in fields.items() if (text := record[field]) is not None}
+        try:
+            to_18(line.get("Id", ""))
+        except ValueError as error:
+            raise self._unusable(str(error)) from None
+        if "LastName" in line and "Name" in self._plan.columns and self._has_made_up_names():
+            line.pop("Name", None)
+        for name in line.keys() & self._treatments.keys():
+            text = self._rules.text(line.pop(name), self._treatments[name]) if name in self._texts else None
+            line |= {} if text is None else {name: text}
+        self.fetched.records += 1
+        self.fetched.deleted += line.get("_deleted") == "true"
+        return line | {"_found": "true"}
+
+    def _find_treatments(self, computed: Mapping[str, tuple[str, ColumnType]]) -> None:
+        """Note which columns are hashed or masked, and which of them have texts; the others are null."""
+        from airflow_provider_sfstream.tables.replica.rules import treatment_of
+
+        table = self._plan.table
+        for name, type_ in (table.columns.columns | {name: type_ for name, (_, type_) in computed.items()}).items():
+            is_computed = name in computed or name in table.computed.columns
+            if (how := treatment_of(self._plan.name, table, name, is_computed=is_computed)) is not None:
+                self._treatments[name] = how
+                self._texts.update([name] if type_ == "string" else ())
+
+    def _has_made_up_names(self) -> bool:
+        """Tell whether SOQL makes up the ``Name`` of records that have a ``LastName``, as it does for person accounts:
+        their change events have the parts alone."""
+        said = self._plan.table.fields
+        return said is None or said.get("Name", "") == said.get("LastName") == SWITCHABLE_NAME
+
+    def _unusable(self, why: str) -> SalesforceStreamError:
+        return query_error(200, None, f"not as documented: {why}", what=f"{self._plan.name}: its records")
+
+    def _warn_of_others(self, columns: Mapping[str, str], gone: list[str]) -> None:
+        why = "because the org has no such field, or hides it from the user"
+        others = [name for name in self._plan.columns if name not in columns and name not in gone]
+        for what, names in (("stay as they are", others), ("become null", gone)):
+            if names:
+                log.warning("%s: columns that %s, %s: %s", self._plan.name, what, why, ", ".join(names))

@@ -1,0 +1,249 @@
+"""What a refresh has to fetch: which tables, which of their records, and which field is which column. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.salesforce import soql
+from airflow_provider_sfstream.salesforce.identifiers import to_18
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+    from airflow_provider_sfstream.tables.replica.refresh_document import Mode
+    from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, StreamState, TableState
+
+ComputedFields = Literal["on_fetch", "on_change", "never"]
+
+_COLUMN_TYPES: dict[str, tuple[str, ...]] = {
+    "boolean": ("boolean",),
+    "int": ("int", "long", "double"),
+    "long": ("long",),
+    "double": ("double", "float"),
+    "currency": ("double", "float"),
+    "percent": ("double", "float"),
+    "date": ("date", "long"),
+    "datetime": ("timestamp", "long"),
+    "time": ("long",),
+}
+"""The column types that hold the values of a field, by the type that describe says. Of all others: text."""
+
+_TYPES_OF_COMPUTED: dict[str, ColumnType] = {kind: types[0] for kind, types in _COLUMN_TYPES.items()}
+"""The column type of a field that no event carries, by the type that describe says. Of all others: text."""
+
+_NOT_COMPUTED = ("id", "isdeleted", "systemmodstamp", "lastvieweddate", "lastreferenceddate")
+"""Fields that no event carries, and that are no columns: a row has the first three otherwise, and the others are what
+the user of the connection looked at."""
+
+_NOT_FETCHED = ("address", "location", "base64", "complexvalue", "anyType", "json")
+"""Types of fields that are more than one value, or none that a query job gives."""
+
+_SUFFIX = re.compile(r"__(?:boolean|int|long|float|double|string|date|timestamp)(?:_\d+)?$")
+"""What the column of a field has after its name where the field's type was another one before (column registry)."""
+
+
+_COMPOUND = ("Address", "Location", "PersonName", "Switchable_PersonName")
+"""What a schema says of fields of several columns. An org may lack some, such as the codes of states."""
+
+_ALL_RECORDS = 2
+"""API requests to count all records and to fetch one page. The number of pages is known only after the count."""
+
+
+@dataclass(frozen=True)
+class RefreshPlan:
+    """One table of a refresh: its dirty rows and those that an event changed (``"records"``), all records of the org
+    (``"full"``), those columns of all of them that its flag names (``"columns"``), or those that no event carries
+    (``"computed"``); or all records, to be compared (``"compare"``).
+
+    :param computed_fields: as for the operator.
+    """
+
+    name: str
+    mode: Mode
+    table: TableState
+    stream: StreamState
+    computed_fields: ComputedFields = "on_fetch"
+
+    @property
+    def columns(self) -> dict[str, ColumnType]:
+        """The columns to fetch that events carry."""
+        columns, computed = self.table.columns.columns, self.table.computed.columns
+        if self.mode == "computed":
+            return {}
+        if self.mode != "columns" or self.table.flag is None:
+            return {name: type_ for name, type_ in columns.items() if name not in computed}
+        return {name: columns[name] for name in self.table.flag.columns}
+
+    def hidden(self, fetched: Collection[str], described: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the columns that the table is flagged for and that cannot be fetched: the user does not see their
+        fields, or they changed and no event has said so yet. That may be so of every column after an event that
+        nobody could read.
+
+        :param fetched: the columns that are fetched.
+        :param described: the type of each field of the object, as describe says it, by name.
+        """
+        flag, fields = self.table.flag, self.table.fields or {}
+        if flag is None or self.mode not in ("full", "columns"):
+            return ()
+        no_value = {name.lower() for name, kind in described.items() if kind in _NOT_FETCHED}
+        return tuple(
+            name
+            for name in (fields if flag.reason == "undecodable" else flag.columns)
+            if name in fields and name not in fetched and name.lower() not in no_value and not _is_part(fields[name])
+        )
+
+    def computed_columns(self, described: Mapping[str, str]) -> dict[str, tuple[str, ColumnType]] | None:
+        """Return the columns to fetch that no event carries: the field and the type of each; ``None`` if nobody asks.
+
+        :param described: the type of each field of the object, as describe says it, by name.
+        """
+        if self.mode in ("columns", "compare") or self.computed_fields == "never":
+            return None
+        found = computed_columns(self.name, self.table, described)
+        if self.mode != "records":
+            return found
+        known = self.table.computed.columns
+        return {name: each for name, each in found.items() if name in known}
+
+    @property
+    def on_change(self) -> bool:
+        """Whether rows that an event changes are to be listed from now on."""
+        if self.mode == "computed" and self.computed_fields == "on_fetch":
+            return self.table.computed.on_change
+        return self.computed_fields == "on_change"
+
+    @property
+    def may_be_gone(self) -> tuple[str, ...]:
+        """The columns that become null in what is fetched if the org has no field for them: those that the newest
+        schema does not have. One that it has, and that the user may not see, keeps what events say."""
+        fields = self.table.fields
+        if self.mode in ("compare", "computed") or fields is None:
+            return ()
+        return tuple(name for name in self.columns if name not in fields)
+
+
+def plan_dirty(
+    snapshot: Snapshot, tables: Collection[str] | None, computed_fields: ComputedFields = "on_fetch"
+) -> list[RefreshPlan]:
+    """Return a plan for each table with dirty rows or a flag, by name.
+
+    :param tables: tables to consider, ``None`` for all.
+    :param computed_fields: ``"on_change"`` for the computed columns of rows that an event changed, too. A table of
+        which these are not listed yet has all values of them fetched.
+    :raises ConfigurationError: if the replica does not have a table that is named.
+    """
+    plans = []
+    for name in _selected(snapshot, tables):
+        table = snapshot.tables[name]
+        mode: Mode = "full" if table.flag is not None else "records"
+        if table.flag is not None and table.flag.reason == "schema" and not table.dirty:
+            mode = "columns"
+        if mode == "records" and not table.dirty and computed_fields == "on_change" and not table.computed.on_change:
+            mode = "computed"
+        changed = table.computed.changed if computed_fields == "on_change" else 0
+        if mode != "records" or table.dirty or changed:
+            plans.append(RefreshPlan(name, mode, table, snapshot.streams[table.stream], computed_fields))
+    return plans
+
+
+def plan_all(
+    snapshot: Snapshot, tables: Collection[str] | None, mode: Mode, computed_fields: ComputedFields = "on_fetch"
+) -> list[RefreshPlan]:
+    """Return a plan for all records of each table, by name.
+
+    :param tables: tables to consider, ``None`` for all.
+    :raises ConfigurationError: if the replica does not have a table that is named.
+    """
+    found = ((name, snapshot.tables[name]) for name in _selected(snapshot, tables))
+    return [RefreshPlan(name, mode, table, snapshot.streams[table.stream], computed_fields) for name, table in found]
+
+
+def _selected(snapshot: Snapshot, tables: Collection[str] | None) -> list[str]:
+    """Return the names of the tables to consider, in order."""
+    if tables is None:
+        return sorted(snapshot.tables)
+    unknown = sorted(set(tables) - snapshot.tables.keys())
+    if unknown:
+        raise ConfigurationError(
+            f"The replica has no table {', '.join(unknown)}; it has {', '.join(sorted(snapshot.tables)) or 'none'}. A "
+            "table is there from the first change event on. Nothing was fetched."
+        )
+    return sorted(set(tables))
+
+
+def check_org(plans: Collection[RefreshPlan], org_id: str, connection: str) -> None:
+    """Make sure that the replica is of the org that records are to be fetched from.
+
+    :raises ConfigurationError: if it is of another one.
+    """
+    others = sorted({plan.stream.org_id for plan in plans if to_18(plan.stream.org_id) != to_18(org_id)})
+    if others:
+        raise ConfigurationError(
+            f"Airflow connection {connection!r} leads to the org {org_id}, the replica is of {', '.join(others)}. Give "
+            "the connection of the replica's org. Nothing was fetched."
+        )
+
+
+def _is_part(said: str) -> bool:
+    """Tell whether a schema's words on a field are those of a compound one: ``Data:Address``."""
+    return any(word in _COMPOUND for word in said.split(":"))
+
+
+def computed_columns(name: str, table: TableState, described: Mapping[str, str]) -> dict[str, tuple[str, ColumnType]]:
+    """Return the columns of the fields that no event carries, with the field and the type of each: what describe names
+    and the newest schema of the change events lacks, other than what the table's rules exclude.
+
+    :param name: of the table.
+    :param described: the type of each field of the object, as describe says it, by name.
+    """
+    from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+    from airflow_provider_sfstream.tables.replica.rules import treatment_of
+    from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+
+    columns = table.columns.columns
+    carried = table.fields if table.fields is not None else columns.keys() - set(table.computed.columns)
+    names = {each.lower() for column in carried for each in (column, _SUFFIX.sub("", column))} | {*_NOT_COMPUTED}
+    wanted = [
+        (field, _TYPES_OF_COMPUTED.get(kind, "string"))
+        for field, kind in described.items()
+        if field.lower() not in names
+        and kind not in _NOT_FETCHED
+        and treatment_of(name, table, field, is_computed=True) != "exclude"
+    ]
+    placed = ColumnRegistry(dict(columns)).place(wanted, reserved=(*TABLE_ENVELOPE, *carried))
+    return dict(zip(placed, wanted, strict=True))
+
+
+def fields_of_columns(columns: Mapping[str, ColumnType], described: Mapping[str, str]) -> dict[str, str]:
+    """Return the field whose values each column has, by column. Columns that no field fits are left out.
+
+    :param columns: the table's columns.
+    :param described: the type of each field of the object, as describe says it, by name.
+    """
+    known = {name.lower(): name for name, kind in described.items() if kind not in _NOT_FETCHED}
+    found: dict[str, str] = {}
+    for column, type_ in columns.items():
+        for name in (column, _SUFFIX.sub("", column)):
+            field = known.get(name.lower())
+            if field and field not in found.values() and type_ in _COLUMN_TYPES.get(described[field], ("string",)):
+                found[column] = field
+                break
+    return found
+
+
+def least_requests(plans: Iterable[RefreshPlan]) -> int:
+    """Return the number of API requests that these plans take at least.
+
+    A describe for each table; for listed rows, as many queries as their ids need; for all records the fewest there are.
+    """
+    return sum(1 + (_for_rows(plan) if plan.mode == "records" else _ALL_RECORDS) for plan in plans)
+
+
+def _for_rows(plan: RefreshPlan) -> int:
+    rows = plan.table.dirty + plan.table.computed.changed
+    # With the columns known so far; more of them leave less room for ids.
+    room = max(1, soql.ids_in_url(plan.name, [*plan.columns]))
+    return -(-rows // room)

@@ -1,0 +1,174 @@
+"""Taking records out of a replica: tables, histories, lists of rows to fetch, fetched files, quarantine, old snapshots.
+
+The tables get new versions, the next snapshot names them, and then the older snapshots go, and what only they have. A
+kill before the snapshot leaves the replica as it was; one after it leaves files that the next run removes.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.fs as fs
+import pyarrow.parquet as pq
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.record_ids import RecordIds
+from airflow_provider_sfstream.tables.delta.erasing import YOUNG, TableErasure, check_not_busy
+from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
+from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, PROGRESS, versions_named
+from airflow_provider_sfstream.tables.replica.dirty_lists import FOLDER as DIRTY
+from airflow_provider_sfstream.tables.replica.quarantine import REPLICA_QUARANTINE
+from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER as REFRESH
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
+from airflow_provider_sfstream.tables.replica.snapshots import TableState
+from airflow_provider_sfstream.tables.rows.erased_rows import erased_outcasts, erased_records
+from airflow_provider_sfstream.tables.runner.engine import JobFiles
+
+_OWN = ".erased-"
+"""What the name of a new file begins with until it takes the place of the old one. Readers do not see such files."""
+
+
+class ReplicaErasure:
+    """What is to be erased from the replica below one folder.
+
+    :param files: those below it.
+    :param entity: the object, and the name of its table.
+    :param event: the name of its change event.
+    :param job: who erases, as the replica's snapshot names it.
+    :raises ConfigurationError: if there is no replica, or its table does not tell the ids of its records. Nothing was
+        erased.
+    """
+
+    def __init__(self, files: JobFiles, output: str, entity: str, event: str, job: str) -> None:
+        self._files, self._base, self._job = files, files.url(output), job
+        self._location = files.table_location(self._base)
+        self._entity, self._event = entity, event
+        self._store = SnapshotStore(files, self._base)
+        snapshot = self._store.current()
+        if not snapshot.number:
+            raise ConfigurationError(f"There is no replica at {self._base}. Nothing was erased.")
+        table = snapshot.tables.get(entity)
+        if table is not None and "id" in table.hidden:
+            raise ConfigurationError(
+                f"The table {entity} of the replica at {self._base} does not tell the ids of its records, so nothing "
+                "can be erased from it. Make the replica anew, from the landing once it is erased from, and remove "
+                "this one. Nothing was erased."
+            )
+
+    def run(self, ids: RecordIds) -> dict[str, int]:
+        """Erase records; return how many ``rows`` of the table and its history were removed, how many were ``listed``
+        to be fetched, how many ``quarantined`` events lost their payload, and how many ``files`` of tables went.
+
+        :raises PositionConflictError: if another job published a snapshot meanwhile, or is at work. Doing it again
+            completes it.
+        """
+        counted = Counter[str](dict.fromkeys(("rows", "listed", "quarantined", "files"), 0))
+        snapshot = self._store.current()
+        table, erasures = snapshot.tables.get(self._entity), list[TableErasure]()
+        if table is not None:
+            after, listed = self._without_listed(table, ids)
+            for name, number in ((self._entity, table.version), (HISTORY.format(self._entity), table.history)):
+                log = self._table(name)
+                if number is None or log.version(bounds=False).number < 0:
+                    continue
+                log.restore(number)
+                rows = partial(erased_records, ids=ids)
+                erasures.append(TableErasure(name, log, rows, lambda column: column == "Id", progress=[PROGRESS]))
+                counted["rows"] += erasures[-1].rewrite()
+                if number >= 0:
+                    newest = log.version(bounds=False).number
+                    is_table = name == self._entity
+                    after = replace(after, version=newest) if is_table else replace(after, history=newest)
+            if listed:
+                counted["listed"] = listed
+                after = self._with_list_counted(after)
+            if after != table:
+                following = snapshot.next({}, {self._entity: after}, datetime.now(UTC))
+                self._store.publish(replace(following, job=self._job))
+        self._forget_older()
+        busy: list[str] = []
+        for erasure in erasures:
+            files, young = erasure.clean()
+            counted["files"] += files
+            busy += young
+        self._files.delete(f"{self._base}/{REFRESH}")
+        counted["quarantined"] = self._clean_quarantine(ids, busy)
+        check_not_busy(self._base, busy)
+        return dict(counted)
+
+    def _table(self, name: str) -> TableVersions:
+        return TableVersions(self._location.below(name), self._job, cuts_log=False)
+
+    def _without_listed(self, table: TableState, ids: RecordIds) -> tuple[TableState, int]:
+        """Return the table with a list of rows to fetch that has none of the records, and how many it had."""
+        if table.dirty_list is None:
+            return table, 0
+        folder = f"{self._base}/{table.dirty_list}"
+        names = [name for name in self._files.file_names(folder) if name.endswith(".json")]
+        lines = [line for name in names for line in self._files.read_text(f"{folder}/{name}").splitlines()]
+        left = [line for line in lines if json.loads(line)["Id"] not in ids]
+        if len(left) == len(lines):
+            return table, 0
+        place = f"{DIRTY}/{self._entity}/{uuid.uuid4().hex}" if left else None
+        if place is not None:
+            text = "".join(f"{line}\n" for line in left)
+            self._files.replace_text(f"{self._base}/{place}/part-00000.json", text)
+        computed = replace(table.computed, changed=len(left))
+        return replace(table, dirty_list=place, computed=computed), len(lines) - len(left)
+
+    def _with_list_counted(self, table: TableState) -> TableState:
+        """Return the table with the numbers of its dirty rows, and of the rows that are listed beside these."""
+        log = self._table(self._entity)
+        filesystem, dirty = log.location.filesystem(), 0
+        for path in log.version(table.version, bounds=False).files:
+            with filesystem.open_input_file(path) as opened:
+                dirty += sum(pq.ParquetFile(opened).read(columns=["_dirty"])["_dirty"].to_pylist())
+        return replace(table, dirty=dirty, computed=replace(table.computed, changed=table.computed.changed - dirty))
+
+    def _forget_older(self) -> None:
+        """Remove all snapshots but the newest, and what only they have: they name versions that are no more."""
+        gone, kept = self._store.divided(1)
+        now = versions_named(kept)
+        for name, numbers in versions_named(gone).items():
+            self._table(name).forget(min(numbers), now.get(name, set()))
+        for snapshot in gone:
+            self._store.remove(snapshot)
+        live = {table.dirty_list for snapshot in kept for table in snapshot.tables.values()}
+        for folder in self._files.folders(f"{self._base}/{DIRTY}/{self._entity}"):
+            if f"{DIRTY}/{self._entity}/{folder}" not in live:
+                self._files.delete(f"{self._base}/{DIRTY}/{self._entity}/{folder}")
+
+    def _clean_quarantine(self, ids: RecordIds, busy: list[str]) -> int:
+        """Write the quarantine's files anew that have payloads of the records; return how many events it was.
+
+        :param busy: gets the files that a job may be writing.
+        """
+        if REPLICA_QUARANTINE not in self._files.folders(self._base):
+            return 0
+        filesystem, changed = self._location.below(REPLICA_QUARANTINE).filesystem(), 0
+        for each in filesystem.get_file_info(fs.FileSelector("", recursive=True)):
+            if not each.is_file or not each.path.endswith(".parquet"):
+                continue
+            folder, name = each.path[: each.path.rfind("/") + 1], each.base_name
+            try:
+                with filesystem.open_input_file(each.path) as opened:
+                    found = [erased_outcasts(one, ids, self._event) for one in pq.ParquetFile(opened).iter_batches()]
+            except pa.ArrowInvalid:
+                if name.startswith(_OWN) or each.mtime < datetime.now(UTC) - YOUNG:
+                    filesystem.delete_file(each.path)
+                else:
+                    busy.append(f"{REPLICA_QUARANTINE}/{each.path}")
+                continue
+            if rows := sum(count for count, _ in found):
+                changed += rows
+                with filesystem.open_output_stream(f"{folder}{_OWN}{name}") as target:
+                    table = pa.Table.from_batches([left for _, left in found])
+                    pq.write_table(table, target, compression="zstd", coerce_timestamps="us")
+                filesystem.move(f"{folder}{_OWN}{name}", each.path)
+        return changed

@@ -1,0 +1,102 @@
+"""The ``replica`` job: landed change events, or records fetched anew, in; the next snapshot of the tables out.
+
+Safe to repeat and to kill at any line: until a snapshot is published nothing counts, and what it says follows from the
+snapshot before and the windows alone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_window, read_windows
+from airflow_provider_sfstream.tables.replica.options import ReplicaMetrics, ReplicaOptions
+from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine
+from airflow_provider_sfstream.tables.replica.refresh_run import RefreshRun
+from airflow_provider_sfstream.tables.replica.rules import check_rules
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
+from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, StreamState
+from airflow_provider_sfstream.tables.replica.stream import StreamRun
+from airflow_provider_sfstream.tables.replica.tables import ReplicaTables
+from airflow_provider_sfstream.tables.replica.windows import UnappliedWindow, check_windows, new_windows
+from airflow_provider_sfstream.tables.runner.engine import Engine
+
+log = logging.getLogger(__name__)
+
+WINDOWS_AT_ONCE = 500
+"""For each state that is published: a replica that catches up with more is brought there in steps, each of which counts
+for good. Not more than fit on a page of window ids."""
+
+
+def run(engine: Engine, options: ReplicaOptions) -> ReplicaMetrics:
+    """Bring the replica forward.
+
+    :param engine: Spark's for records fetched anew.
+    :raises ManifestError: if a manifest is missing or broken; nothing was written.
+    :raises ConfigurationError: if the windows hold no change events, their files were changed, a table is fed by
+        another stream or kept by other rules for fields, or the refresh is not of this replica;
+        nothing was published.
+    :raises PositionConflictError: if another job wrote meanwhile; nothing of this one counts.
+    """
+    started = time.monotonic()
+    files = engine.files
+    base = files.url(options.output)
+    store = SnapshotStore(files, base)
+    snapshot = store.current()
+    if options.refresh is None:  # what is fetched was treated before it was written
+        check_rules(snapshot, options.rules, options.output)
+    metrics = ReplicaMetrics(snapshot=snapshot.number, application_id=engine.application_id)
+    read, job = partial(read_window, engine.landing), options.job or engine.application_id
+    tables, quarantine = ReplicaTables(engine, base, options), ReplicaQuarantine(engine, base)
+    windows = read_windows(engine.landing, options.manifests)
+    check_windows(windows)
+    unapplied: dict[str, list[UnappliedWindow]] = {}
+    for of_one_stream in _by_stream(windows):
+        stream = of_one_stream[0].stream
+        state = snapshot.streams.get(stream)
+        unapplied[stream] = new_windows(of_one_stream, state, read, partial(_older_windows, store, stream, state))
+    engine.prepare([each.window for new in unapplied.values() for each in new])
+    for stream, new in unapplied.items():
+        for done in range(0, len(new), WINDOWS_AT_ONCE):
+            some = new[done : done + WINDOWS_AT_ONCE]
+            step = StreamRun(engine, tables, quarantine, snapshot, some, read, options)
+            snapshot = _publish(store, replace(step.run(metrics), job=job), metrics)
+            log.info("%s: %d of %d windows are taken in.", some[0].window.topic, done + len(some), len(new))
+        if new:
+            metrics.held += snapshot.streams[stream].held_events
+    if options.refresh is not None:
+        refresh = RefreshRun(files, tables, snapshot, options.refresh, options.max_deleted_fraction)
+        snapshot = _publish(store, replace(refresh.run(metrics), job=job), metrics)
+    gone, kept = store.divided(options.keep_snapshots)
+    tables.forget(gone, kept)
+    for old in gone:
+        store.remove(old)
+    metrics.seconds = round(time.monotonic() - started, 2)
+    if options.metrics_file:
+        files.replace_text(files.url(options.metrics_file), json.dumps(asdict(metrics)))
+    return metrics
+
+
+def _older_windows(store: SnapshotStore, stream: str, state: StreamState | None) -> Iterable[Sequence[str]]:
+    return store.older_windows(stream, state.pages) if state else ()
+
+
+def _publish(store: SnapshotStore, after: Snapshot, metrics: ReplicaMetrics) -> Snapshot:
+    after = store.publish(after)
+    metrics.snapshot = after.number
+    for name, table in after.tables.items():
+        of_table = metrics.of_table(name)
+        of_table.dirty, of_table.flag = table.dirty, table.flag.reason if table.flag else None
+    log.info("Snapshot %d of the replica is published.", after.number)
+    return after
+
+
+def _by_stream(windows: Iterable[LandedWindow]) -> list[list[LandedWindow]]:
+    streams: dict[str, list[LandedWindow]] = {}
+    for window in windows:
+        streams.setdefault(window.stream, []).append(window)
+    return [streams[name] for name in sorted(streams)]

@@ -1,0 +1,83 @@
+"""Replica tables as their readers see them, without a jar: the files of the versions that a snapshot names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, read_version
+from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
+from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
+from airflow_provider_sfstream.tables.rows.history_batches import holding_versions, version_schema
+from airflow_provider_sfstream.tables.rows.merging import table_schema
+
+
+def read_replica(spark: Any, output_url: str, table: str, *, snapshot: int | None = None) -> Any:
+    """Return the rows of a replica table as a DataFrame.
+
+    All tables read at one ``snapshot`` are of one moment: transactions over several objects are in all or in none.
+
+    :param spark: a ``SparkSession``.
+    :param output_url: the replica's folder.
+    :param table: API name of the Salesforce object, for example ``"Account"``.
+    :param snapshot: number of the snapshot; ``None`` for the current one.
+    :raises ConfigurationError: if there is no such table.
+    :raises FileNotFoundError: if the snapshot is not kept any longer.
+    """
+    files, base, state = _table(spark, output_url, table, snapshot)
+    return read_version(spark, files, base, table, state.version, table_schema(state.columns.columns))
+
+
+def read_history(spark: Any, output_url: str, table: str, *, snapshot: int | None = None) -> Any:
+    """Return every version of a table's records that is known, as a DataFrame.
+
+    The columns are those of :data:`~airflow_provider_sfstream.tables.rows.history_batches.VERSION_ENVELOPE`,
+    ``_is_current`` (``_valid_to`` is null) and the record's own. A version holds from ``_valid_from`` (inclusive) to
+    ``_valid_to`` (exclusive), by commit times; versions of one record are in the order of ``_sequence``, then of
+    ``_valid_from``.
+
+    :param spark: a ``SparkSession``.
+    :param output_url: the replica's folder.
+    :param table: API name of the Salesforce object, for example ``"Account"``.
+    :param snapshot: number of the snapshot; ``None`` for the current one.
+    :raises ConfigurationError: if there is no such table, or it has no history.
+    :raises FileNotFoundError: if the snapshot is not kept any longer.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    files, base, state = _table(spark, output_url, table, snapshot)
+    if state.history is None:
+        raise ConfigurationError(
+            f"{table} below {output_url} is kept without a history. Start the job with --history to keep it from then "
+            "on; versions that ended before are not known."
+        )
+    columns = state.columns.columns
+    rows = read_version(spark, files, base, table, state.version, table_schema(columns))
+    schema = version_schema(columns)
+    holding = rows.mapInArrow(holding_versions(columns), from_arrow_schema(schema))
+    ended = read_version(spark, files, base, HISTORY.format(table), state.history, schema)
+    versions = holding.unionByName(ended).withColumn("_is_current", f.col("_valid_to").isNull())
+    own = [name for name in schema.names if name in columns]
+    return versions.select(*(name for name in schema.names if name not in columns), "_is_current", *own)
+
+
+def table_of(snapshot: Snapshot, table: str, where: str) -> TableState:
+    """Return one table of a snapshot.
+
+    :raises ConfigurationError: if there is none of that name.
+    """
+    try:
+        return snapshot.tables[table]
+    except KeyError:
+        names = ", ".join(sorted(snapshot.tables)) or "no table yet"
+        raise ConfigurationError(f"There is no replica of {table} below {where}; there is {names}.") from None
+
+
+def _table(spark: Any, output_url: str, table: str, snapshot: int | None) -> tuple[HadoopFiles, str, TableState]:
+    files = HadoopFiles(spark)
+    base = files.url(output_url)
+    store = SnapshotStore(files, base)
+    state = table_of(store.current() if snapshot is None else store.read(snapshot), table, output_url)
+    return files, base, state

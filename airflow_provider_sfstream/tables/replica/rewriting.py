@@ -1,0 +1,321 @@
+"""What runs on executors: a piece of a table is read, merged with what came for it, and written anew.
+
+A row group and what came for the piece is held at a time, whatever the table's size. The files of a task that fails
+stay unnamed, so that they are never used.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, parts, quantiles
+from airflow_provider_sfstream.tables.rows.change_fold import fold
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
+from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
+from airflow_provider_sfstream.tables.rows.merging import Deletes, Merge, as_table, table_schema
+from airflow_provider_sfstream.tables.rows.routing import pieces_of, received
+
+REWRITTEN = pa.schema(
+    [
+        ("piece", pa.int32()),
+        ("is_history", pa.bool_()),
+        ("path", pa.string()),
+        ("size", pa.int64()),
+        ("rows", pa.int64()),
+        ("stats", pa.string()),
+        ("dirty", pa.int64()),
+        ("deleted", pa.int64()),
+    ]
+)
+"""What a task tells: each file that it wrote, and how many of its rows are dirty, and of deleted records. A piece that
+was rewritten and has no row left gives a line without a path."""
+_COMPRESSED = 0.3
+"""Bytes in a file for a byte of Arrow columns, where nothing better is known; it decides how large files are."""
+
+
+@dataclass(frozen=True)
+class HistoryPlan:
+    """Where the versions that a rewrite ends are written.
+
+    :param gone_at: when the version of a row ends that a refresh drops, microseconds since the epoch; ``None`` for
+        changes.
+    """
+
+    location: TableLocation
+    deletes: Deletes
+    gone_at: int | None = None
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """How pieces of a table are rewritten.
+
+    :param came: the schema of what comes: change rows, which are folded first if ``are_changes``; else it has each id
+        once.
+    :param may_be_seen: whether records may have been fetched after some of the changes were committed.
+    :param everything: whether the new rows of records are wanted too for which nothing came.
+    :param target: bytes of a file.
+    """
+
+    location: TableLocation
+    pieces: tuple[Piece, ...]
+    merge: Merge
+    came: pa.Schema
+    are_changes: bool
+    may_be_seen: bool = False
+    everything: bool = False
+    history: HistoryPlan | None = None
+    target: int = TARGET_BYTES
+
+
+def rewritten(plan: Rewriting) -> Rows:
+    """Return a function for ``mapInArrow`` that takes parcels, and gives :data:`REWRITTEN`.
+
+    All parcels of a piece must come to one task.
+    """
+
+    def rows(batches: Batches) -> Batches:
+        _release()
+        pa.set_io_thread_count(1)  # each keeps memory of its own, and a row group is one read
+        arrived: dict[int, list[pa.Buffer]] = {}  # of the batches' own memory: no parcel is copied
+        for batch in batches:
+            for piece, parcel in zip(batch.column("piece").to_pylist(), batch.column("rows"), strict=True):
+                arrived.setdefault(piece, []).extend([parcel.as_buffer()] if parcel.is_valid else [])
+        while arrived:
+            number, parcels = arrived.popitem()
+            written = _Rewrite(plan, plan.pieces[number], parcels).run()
+            _release()
+            yield pa.RecordBatch.from_pylist([{"piece": number, **line} for line in written], schema=REWRITTEN)
+
+    return rows
+
+
+class _Rewrite:
+    """The rewrite of one piece."""
+
+    def __init__(self, plan: Rewriting, piece: Piece, parcels: list[pa.Buffer]) -> None:
+        self._plan, self._piece = plan, piece
+        self._schema = table_schema(plan.merge.columns)
+        self._files = plan.location.filesystem()
+        came = received(plan.came, parcels, ["Id", "_sequence"] if plan.are_changes else [])
+        came = self._without_seen(came) if plan.are_changes else came
+        self._change = fold(came, plan.merge.columns) if plan.are_changes else came
+        self._came = None if plan.history is None else came
+        self._met = np.zeros(len(self._change), bool)
+        del came
+        _release()  # many changes of few records become few rows
+
+    def run(self) -> list[dict[str, Any]]:
+        """Return the lines of :data:`REWRITTEN`; none if the piece stays as it is."""
+        if not (len(self._change) or self._plan.everything or self._piece.is_shared):
+            return []
+        output = _Output(self._files, self._schema, self._ends())
+        history = _History(self._plan)
+        try:
+            for rows in self._rows():
+                output.append(self._merged(rows, history))
+                del rows
+            output.append(self._new())
+            return [*output.close(), *history.close(self._came)]
+        except BaseException:
+            output.abandon()
+            history.abandon()
+            raise
+
+    def _without_seen(self, changes: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the changes with those marked as seen that the record as fetched has."""
+        if not self._plan.may_be_seen or not self._piece.files:
+            return changes
+        fetched = self._stored(["Id", "_refreshed_at"])
+        at = fetched["_refreshed_at"].take(pc.index_in(changes["Id"], value_set=fetched["Id"]))
+        # Each is judged by itself, whatever the order of commit times is.
+        seen = pc.fill_null(pc.less(changes["_commit_time"], at), False)
+        operation = pc.if_else(seen, "seen", changes["_operation"])
+        return changes.set_column(changes.schema.get_field_index("_operation"), "_operation", operation)
+
+    def _ends(self) -> list[str]:
+        """Return the ids at which the piece's rows are divided into files."""
+        stored, came = sum(file.rows for file in self._piece.files), len(self._change)
+        if stored > came:
+            row = sum(file.size for file in self._piece.files) / stored
+        else:
+            row = self._change.nbytes * _COMPRESSED / max(came, 1)
+        if parts((stored + came) * row, stored + came, self._plan.target) == 1:
+            return []
+        ids = set(self._change["Id"].to_pylist())
+        for rows in self._rows(["Id"]):
+            ids.update(rows["Id"].to_pylist())
+        return quantiles(sorted(ids), parts(len(ids) * row, len(ids), self._plan.target))
+
+    def _rows(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the piece's rows, a row group at a time, with all columns or some."""
+        piece = self._piece
+        schema = self._schema if columns is None else pa.schema([self._schema.field(name) for name in columns])
+        for file in piece.files:
+            with self._files.open_input_file(file.path) as source:
+                stored = pa.parquet.ParquetFile(source, pre_buffer=True)
+                for number in range(stored.num_row_groups):
+                    rows = as_table(_batch(stored.read_row_group(number, columns, use_threads=False)), schema)
+                    if piece.is_shared:
+                        rows = rows.filter(_is_between(rows["Id"], piece.after, piece.through))
+                    if len(rows):
+                        yield rows
+                    del rows  # before the next are read
+
+    def _stored(self, columns: list[str]) -> pa.RecordBatch:
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        return _batch(pa.Table.from_batches(self._rows(columns), schema))
+
+    def _merged(self, rows: pa.RecordBatch, history: _History) -> pa.RecordBatch:
+        """Return a row group's new rows."""
+        if not (len(self._change) or self._plan.everything):
+            return rows
+        places = pc.index_in(rows["Id"], value_set=self._change["Id"])
+        chosen = pa.array(np.ones(len(rows), bool)) if self._plan.everything else places.is_valid()
+        if not pc.any(chosen).as_py():
+            return rows
+        places = places.filter(chosen)
+        self._met[places.drop_null().to_numpy()] = True
+        base = rows.filter(chosen)
+        new, dropped = self._plan.merge(base, self._change.take(places))
+        history.note(base, new, dropped)
+        kept = pc.invert(dropped)
+        if len(base) == len(rows):
+            return new.filter(kept)
+        stays = pc.replace_with_mask(pa.array(np.ones(len(rows), bool)), chosen, kept)
+        rows = _replaced(rows, chosen, new)
+        return rows if pc.all(stays).as_py() else rows.filter(stays)
+
+    def _new(self) -> pa.RecordBatch:
+        """Return rows for the records that had none."""
+        change = self._change.filter(pa.array(~self._met))
+        base = pa.RecordBatch.from_arrays(
+            [pa.nulls(len(change), each.type) for each in self._schema], schema=self._schema
+        )
+        new, dropped = self._plan.merge(base, change)
+        return new.filter(pc.invert(dropped))
+
+
+class _Output:
+    """The piece's new files, divided at some ids."""
+
+    def __init__(
+        self, filesystem: Any, schema: pa.Schema, ends: Sequence[str] = (), *, is_history: bool = False
+    ) -> None:
+        self._filesystem, self._schema, self._ends, self._is_history = filesystem, schema, ends, is_history
+        self._writers: dict[int, TableFileWriter] = {}
+        self._counts: dict[int, tuple[int, int]] = {}
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Add rows to the files that they belong to."""
+        if not self._ends:
+            self._append(0, rows)
+            return
+        numbers = pieces_of(rows["Id"], self._ends)
+        for number in np.unique(numbers):
+            self._append(int(number), rows.filter(pa.array(numbers == number)))
+
+    def close(self) -> list[dict[str, Any]]:
+        """Return a line for each file, one without a path if there is none."""
+        lines = []
+        for number, writer in sorted(self._writers.items()):
+            file = writer.close()
+            dirty, deleted = self._counts[number]
+            line = {"path": file.path, "size": file.size, "rows": file.rows, "stats": file.stats}
+            lines.append({**line, "is_history": self._is_history, "dirty": dirty, "deleted": deleted})
+        return lines or ([] if self._is_history else [{"is_history": False, "rows": 0, "dirty": 0, "deleted": 0}])
+
+    def abandon(self) -> None:
+        """End files that nobody will name."""
+        for writer in self._writers.values():
+            writer.abandon()
+
+    def _append(self, number: int, rows: pa.RecordBatch) -> None:
+        if not len(rows):
+            return
+        if number not in self._writers:
+            path = f"part-{uuid.uuid4().hex}.parquet"
+            self._writers[number] = TableFileWriter(self._filesystem, path, self._schema)
+        self._writers[number].append(rows)
+        dirty, deleted = self._counts.get(number, (0, 0))
+        self._counts[number] = dirty + _count(rows["_dirty"]), deleted + _count(rows["_deleted"])
+
+
+class _History:
+    """The versions that end with a rewrite."""
+
+    def __init__(self, plan: Rewriting) -> None:
+        self._columns, self._history = plan.merge.columns, plan.history
+        self._bases: list[pa.RecordBatch] = []
+        if plan.history is not None:
+            self._output = _Output(plan.history.location.filesystem(), version_schema(self._columns), is_history=True)
+
+    def note(self, base: pa.RecordBatch, new: pa.RecordBatch, dropped: pa.BooleanArray) -> None:
+        """Take note of rows, as they were and as they become."""
+        if self._history is None:
+            return
+        if self._history.gone_at is None:
+            self._bases.append(base)  # no more rows than changes
+        else:
+            self._output.append(ended_by_refresh(base, new, dropped, self._columns, self._history.gone_at))
+
+    def close(self, changes: pa.RecordBatch | None) -> list[dict[str, Any]]:
+        """Return the lines of the files, when all rows were noted.
+
+        :param changes: all that came; ``None`` without a history.
+        """
+        if self._history is None:
+            return []
+        if self._history.gone_at is None and changes is not None and len(changes):
+            for ended in ended_by_changes(self._bases, changes, self._columns, self._history.deletes):
+                self._output.append(ended)
+        return self._output.close()
+
+    def abandon(self) -> None:
+        """End files that nobody will name."""
+        if self._history is not None:
+            self._output.abandon()
+
+
+def _replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with those ``chosen`` replaced by ``new``, in their order."""
+    places = np.arange(len(rows))
+    places[chosen.to_numpy(zero_copy_only=False)] = len(rows) + np.arange(len(new))
+    order, arrays = pa.array(places), []
+    for former, value in zip(rows.columns, new.columns, strict=True):
+        if pa.types.is_nested(former.type):  # which that function does not know
+            arrays.append(pa.concat_arrays([former, value]).take(order))
+        else:
+            arrays.append(pc.replace_with_mask(former, chosen, value))
+    return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
+
+
+def _is_between(ids: pa.Array, after: str | None, through: str | None) -> pa.BooleanArray:
+    chosen = pa.array(np.ones(len(ids), bool))
+    if after is not None:
+        chosen = pc.and_(chosen, pc.greater(ids, after))
+    return chosen if through is None else pc.and_(chosen, pc.less_equal(ids, through))
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _release() -> None:
+    """Give back what was freed, where Arrow's memory is in a pool that keeps it."""
+    pa.default_memory_pool().release_unused()
+
+
+def _count(column: pa.BooleanArray) -> int:
+    return int(pc.sum(column).as_py() or 0)

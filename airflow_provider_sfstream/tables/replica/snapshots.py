@@ -1,0 +1,226 @@
+"""What a replica consists of at one moment, as one document: ``{output}/_sfstream/replica/snapshots/{number}.json``.
+
+The document with the highest number is the replica. It names the version of every Delta table and, for each stream, how
+far its windows are applied, so that rows and progress change together or not at all, for all tables at once. A document
+never changes once it is there, and neither does a version that it names.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules, Treatment
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.rows.replica_rows import FlagReason
+
+FORMAT, VERSION = "sfstream-replica", 3
+
+
+@dataclass(frozen=True)
+class AppliedWindow:
+    """A window that a replica has taken in: the sequence of its first event, and how many events it has."""
+
+    window_id: str
+    manifest_url: str
+    first_sequence: int
+    event_count: int
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """How far the windows of one stream are applied.
+
+    :param last: the window taken in last.
+    :param through: its position as hex, ``None`` where it has none.
+    :param applied_sequence: the sequence of the last event applied. Later ones of ``held`` belong to a transaction of
+        which the rest is yet to come.
+    :param applied_replay_id: the replay ID of that event as hex; ``None`` before the first.
+    :param held: windows with events that are not applied yet, oldest first.
+    :param recent: ids of the last windows taken in, oldest first.
+    :param pages: how many pages of :data:`PAGE` ids each there are of those before them.
+    """
+
+    org_id: str
+    api: str
+    topic: str
+    subscription: str
+    last: AppliedWindow
+    through: str | None
+    applied_sequence: int = 0
+    applied_replay_id: str | None = None
+    held: tuple[AppliedWindow, ...] = ()
+    recent: tuple[str, ...] = ()
+    pages: int = 0
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that the first event of the next window gets."""
+        return self.last.first_sequence + self.last.event_count
+
+    @property
+    def held_events(self) -> int:
+        """How many events are not applied yet."""
+        return self.next_sequence - 1 - self.applied_sequence
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Why a whole table has to be fetched, since when (ISO 8601, UTC), and the sequence of the event that says so.
+
+    :param columns: those that came, changed or went with a new schema: all that has to be fetched for that reason.
+    """
+
+    reason: FlagReason
+    since: str
+    sequence: int
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The columns of a table that no event carries: formulas, roll-up summaries, and whatever else describe names and
+    the schema of the change events lacks.
+
+    :param columns: their names.
+    :param compared_at: when the last fetch of all their values began (ISO 8601, UTC); they are as fresh as that, those
+        of records fetched since are fresher.
+    :param on_change: whether rows that an event changed are listed, for a refresh to fetch them.
+    :param changed: how many are listed now, beside the dirty ones.
+    """
+
+    columns: tuple[str, ...] = ()
+    compared_at: str | None = None
+    on_change: bool = False
+    changed: int = 0
+
+
+@dataclass(frozen=True)
+class TableState:
+    """One table of a replica.
+
+    :param stream: key of the stream that its changes come from.
+    :param version: of the table; -1 before it has rows.
+    :param history: version of the table of ended versions, -1 before it has one; ``None`` where no history is kept.
+    :param columns: the record's columns, in order.
+    :param dirty: how many rows have to be fetched.
+    :param dirty_list: the folder, relative to the output folder, of JSON lines that list them (``Id``, ``sequence``),
+        and the rows whose computed columns are to be fetched because an event changed them.
+    :param fields: the columns that records have by the schema of the last event applied, each with what the schema says
+        of its field, which is another text for a field that was deleted and made again; ``None`` where not known.
+    :param computed: the columns that no event carries.
+    :param refreshed_through: the latest ``_refreshed_at`` of its rows (ISO 8601, UTC), ``None`` if none was fetched.
+    :param rules: which fields may not be stored as they come, without the key of hashes.
+    :param hidden: the columns, in lower case, that these were found to be of by the schemas of its events.
+    """
+
+    stream: str
+    version: int = -1
+    history: int | None = None
+    columns: ColumnRegistry = field(default_factory=ColumnRegistry)
+    dirty: int = 0
+    dirty_list: str | None = None
+    flag: Flag | None = None
+    refreshed_through: str | None = None
+    fields: dict[str, str] | None = None
+    computed: Computed = field(default_factory=Computed)
+    rules: FieldRules = NO_RULES
+    hidden: dict[str, Treatment] = field(default_factory=dict)
+
+    def flagged(self, flag: Flag) -> TableState:
+        """Return the table with a flag.
+
+        One that is there keeps its reason, unless that is for some columns only; it gets the later sequence, and the
+        columns of both.
+        """
+        if self.flag is not None:
+            first = flag if self.flag.reason == "schema" else self.flag
+            columns = tuple(sorted({*self.flag.columns, *flag.columns}))
+            flag = replace(first, sequence=max(self.flag.sequence, flag.sequence), columns=columns)
+        return replace(self, flag=flag)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A replica at one moment, and which job published it. Number 0 stands for one that does not exist yet."""
+
+    number: int = 0
+    published_at: str | None = None
+    streams: dict[str, StreamState] = field(default_factory=dict)
+    tables: dict[str, TableState] = field(default_factory=dict)
+    job: str = ""
+
+    def next(self, streams: dict[str, StreamState], tables: dict[str, TableState], now: datetime) -> Snapshot:
+        """Return the snapshot that follows, with these streams and tables in place of those of the same names."""
+        stamp = now.astimezone(UTC).isoformat()
+        return Snapshot(self.number + 1, stamp, {**self.streams, **streams}, {**self.tables, **tables})
+
+    def to_json(self) -> str:
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "number": self.number,
+            "published_at": self.published_at,
+            "job": self.job,
+            "streams": {key: _stream_to_document(state) for key, state in self.streams.items()},
+            "tables": {name: _table_to_document(table) for name, table in self.tables.items()},
+        }
+        return json.dumps(document, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str, where: str) -> Snapshot:
+        """Return the snapshot stored at ``where``.
+
+        :raises ConfigurationError: if it is not one of a version known here.
+        """
+        try:
+            document = json.loads(text)
+            if document["format"] != FORMAT or document["version"] != VERSION:
+                raise ValueError(f"it is {document['format']!r} of version {document['version']!r}")
+            return cls(
+                document["number"],
+                document["published_at"],
+                {key: _stream_of_document(each) for key, each in document["streams"].items()},
+                {name: _table_of_document(each) for name, each in document["tables"].items()},
+                document["job"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ConfigurationError(
+                f"{where} is not a replica snapshot that this version of the package can read ({error}). Upgrade "
+                "airflow-provider-sfstream where the job runs, or give another output folder. Nothing was written."
+            ) from error
+
+
+def _stream_to_document(state: StreamState) -> dict[str, Any]:
+    document = vars(state) | {"last": vars(state.last), "next_sequence": state.next_sequence}
+    return document | {"held": [vars(window) for window in state.held], "recent": list(state.recent)}
+
+
+def _stream_of_document(document: dict[str, Any]) -> StreamState:
+    values = {name: value for name, value in document.items() if name != "next_sequence"}
+    values["last"] = AppliedWindow(**document["last"])
+    values["held"] = tuple(AppliedWindow(**window) for window in document["held"])
+    values["recent"] = tuple(document["recent"])
+    return StreamState(**values)
+
+
+def _table_to_document(table: TableState) -> dict[str, Any]:
+    columns = [{"name": name, "type": type_} for name, type_ in table.columns.columns.items()]
+    flag = None if table.flag is None else vars(table.flag) | {"columns": list(table.flag.columns)}
+    computed = vars(table.computed) | {"columns": list(table.computed.columns)}
+    rules = table.rules.to_document() if table.rules else {}
+    return vars(table) | {"columns": columns, "flag": flag, "computed": computed, "rules": rules}
+
+
+def _table_of_document(document: dict[str, Any]) -> TableState:
+    values = dict(document)
+    values["columns"] = ColumnRegistry({column["name"]: column["type"] for column in document["columns"]})
+    flag = document["flag"]
+    values["flag"] = None if flag is None else Flag(**{**flag, "columns": tuple(flag["columns"])})
+    computed = document["computed"]
+    values["computed"] = Computed(**{**computed, "columns": tuple(computed["columns"])})
+    values["rules"] = FieldRules.of_document(document["rules"])
+    return TableState(**values)

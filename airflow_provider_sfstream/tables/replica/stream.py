@@ -1,0 +1,318 @@
+"""One stream's part of a run: from windows to the state of every table that their events change."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, unmet
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
+from airflow_provider_sfstream.tables.event_log.table_plans import Schemas, read_schemas
+from airflow_provider_sfstream.tables.replica.landed_changes import LandedChanges
+from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine, without_schema
+from airflow_provider_sfstream.tables.replica.rules import under_rules
+from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
+from airflow_provider_sfstream.tables.replica.tables import Applied, ReplicaTables
+from airflow_provider_sfstream.tables.replica.transactions import SEEN, last_whole_sequence, seen_sequences
+from airflow_provider_sfstream.tables.replica.windows import AT_THE_END, ReadManifest, UnappliedWindow, numbered
+from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns
+from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
+from airflow_provider_sfstream.tables.runner.engine import Condition, Engine, Frame
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.tables.replica.options import ReplicaMetrics, ReplicaOptions
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Landed:
+    """A window with rows, and the place of its events in the stream."""
+
+    window: LandedWindow
+    place: AppliedWindow
+
+    @property
+    def last_sequence(self) -> int:
+        return self.place.first_sequence + self.place.event_count - 1
+
+
+@dataclass(frozen=True)
+class _Survey:
+    """What is in the landed rows: by schema id the sequences of the first and the last event that has it, the last
+    event's sequence and replay ID (hex), and the sequence up to which events come again that were applied before."""
+
+    seen: dict[str | None, tuple[int, int]]
+    last: tuple[int, str]
+    repeated_through: int | None
+
+
+@dataclass(frozen=True)
+class _EventSchemas:
+    """The schemas of change events by table and id, and why others cannot be used."""
+
+    tables: dict[str, dict[str, str]]
+    refused: dict[str, str]
+
+    @classmethod
+    def of(cls, schemas: Schemas) -> _EventSchemas:
+        tables: dict[str, dict[str, str]] = {}
+        refused = dict(schemas.refused)
+        for schema_id, text in sorted(pair for ids in schemas.tables.values() for pair in ids.items()):
+            try:
+                schema = json.loads(text)
+                replica_columns(schema)
+                tables.setdefault(entity_of(schema), {})[schema_id] = text
+            except ValueError as error:
+                refused[schema_id] = f"schema {schema_id} cannot be used: {error}"
+        return cls(tables, refused)
+
+    def usable(self) -> dict[str, str]:
+        """Return all usable schemas by id."""
+        return {schema_id: text for ids in self.tables.values() for schema_id, text in ids.items()}
+
+
+class StreamRun:
+    """Takes in windows of one stream.
+
+    :param new: the windows, in the order of the stream: those that follow what ``snapshot`` has.
+    :param read: reads the manifest of another one.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tables: ReplicaTables,
+        quarantine: ReplicaQuarantine,
+        snapshot: Snapshot,
+        new: Sequence[UnappliedWindow],
+        read: ReadManifest,
+        options: ReplicaOptions,
+    ) -> None:
+        self._engine, self._tables, self._quarantine = engine, tables, quarantine
+        self._snapshot, self._new, self._read, self._options = snapshot, new, read, options
+        self._key = new[0].window.stream
+        self._state = snapshot.streams.get(self._key)
+
+    def run(self, metrics: ReplicaMetrics) -> Snapshot:
+        """Return the snapshot that follows."""
+        new = self._new
+        places = numbered([each.window for each in new], self._state.next_sequence if self._state else 1)
+        landed = [*self._held(), *(_Landed(one.window, place) for one, place in zip(new, places, strict=True))]
+        with_rows = [each for each in landed if each.window.files]
+        metrics.windows += [place.window_id for place in places]
+        metrics.events += sum(place.event_count for place in places)
+        changed: dict[str, TableState] = {}
+        start = end = self._state.applied_sequence if self._state else 0
+        applied_id = self._state.applied_replay_id if self._state else None
+        if with_rows:
+            rows = self._rows(with_rows)
+            survey = self._survey(rows, with_rows)
+            start = max(start, survey.repeated_through or 0)
+            schemas = _EventSchemas.of(read_schemas(self._engine.landing, [each.window for each in with_rows]))
+            end = self._end(with_rows, schemas, start, new[-1].window)
+            changed = self._apply(rows, with_rows, survey, schemas, (start, end), metrics)
+            if end > (self._state.applied_sequence if self._state else 0):
+                applied_id = survey.last[1] if end == survey.last[0] else _replay_id(rows, end)
+        changed = self._flag_breaks(changed, new, places, start)
+        state = self._state_after(landed, places, new[-1].window, end, applied_id)
+        return self._snapshot.next({self._key: state}, changed, datetime.now(UTC))
+
+    def _held(self) -> list[_Landed]:
+        """Return the windows whose last transaction was held back."""
+        held = self._state.held if self._state else ()
+        return [_Landed(self._read(place.manifest_url), place) for place in held]
+
+    def _rows(self, landed: Sequence[_Landed]) -> Frame:
+        """Return the landed rows with the number of their window and their ``_sequence``."""
+        rows = self._engine.landed_rows([each.window for each in landed], verify=self._options.verify_files)
+        return rows.numbered("_sequence", [each.place.first_sequence for each in landed])
+
+    def _survey(self, rows: Frame, landed: Sequence[_Landed]) -> _Survey:
+        """Look through the narrow columns once, comparing the numbers of rows with the manifests."""
+        applied = bytes.fromhex((self._state and self._state.applied_replay_id) or "")
+        counted: Counter[int] = Counter()
+        seen: dict[str | None, tuple[int, int]] = {}
+        repeated: list[int] = []
+        last: list[tuple[int, str]] = []
+        narrow = rows.select("schema_id", "window", "_sequence", "replay_id")
+        for row in narrow.made(seen_sequences(applied), SEEN).collected():
+            last.append((row["last"], bytes(row["last_id"]).hex()))
+            counted[row["window"]] += row["rows"]
+            first, last_seen = seen.get(row["schema_id"], (row["first"], row["last"]))
+            seen[row["schema_id"]] = min(first, row["first"]), max(last_seen, row["last"])
+            if row["again"] is not None:
+                repeated.append(row["again"])
+        for number, each in enumerate(landed):
+            if counted[number] != each.place.event_count:
+                raise ConfigurationError(
+                    f"Window {each.window.window_id} has {counted[number]} rows in its files, its manifest counts "
+                    f"{each.place.event_count}. Its files were changed after landing. Nothing was published."
+                )
+        return _Survey(seen, max(last), max(repeated, default=None))
+
+    def _end(self, landed: Sequence[_Landed], schemas: _EventSchemas, start: int, newest: LandedWindow) -> int:
+        """Return the sequence of the last event to apply: all, if no limit ended the drain."""
+        if newest.stop_reason in AT_THE_END:
+            return max(each.last_sequence for each in landed)
+        unapplied = (
+            (self._rows([each]).where(_between(start + 1, each.last_sequence)), each.place.first_sequence)
+            for each in reversed(landed)
+            if each.last_sequence > start
+        )
+        found = last_whole_sequence(unapplied, schemas.usable())
+        return start if found is None else found
+
+    def _apply(
+        self,
+        rows: Frame,
+        landed: Sequence[_Landed],
+        survey: _Survey,
+        schemas: _EventSchemas,
+        span: tuple[int, int],
+        metrics: ReplicaMetrics,
+    ) -> dict[str, TableState]:
+        """Apply the events of ``(start, end]`` to their tables; return those that are other than before."""
+        if span[1] <= span[0]:
+            return {}
+        changes = LandedChanges(
+            rows=rows.where(_between(span[0] + 1, span[1])),
+            span=span,
+            seen=survey.seen,
+            first_sequences=tuple(each.place.first_sequence for each in landed),
+            windows=tuple(each.window for each in landed),
+            refused=schemas.refused,
+            rules=self._options.rules,
+        )
+        tables = self._tables_of(schemas, survey.seen, landed, span[0])
+        self._warn_of_unmet(tables)
+
+        def apply(name: str) -> Applied:
+            table, ids = tables[name]
+            return self._tables.apply(name, table, changes, ids)
+
+        with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
+            applied = dict(zip(tables, pool.map(apply, tables), strict=True))
+        for name, one in applied.items():
+            of_table = metrics.of_table(name)
+            of_table.rows, of_table.deleted = of_table.rows + one.rows, of_table.deleted + one.deleted
+        changed = {name: one.table for name, one in applied.items()}
+        outcasts = [one.outcasts for one in applied.values() if one.outcasts is not None]
+        nameless = without_schema(changes, survey.seen.keys() - schemas.usable().keys())
+        if nameless is not None:  # of which table these events are is not known
+            outcasts.append(nameless)
+            changed = self._flag_all(changed, "undecodable", changes.since(), span[1])
+        metrics.quarantined += self._quarantine.set_aside(changes, outcasts)
+        return changed
+
+    def _tables_of(
+        self, schemas: _EventSchemas, present: Iterable[str | None], landed: Sequence[_Landed], start: int
+    ) -> dict[str, tuple[TableState, dict[str, str]]]:
+        """Return the tables that events are for, each with its schemas by id.
+
+        :raises ConfigurationError: if a table is made from another stream, or holds what the rules for fields say that
+            it may not.
+        """
+        found: dict[str, tuple[TableState, dict[str, str]]] = {}
+        wanted = set(present)
+        for name, ids in schemas.tables.items():
+            used = {id_: text for id_, text in ids.items() if id_ in wanted}
+            if not used:
+                continue
+            known = self._snapshot.tables.get(name)
+            table = self._new_table(landed, start) if known is None else self._checked(name, known)
+            table = under_rules(name, table, self._options.rules, used.values())
+            if self._options.history and table.history is None:
+                table = replace(table, history=-1)
+            self._tables.check(name, table)
+            found[name] = (table, used)
+        return found
+
+    def _warn_of_unmet(self, tables: Mapping[str, tuple[TableState, Mapping[str, str]]]) -> None:
+        coverages = []
+        for name, (table, ids) in tables.items():
+            coverages.append(coverage_of(self._options.rules, name, ids.values()))
+            for text in ids.values():
+                hidden_columns(coverages[-1], text)
+            for column in table.computed.columns:
+                coverages[-1].of((column,))
+        if missing := unmet(self._options.rules, coverages) if tables else []:
+            log.warning(NO_SUCH_FIELD, ", ".join(missing))
+
+    def _new_table(self, landed: Sequence[_Landed], start: int) -> TableState:
+        times = [each.window.first_event_time for each in landed if each.window.first_event_time]
+        since = min(times, default=datetime.now(UTC)).astimezone(UTC).isoformat()
+        return TableState(
+            stream=self._key,
+            flag=Flag("new", since, start),
+        )
+
+    def _checked(self, name: str, table: TableState) -> TableState:
+        if table.stream != self._key:
+            raise ConfigurationError(
+                f"The replica of {name} is made from the stream {table.stream}, these windows are of {self._key}. "
+                "Between two streams there is no order: give each an output_url of its own. Nothing was published."
+            )
+        return table
+
+    def _flag_breaks(
+        self,
+        changed: dict[str, TableState],
+        new: Sequence[UnappliedWindow],
+        places: Sequence[AppliedWindow],
+        start: int,
+    ) -> dict[str, TableState]:
+        """Flag every table of the stream where events before a window are missing."""
+        for one, place in zip(new, places, strict=True):
+            # Where the applied events come again after the break, nothing is missing.
+            if one.breaks and place.first_sequence > start and self._state is not None:
+                since = one.window.first_event_time or datetime.now(UTC)
+                log.warning("Events before window %s are missing: all tables of %s.", place.window_id, self._key)
+                changed = self._flag_all(changed, "gap", since.astimezone(UTC).isoformat(), place.first_sequence)
+        return changed
+
+    def _flag_all(
+        self, changed: dict[str, TableState], reason: Any, since: str, sequence: int
+    ) -> dict[str, TableState]:
+        mine = {name: table for name, table in self._snapshot.tables.items() if table.stream == self._key} | changed
+        return {name: table.flagged(Flag(reason, since, sequence)) for name, table in mine.items()}
+
+    def _state_after(
+        self,
+        landed: Sequence[_Landed],
+        places: Sequence[AppliedWindow],
+        newest: LandedWindow,
+        end: int,
+        applied_id: str | None,
+    ) -> StreamState:
+        before = self._state
+        recent = (*(before.recent if before else ()), *(place.window_id for place in places))
+        return StreamState(
+            org_id=newest.org_id,
+            api=newest.api,
+            topic=newest.topic,
+            subscription=newest.subscription,
+            last=places[-1],
+            through=newest.through,
+            applied_sequence=end,
+            applied_replay_id=applied_id,
+            held=tuple(each.place for each in landed if each.window.files and each.last_sequence > end),
+            recent=recent,
+            pages=before.pages if before else 0,
+        )
+
+
+def _between(first: int, last: int) -> Condition:
+    return lambda columns: columns.between("_sequence", first, last)
+
+
+def _replay_id(rows: Frame, sequence: int) -> str:
+    (row,) = rows.select("_sequence", "replay_id").where(_between(sequence, sequence)).collected()
+    return bytes(row["replay_id"]).hex()

@@ -1,0 +1,74 @@
+"""Which fields the records of a table have, by the schemas of its events and by what a refresh found. Pure."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
+from airflow_provider_sfstream.tables.replica.snapshots import Computed, Flag, TableState
+from airflow_provider_sfstream.tables.rows.change_decoding import ChangeSchema
+from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
+
+log = logging.getLogger(__name__)
+
+
+def fields_of(schema: ChangeSchema) -> dict[str, str]:
+    """Return the columns of a schema, with what it says of their fields."""
+    parsed = json.loads(schema.schema_json)
+    said = [str(parsed["fields"][column.position].get("doc", "")) for column in replica_columns(parsed)]
+    return {name: text for name, text in zip(schema.columns, said, strict=True) if name is not None}
+
+
+def with_fields(
+    after: TableState, before: TableState, schemas: Sequence[dict[str, str]], since: str, sequence: int
+) -> TableState:
+    """Return the table with the fields of the last schema, flagged for the columns that came, changed or went: no event
+    says what records have in them that did not change since.
+
+    :param after: the table after the changes of some events, and ``before`` them.
+    :param schemas: the fields of those that its events have, as :func:`fields_of` gives them, the last one at the end.
+    :param since: the time of the first event (ISO 8601, UTC).
+    :param sequence: not before that of the first event.
+    """
+    if not schemas:
+        return after
+    former = before.fields
+    if former is None:  # all that is known is the names
+        former = {name: schemas[-1].get(name, "") for name in before.columns.columns}
+    said = {name for fields in schemas for name, text in fields.items() if former.get(name) != text}
+    came = said if before.columns.columns else set()  # a new table has no rows from before its fields
+    gone = {*former, *(name for fields in schemas for name in fields)} - schemas[-1].keys()
+    columns = tuple(sorted(came | gone))
+    computed = tuple(name for name in after.computed.columns if name not in schemas[-1])
+    after = replace(after, fields=schemas[-1], computed=replace(after.computed, columns=computed))
+    if not columns:
+        return after
+    log.warning("The object has other fields than before; columns to fetch: %s.", ", ".join(columns))
+    return after.flagged(Flag("schema", since, sequence, columns))
+
+
+def with_computed(name: str, table: TableState, refresh: TableRefresh) -> TableState:
+    """Return a table with the columns that no event carries, as a refresh found them.
+
+    :raises ConfigurationError: if it has one by now, of another type.
+    """
+    if refresh.computed is None:
+        return table
+    columns = {**table.columns.columns}
+    for column, type_ in refresh.computed.items():
+        if columns.setdefault(column, type_) != type_:
+            raise ConfigurationError(
+                f"{name}: the column {column} is of another type by now than when the refresh began. Run the refresh "
+                "again. Nothing was published."
+            )
+    computed = table.computed
+    if refresh.mode in ("full", "computed"):
+        computed = Computed(tuple(refresh.computed), refresh.began_at, refresh.on_change)
+    elif refresh.mode == "records":
+        computed = replace(computed, on_change=computed.on_change and refresh.on_change)
+    return replace(table, columns=ColumnRegistry(columns), computed=computed)

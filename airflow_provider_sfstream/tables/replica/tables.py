@@ -1,0 +1,282 @@
+"""What a run does to the tables of a replica: changes applied, records as fetched merged, old files removed."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.replica.delta_sink import Came, DeltaSink
+from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists
+from airflow_provider_sfstream.tables.replica.landed_changes import LandedChanges
+from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
+from airflow_provider_sfstream.tables.replica.reconciliation import (
+    IDS,
+    moment,
+    ranges,
+    totals,
+    verdicts,
+    wrong,
+)
+from airflow_provider_sfstream.tables.replica.refresh import differing, image_schema, images, refresh_merge
+from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
+from airflow_provider_sfstream.tables.replica.snapshots import Flag, Snapshot, TableState
+from airflow_provider_sfstream.tables.replica.table_fields import fields_of, with_computed, with_fields
+from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
+from airflow_provider_sfstream.tables.rows.event_batches import quarantine_schema
+from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, MarkMerge
+from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
+from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.routing import columns_of, shaped
+from airflow_provider_sfstream.tables.runner.engine import LISTED, Frame
+from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame
+
+log = logging.getLogger(__name__)
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_FEW_ROWS = 10
+"""So many rows may be gone whatever share of a small table they are."""
+_LAST = (1 << 63) - 1
+RECONCILIATIONS = "_sfstream/replica/reconciliations"
+"""Where the reports of comparisons are, below the output folder. They are kept."""
+_RANGES_TOLD = 10
+"""So many of the ranges that differ are in the metrics; all are in the report."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A table after its changes: how many rows were written anew, how many of them are deleted records, the events that
+    could not be read, as rows of the quarantine, and how many rows had other values in their computed columns."""
+
+    table: TableState
+    rows: int
+    deleted: int
+    outcasts: Any | None
+    differed: int = 0
+
+
+class ReplicaTables:
+    """The tables below one output folder.
+
+    :param engine: Spark's for refreshes and comparisons.
+    :param base: the output folder, as the engine names it.
+    """
+
+    def __init__(self, engine: Any, base: str, options: ReplicaOptions) -> None:
+        self._engine, self._files, self._base, self._deletes = engine, engine.files, base, options.deletes
+        self._lists = DirtyLists(engine, base)
+        self._delta = DeltaSink(engine, base, options)
+
+    def check(self, name: str, table: TableState) -> None:
+        """Take back what a run that ended too early has left of a table.
+
+        :raises ConfigurationError: if somebody else has changed it; nothing was written.
+        """
+        self._delta.check(name, table)
+
+    def apply(self, name: str, table: TableState, changes: LandedChanges, schemas: Mapping[str, str]) -> Applied:
+        """Apply the changes of one table's events. Tables may be worked on at the same time.
+
+        Nothing that readers see has changed until the table's new state is published.
+
+        :param schemas: the Avro schemas of its events by id.
+        """
+        plan = _plan(name, table, schemas, changes)
+        counted = self._engine.tally()
+        landed: Frame = changes.rows.where(lambda columns: columns.one_of("schema_id", schemas))
+        make, count = change_rows(plan, counted.add), changes.span[1] - changes.span[0]
+        came = Came(landed, make, plan.arrow_schema(), True, count, _may_be_seen(table, changes))
+        after = replace(table, columns=ColumnRegistry(plan.columns))
+        told = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
+        after = with_fields(after, table, told, changes.since(), max(changes.first_sequences))
+        merge = ChangesMerge(plan.columns, self._deletes)
+        after, rewritten = self._delta.merge(name, after, came, merge, everything=False)
+        listed = self._lists.listed(table)
+        if listed is not None:
+            narrow = columns_of(change_rows(plan, lambda _: None), ["Id", "_sequence"])
+            listed = listed.together([landed.made(narrow, LISTED)])
+        after = self._with_list(name, after, table.dirty + rewritten.dirty, listed)
+        outcasts = None
+        if any(key[0] == "undecodable" for key in counted.value):
+            outcasts = landed.made(undecodable_rows(plan, changes.references), quarantine_schema())
+            after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
+        return Applied(_flagged(after, counted.value), rewritten.rows, rewritten.deleted, outcasts)
+
+    def refresh(
+        self,
+        name: str,
+        table: TableState,
+        refresh: TableRefresh,
+        folder: str,
+        *,
+        moved_on: bool,
+        max_deleted_fraction: float,
+    ) -> Applied:
+        """Merge records as they were fetched; nothing that readers see has changed until the new state is published.
+
+        :param folder: of the refresh, as Hadoop names it.
+        :param moved_on: whether the stream has had events applied since the fetch began.
+        :param max_deleted_fraction: the share of a table's rows that may be gone from the org.
+        :raises ConfigurationError: if more are, or a column that no event carries is of another type by now.
+        """
+        computed = {*(refresh.computed or ()), *table.computed.columns}.intersection(refresh.columns)
+        table = with_computed(name, table, refresh)
+        columns, is_full = table.columns.columns, refresh.mode == "full"
+        fetched = rows = images(self._engine.spark, folder, refresh, columns).persist()
+        merge = refresh_merge(columns, refresh, computed, deletes=self._deletes, moved_on=moved_on)
+        table, differed = _refreshed_through(table, rows), 0
+        try:
+            if refresh.mode == "computed":
+                rows = differing(self._rows(name, table), fetched, refresh.columns).persist()
+                differed = int(rows.count())
+            if refresh.mode in ("full", "records"):
+                self._check_gone(name, table, rows, refresh, max_deleted_fraction)
+            gone_at = datetime.fromisoformat(table.flag.since) if table.flag else datetime.now(UTC)
+            schema = image_schema(refresh, columns)
+            came = Came(SparkFrame(rows), shaped(schema), schema, False, refresh.fetched)
+            # A full refresh has no line for a record that the org no longer has, so it looks at every row.
+            after, rewritten = self._delta.merge(
+                name, table, came, merge, everything=is_full, gone_at=_microseconds(gone_at)
+            )
+        finally:
+            rows.unpersist()
+            fetched.unpersist()
+        listed = self._lists.listed(table)
+        if listed is not None and refresh.computed is not None:
+            later = refresh.applied_sequence + 1
+            listed = listed.where(lambda columns: columns.between("_sequence", later, _LAST))
+        after = self._with_list(name, after, rewritten.dirty + (0 if is_full else table.dirty), listed)
+        return Applied(after, rewritten.rows, rewritten.deleted, None, differed)
+
+    def reconcile(
+        self, name: str, table: TableState, refresh: TableRefresh, folder: str, refresh_id: str
+    ) -> tuple[TableState, dict[str, Any]]:
+        """Compare a table with the records of the org; return it with wrong rows dirty, and what was found.
+
+        All ranges of ids are in a file of their own, ``{output}/_sfstream/replica/reconciliations/{refresh_id}/``.
+
+        :param folder: of the refresh, as Hadoop names it.
+        """
+
+        columns, rows = table.columns.columns, self._rows(name, table)
+        fetched = images(self._engine.spark, folder, refresh, columns)
+        judged = verdicts(rows, fetched, refresh.columns, refresh.applied_sequence, deletes=self._deletes).persist()
+        try:
+            found = ranges(judged)
+            bad = Came(SparkFrame(wrong(judged)), shaped(IDS), IDS, False, 0)
+            merge = MarkMerge(columns, refresh.applied_sequence, _microseconds(datetime.now(UTC)))
+            after, rewritten = self._delta.merge(name, table, bad, merge, everything=False, gone_at=0)
+        finally:
+            judged.unpersist()
+        through = moment(rows)
+        report = {
+            "table": name,
+            "as_of": None if through is None else through.astimezone(UTC).isoformat(),
+            "columns": list(refresh.columns),
+            "records": totals(found),
+            "ranges": found,
+        }
+        place = f"{RECONCILIATIONS}/{refresh_id}/{name}.json"
+        self._files.replace_text(f"{self._base}/{place}", json.dumps(report, indent=1))
+        after = self._with_list(name, after, rewritten.dirty + table.dirty, self._lists.listed(table))
+        said = {key: report[key] for key in ("as_of", "records")}
+        differing = [each for each in found if each["org_checksum"] != each["replica_checksum"]]
+        return after, {**said, "ranges": len(found), "differing_ranges": differing[:_RANGES_TOLD], "report": place}
+
+    def forget(self, gone: Sequence[Snapshot], kept: Sequence[Snapshot]) -> None:
+        """Remove the files that only snapshots ``gone`` name."""
+        self._delta.forget(gone, kept)
+        for name in {name for snapshot in gone for name in snapshot.tables}:
+            live = [each.tables[name].dirty_list for each in kept if name in each.tables]
+            self._lists.tidy(name, [place for place in live if place is not None])
+
+    def _rows(self, name: str, table: TableState) -> Any:
+        """Return the rows of a table as a DataFrame of Spark."""
+        return self._delta.read(name, table).rows  # type: ignore[attr-defined]
+
+    def _with_list(self, name: str, table: TableState, at_most: int, changed: Frame | None) -> TableState:
+        rows = self._delta.read(name, table) if at_most or changed is not None else None
+        return self._lists.written(name, table, rows, changed)
+
+    def _check_gone(
+        self, name: str, table: TableState, images: Any, refresh: TableRefresh, max_deleted_fraction: float
+    ) -> None:
+        """Make sure that not too many rows are about to be deleted because the org did not give their records."""
+        from pyspark.sql import functions as f
+
+        rows = self._rows(name, table).where(~f.col("_deleted"))
+        if refresh.mode == "full":
+            rows, given, kind = rows.where(f.col("_sequence") <= refresh.applied_sequence), images, "left_anti"
+        else:
+            given, kind = images.where("NOT _found"), "left_semi"
+            if given.count() <= _FEW_ROWS:
+                return
+        rows = rows.select("Id").persist()
+        try:
+            gone = int(rows.join(given.select("Id"), "Id", kind).count())
+            live = int(rows.count()) if gone else 0
+        finally:
+            rows.unpersist()
+        if gone > max(_FEW_ROWS, max_deleted_fraction * live):
+            raise ConfigurationError(
+                f"{name}: of {live} rows that are not deleted, the org gave no record for {gone}, not even in its "
+                f"recycle bin. That is more than max_deleted_fraction={max_deleted_fraction}: the user of the "
+                "connection may not see them. Nothing was published. If they were deleted for good, run it again with "
+                "max_deleted_fraction=1."
+            )
+
+
+def _may_be_seen(table: TableState, changes: LandedChanges) -> bool:
+    """Tell whether records may have been fetched after some of these changes were committed."""
+    through = table.refreshed_through
+    return through is not None and datetime.fromisoformat(through) >= changes.earliest()
+
+
+def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: LandedChanges) -> ChangePlan:
+    """Return how the events of one table are read, with a column for each of their fields."""
+    registry = ColumnRegistry(dict(table.columns.columns))
+    found: dict[str, ChangeSchema] = {}
+    for schema_id, text in sorted(schemas.items()):
+        hidden = hidden_columns(coverage_of(changes.rules, name, (text,)), text)
+        wanted = [
+            (column.name, stored_type(column.type, how))
+            for column, how in zip(replica_columns(json.loads(text)), hidden, strict=True)
+            if how != "exclude"
+        ]
+        columns = registry.place(wanted, reserved=TABLE_ENVELOPE)
+        for (field, _), column in zip(wanted, columns, strict=True):
+            if field.lower() != column.lower():
+                log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
+        found[schema_id] = ChangeSchema(text, placed(columns, hidden))
+    return ChangePlan(registry.columns, found, changes.first_sequences, changes.rules)
+
+
+def _refreshed_through(table: TableState, images: Any) -> TableState:
+    from pyspark.sql import functions as f
+
+    latest = images.agg(f.unix_micros(f.max("_refreshed_at"))).first()[0]
+    if latest is None:
+        return table
+    moment = (_EPOCH + timedelta(microseconds=latest)).isoformat(timespec="microseconds")
+    return replace(table, refreshed_through=max(moment, table.refreshed_through or moment))
+
+
+def _flagged(table: TableState, counted: Counter[Any]) -> TableState:
+    """Return the table flagged by events that stand for changes of more records than they name."""
+    for key in counted:
+        if key[0] in ("overflow", "all_records"):
+            reason, milliseconds, _, sequence = key
+            since = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
+            table = table.flagged(Flag(reason, since, sequence))
+    return table
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)

@@ -1,0 +1,167 @@
+"""Which windows a replica has to take in, given some of them and what it has taken in before. No I/O of its own.
+
+The live windows of a stream are a chain: each names the one before it. A replica follows that chain without a hole, so
+it does not matter which windows it is given, in which order and how often: those it has are left out, and those between
+are found. Backfill windows are left out too: what they hold comes, or has come, with the chain.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
+from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, StreamState
+
+log = logging.getLogger(__name__)
+
+ReadManifest = Callable[[str], LandedWindow]
+OlderWindows = Callable[[], Iterable[Sequence[str]]]
+AT_THE_END = ("caught_up", "idle")
+"""Why a drain ended that did not cut a transaction: the server said that this is the end, or was silent for a while."""
+
+
+@dataclass(frozen=True)
+class UnappliedWindow:
+    """A window to take in. ``breaks``: events are missing before it, or may be."""
+
+    window: LandedWindow
+    breaks: bool = False
+
+
+def check_windows(windows: Iterable[LandedWindow]) -> None:
+    """Check that change events of these windows can be applied.
+
+    :raises ConfigurationError: if their events lack what an update needs, or they are not change events.
+    """
+    for window in windows:
+        if window.payload_encoding != "avro":
+            raise ConfigurationError(
+                f"Window {window.window_id} of {window.topic} was drained over the Streaming API, whose change events "
+                "do not say which fields became null. Drain the topic with api='pubsub'. Nothing was written."
+            )
+        if not window.topic.startswith("/data/"):
+            raise ConfigurationError(
+                f"{window.topic} has no change events, so no table can be made from it. A replica is made from topics "
+                "such as /data/AccountChangeEvent or /data/ChangeEvents. Nothing was written."
+            )
+
+
+def new_windows(
+    given: Iterable[LandedWindow],
+    state: StreamState | None,
+    read: ReadManifest,
+    older: OlderWindows = tuple,
+) -> list[UnappliedWindow]:
+    """Return what has to be taken in, in the order of the stream, so that the replica has all of ``given``.
+
+    :param given: windows of one stream.
+    :param state: how far the replica is; ``None`` if it has nothing of the stream yet. It then begins with the first
+        window given.
+    :param read: reads a manifest.
+    :param older: reads the ids of windows that were taken in before those that the state names, in lists, the list of
+        the newest ones first. Asked for a window that does not follow the last one only.
+    :raises ManifestError: if a window between cannot be read, or two windows follow the same one.
+    """
+    live = {window.window_id: window for window in given if window.kind == "live"}
+    chain = _Chain(state, live, read, older)
+    for window_id in sorted(live):
+        chain.reach(live[window_id])
+    return chain.added
+
+
+class _Chain:
+    """What a replica has, and what is to be added to it."""
+
+    def __init__(
+        self, state: StreamState | None, given: dict[str, LandedWindow], read: ReadManifest, older: OlderWindows
+    ) -> None:
+        self.added: list[UnappliedWindow] = []
+        self._older_windows = older
+        self._state = state
+        self._given = given
+        self._read = read
+        self._known = set(state.recent) if state else set()
+        self._last = state.last.window_id if state else None
+
+    def reach(self, window: LandedWindow) -> None:
+        """Add what is missing up to ``window``."""
+        if window.window_id in self._known or (self._seems_old(window) and self._is_behind(window)):
+            log.info("Window %s is applied already.", window.window_id)
+            return
+        path, ids = [window], {window.window_id}
+        while (before := self._before(path[-1])) is not None:
+            if before.window_id in ids:
+                raise ManifestError(f"The windows before {window.window_id} are in a circle. Nothing was written.")
+            path.append(before)
+            ids.add(before.window_id)
+        follows = self._last is not None and path[-1].previous_window_id == self._last
+        if not follows and not self._seems_old(window) and self._is_behind(window):
+            log.info("Window %s is applied already.", window.window_id)
+            return
+        for each in reversed(path):
+            self.added.append(UnappliedWindow(each, self._breaks(each)))
+            self._known.add(each.window_id)
+            self._last = each.window_id
+
+    def _before(self, window: LandedWindow) -> LandedWindow | None:
+        """Return the window before ``window`` that has to be added first, ``None`` if there is none."""
+        name = window.previous_window_id
+        if name is None or name == self._last:
+            return None
+        if name in self._known:
+            raise ManifestError(
+                f"Window {window.window_id} follows {name}, and so does another window, which the replica has applied. "
+                "Only one of the two belongs to the stream; see the replay store for which. Nothing was written."
+            )
+        if name in self._given:
+            return self._given[name]
+        return None if self._last is None else self._read(window.manifest_url_of(name))
+
+    def _breaks(self, window: LandedWindow) -> bool:
+        if window.has_gap:
+            return True
+        if self._last is None or window.previous_window_id == self._last:
+            return False
+        # The chain begins anew: the position was set by hand, or the replay store was replaced.
+        through = self.added[-1].window.through if self.added else self._state and self._state.through
+        return through is None or window.after != through
+
+    def _seems_old(self, window: LandedWindow) -> bool:
+        """Tell whether the window's id, which begins with a time, is before those that the state names: a hint for
+        where to look first, since a clock may have been wrong."""
+        return self._state is not None and window.window_id < self._state.recent[0]
+
+    def _is_behind(self, window: LandedWindow) -> bool:
+        """Tell whether the window comes before those that the state names."""
+        if self._state is None:
+            return False
+        oldest_id = self._state.recent[0]
+        for page in self._older_windows():
+            if window.window_id in page:
+                return True
+            oldest_id = page[0]
+        # Before the first one that the replica has taken in.
+        oldest = self._read(self._state.last.manifest_url).manifest_url_of(oldest_id)
+        seen: set[str] = set()
+        try:
+            before = self._read(oldest)
+            while (name := before.previous_window_id) is not None and name not in seen:
+                if name == window.window_id:
+                    return True
+                seen.add(name)
+                before = self._read(before.manifest_url_of(name))
+        except ManifestError:
+            pass  # removed since: whatever was before it is not to be found
+        return False
+
+
+def numbered(windows: Iterable[LandedWindow], first_sequence: int) -> list[AppliedWindow]:
+    """Return windows with the sequence that the first event of each gets."""
+    applied = []
+    for window in windows:
+        applied.append(AppliedWindow(window.window_id, window.manifest_url, first_sequence, window.event_count))
+        first_sequence += window.event_count
+    return applied

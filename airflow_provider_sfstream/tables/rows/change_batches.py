@@ -1,0 +1,242 @@
+"""What runs on executors of the ``replica`` job: Arrow batches of landed change events in, change rows out.
+
+One change row for each change of each record (``recordIds`` is exploded), as
+:data:`~airflow_provider_sfstream.tables.rows.replica_rows.CHANGE_ENVELOPE` lays them out. Needs pyarrow, numpy and
+fastavro, uses pyruhvro where it is installed, and nothing else of this package's dependencies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
+from airflow_provider_sfstream.tables.rows.change_decoding import (
+    ChangeDecoder,
+    ChangeSchema,
+    DecodedChanges,
+    is_overflow,
+    lengths,
+    transaction_keys,
+)
+from airflow_provider_sfstream.tables.rows.event_batches import (
+    Batches,
+    Rows,
+    WindowReference,
+    by_value,
+    quarantine_schema,
+    quarantined,
+    told,
+)
+from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
+from airflow_provider_sfstream.tables.rows.replica_rows import CHANGE_ENVELOPE
+
+__all__ = ["ChangePlan", "ChangeSchema", "change_rows", "transaction_schema", "transactions", "undecodable_rows"]
+
+_LARGEST_BATCH = 1 << 14
+_LARGEST_PIECE = 64 << 20
+"""Rows, and bytes of text in them, handed on at once, beside one for each event: an event can stand for very many
+records, and a column of a batch holds 2 GiB of text at most."""
+_TRANSACTION: dict[str, ColumnType] = {"_sequence": "long", "_transaction_key": "string"}
+
+
+@dataclass(frozen=True)
+class ChangePlan:
+    """How change rows of one entity are made.
+
+    :param columns: all columns of the table, in the order that ``_set`` counts.
+    :param schemas: by schema id.
+    :param first_sequences: for each window the ``_sequence`` of its event with ordinal 0.
+    :param rules: which fields may not be stored as they come.
+    """
+
+    columns: dict[str, ColumnType]
+    schemas: dict[str, ChangeSchema]
+    first_sequences: tuple[int, ...]
+    rules: FieldRules = NO_RULES
+
+    def arrow_schema(self) -> pa.Schema:
+        """Return the layout of change rows."""
+        return _arrow_schema(CHANGE_ENVELOPE | self.columns)
+
+
+def transaction_schema() -> pa.Schema:
+    """Return the layout of the rows of :func:`transactions`."""
+    return _arrow_schema(_TRANSACTION)
+
+
+def change_rows(plan: ChangePlan, count: Callable[[Counter[Any]], None]) -> Rows:
+    """Return a function for ``mapInArrow`` that gives the change rows of landed events of the plan's schemas, in no
+    order.
+
+    It leaves out what cannot be read, GAP_OVERFLOW, and record ids that stand for many (``001*``). ``count`` is told,
+    for each batch: ``("changes",)`` rows given, ``("events", change type)`` and ``("decoder", name)`` events read,
+    ``("undecodable", window)``, and each overflow and each event for all records: ``("overflow", milliseconds since
+    the epoch of its commit, replay ID in hex, _sequence)`` and ``("all_records", ...)``.
+    """
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            counted: Counter[Any] = Counter()
+            for group, decoder in _by_schema(batch, plan):
+                changes, failures = decoder.decode(group)
+                for failure in failures:
+                    counted["undecodable", group.column("window")[failure.row].as_py()] += 1
+                if changes is not None:
+                    counted["decoder", decoder.decoder] += len(changes.landed)
+                    for part in _exploded(plan, changes, counted):
+                        counted["changes",] += len(part)
+                        yield part
+            count(counted)
+
+    return rows
+
+
+def undecodable_rows(plan: ChangePlan, windows: tuple[WindowReference, ...]) -> Rows:
+    """Return a function for ``mapInArrow`` that gives only the landed events that :func:`change_rows` cannot read, as
+    rows of the quarantine table."""
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            for group, decoder in _by_schema(batch, plan):
+                _, failures = decoder.decode(group)
+                if failures:
+                    outcasts = group.take([failure.row for failure in failures])
+                    yield quarantined(outcasts, told(failures, windows, outcasts), windows, quarantine_schema())
+
+    return rows
+
+
+def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...]) -> Rows:
+    """Return a function for ``mapInArrow`` that gives ``_sequence`` and ``_transaction_key`` of landed events of any
+    entity: a null key where the payload cannot be decoded, or no change event schema is there for it.
+
+    :param schemas: the Avro schemas by id.
+    :param first_sequences: for each window the ``_sequence`` of its event with ordinal 0.
+    """
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            for schema_id, group in by_value(batch, "schema_id"):
+                reader = _key_decoder(schemas.get(schema_id, ""))
+                keys = transaction_keys(reader, group) if reader else pa.nulls(len(group), pa.string())
+                arrays = [_sequences(group, first_sequences), keys]
+                yield pa.RecordBatch.from_arrays(arrays, schema=transaction_schema())
+
+    return rows
+
+
+@lru_cache(maxsize=256)
+def _decoder(schema: ChangeSchema, table: tuple[str, ...], rules: FieldRules) -> ChangeDecoder:
+    """Kept over the tasks of one Python worker, and so are the bitmaps that it has read."""
+    return ChangeDecoder(schema, table, rules)
+
+
+@lru_cache(maxsize=256)
+def _key_decoder(schema_json: str) -> AvroDecoder | None:
+    try:
+        replica_columns(json.loads(schema_json))
+        return AvroDecoder(schema_json)
+    except ValueError:
+        return None
+
+
+def _by_schema(batch: pa.RecordBatch, plan: ChangePlan) -> Iterator[tuple[pa.RecordBatch, ChangeDecoder]]:
+    table = tuple(plan.columns)
+    for schema_id, group in by_value(batch, "schema_id"):
+        yield group, _decoder(plan.schemas[schema_id], table, plan.rules)
+
+
+def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) -> Batches:
+    """Give the change rows, one for each record of each event, and count the events, and what has no row."""
+    sequences = _sequences(changes.landed, plan.first_sequences)
+    overflow = is_overflow(changes.types)
+    ids = changes.record_ids.flatten()
+    events = np.repeat(np.arange(len(changes.landed)), lengths(changes.record_ids))
+    for_many = pa.compute.match_substring(ids, "*").to_numpy(zero_copy_only=False)
+    kept = np.flatnonzero(~for_many & ~overflow[events])
+    for each in pa.compute.value_counts(changes.types).to_pylist():
+        counted["events", each["values"]] += each["counts"]
+    for_all = np.setdiff1d(events[for_many], np.flatnonzero(overflow))
+    for reason, rows in (("overflow", np.flatnonzero(overflow)), ("all_records", for_all)):
+        counted.update((reason, *_told(changes, sequences, int(row))) for row in rows)
+    by_event = _by_event(plan, changes, sequences)
+    # Most events are of one record: all first records in one piece, as copying wide rows is what costs.
+    first = np.diff(events[kept], prepend=-1) > 0
+    for chosen in (kept[first], *_pieces(kept[~first], events, by_event)):
+        own = events[chosen]
+        one_each = len(own) == len(by_event) and bool((np.diff(own) > 0).all())
+        rows = by_event if one_each else by_event.take(pa.array(own))
+        if len(rows):
+            yield rows.set_column(0, rows.schema.field(0), ids.take(pa.array(chosen)))
+
+
+def _pieces(
+    rows: npt.NDArray[np.int64], events: npt.NDArray[np.int64], by_event: pa.RecordBatch
+) -> list[npt.NDArray[np.int64]]:
+    """Split rows, which are places in ``events``, so that no piece has too many, or too much text."""
+    if not len(rows):
+        return []
+    ends = np.cumsum(_text_bytes(by_event)[events[rows]])
+    piece = np.arange(len(rows)) // _LARGEST_BATCH + ends // _LARGEST_PIECE
+    return np.split(rows, np.flatnonzero(np.diff(piece)) + 1)
+
+
+def _text_bytes(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return how many bytes of text and binary each row has, those inside of lists and structs aside."""
+    total = np.zeros(len(rows), np.int64)
+    for column in rows.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            lengths_ = pa.compute.fill_null(pa.compute.binary_length(column), 0)
+            total += lengths_.to_numpy(zero_copy_only=False)
+    return total
+
+
+def _by_event(plan: ChangePlan, changes: DecodedChanges, sequences: pa.Array) -> pa.RecordBatch:
+    """Return one change row for each event, without a record id."""
+    values = changes.values | {
+        "_sequence": sequences,
+        "_operation": changes.operations,
+        "_dirty_reason": changes.reasons,
+        "_set": _lists(changes.bits),
+        "_replay_id": changes.landed.column("replay_id"),
+        "_commit_time": changes.commit_times,
+        "_transaction_key": changes.transaction_keys,
+    }
+    schema = plan.arrow_schema()
+    arrays = [
+        conform(values[field.name], field.type) if field.name in values else pa.nulls(len(changes.landed), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _told(changes: DecodedChanges, sequences: pa.Array, row: int) -> tuple[int, str, int]:
+    milliseconds = changes.commit_times[row].cast(pa.int64()).as_py() // 1000
+    return milliseconds, changes.landed.column("replay_id")[row].as_py().hex(), sequences[row].as_py()
+
+
+def _sequences(landed: pa.RecordBatch, first_sequences: tuple[int, ...]) -> pa.Array:
+    return pa.compute.add(pa.array(first_sequences, pa.int64()).take(landed.column("window")), landed.column("ordinal"))
+
+
+def _lists(words: npt.NDArray[np.int64]) -> pa.ListArray:
+    count, width = words.shape
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
+    return pa.ListArray.from_arrays(pa.array(offsets), words.ravel())
+
+
+def _arrow_schema(columns: dict[str, ColumnType]) -> pa.Schema:
+    return pa.schema([(name, arrow_type(type_)) for name, type_ in columns.items()])

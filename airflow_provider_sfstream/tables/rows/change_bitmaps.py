@@ -1,0 +1,152 @@
+"""Bitmaps of whole batches of change events: which columns each event sets, and which of them to null.
+
+Events of one schema share few bitmaps. Each one is read once, with :mod:`airflow_provider_sfstream.salesforce.bitmaps`,
+and remembered; what is done for every event is a lookup in arrays.
+
+How the bits are taken (the header's, and those beyond the schema, are ignored):
+
+- An event sets what ``changedFields`` and ``nulledFields`` name; what ``nulledFields`` names is null.
+- The bit of a compound field stands for all its columns. Where its array (of ``nulledFields``, either array) names
+  parts of the field too, it stands for the text alone that the field may be instead of a record: the parts are told
+  one by one, and those not named did not change.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from airflow_provider_sfstream.exceptions import SchemaError
+from airflow_provider_sfstream.salesforce.bitmaps import FieldPositions, decode_bitmap
+from airflow_provider_sfstream.tables.rows.replica_columns import ReplicaColumn
+
+_REMEMBERED = 1 << 16
+
+
+@dataclass(frozen=True)
+class SetColumns:
+    """What a batch of events sets.
+
+    :param bits: one row for each event, of 64-bit words: bit ``n % 64`` of word ``n // 64`` for column ``n`` of the
+        table.
+    :param nulled: for columns of the schema, by their place: which events set them to null.
+    :param unreadable: events by their place, and why their bitmaps cannot be read; these set nothing.
+    """
+
+    bits: npt.NDArray[np.int64]
+    nulled: dict[int, npt.NDArray[np.bool_]]
+    unreadable: dict[int, str]
+
+
+class BitmapReader:
+    """Reads the bitmaps of events of one schema.
+
+    :param columns: the schema's columns.
+    :param places: the place of each of them in the table, ``None`` where it has no such column.
+    :param width: the number of columns of the table.
+    """
+
+    def __init__(self, columns: Sequence[ReplicaColumn], places: Sequence[int | None], width: int) -> None:
+        self._places = places
+        self._words = -(-width // 64)
+        self._all: dict[int, set[int]] = defaultdict(set)
+        self._own: dict[int, set[int]] = defaultdict(set)
+        self._parts: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for at, column in enumerate(columns):
+            self._all[column.position].add(at)
+            if column.part is None:
+                self._own[column.position].add(at)
+            else:
+                self._parts[column.position, column.part].add(at)
+        self._simple = self._all.keys() - {position for position, _ in self._parts}
+        self._read = lru_cache(_REMEMBERED)(self._read_texts)
+
+    def everything(self) -> npt.NDArray[np.int64]:
+        """Return the bits of an event that sets all columns of the schema."""
+        return np.frombuffer(self._bits(range(len(self._places))), "<i8")
+
+    def read(self, changed: pa.ListArray, nulled: pa.ListArray) -> SetColumns:
+        """Return what the events with these ``changedFields`` and ``nulledFields`` set."""
+        texts = _joined(changed, nulled).dictionary_encode()
+        which = texts.indices.to_numpy()
+        readings = [self._read(text) for text in texts.dictionary.to_pylist()]
+        nulled_by: dict[int, list[int]] = defaultdict(list)
+        for number, reading in enumerate(readings):
+            for column in reading.nulled:
+                nulled_by[column].append(number)
+        bad = [number for number, reading in enumerate(readings) if reading.error]
+        rows = np.flatnonzero(_chosen(bad, which, len(readings))) if bad else ()
+        words = np.frombuffer(b"".join(reading.bits for reading in readings), "<i8")
+        return SetColumns(
+            words.reshape(len(readings), self._words)[which],
+            {column: _chosen(numbers, which, len(readings)) for column, numbers in nulled_by.items()},
+            {int(row): readings[which[row]].error for row in rows},
+        )
+
+    def _read_texts(self, text: str) -> _Reading:
+        try:
+            changed, nulled = map(decode_bitmap, _parted(text))
+            to_null = self._columns_of(nulled, {*changed.nested, *nulled.nested})
+            return _Reading(self._bits(self._columns_of(changed, changed.nested) | to_null), tuple(sorted(to_null)))
+        except SchemaError as error:
+            return _Reading(self._bits(()), (), str(error))
+
+    def _columns_of(self, positions: FieldPositions, told_by_part: Container[int]) -> set[int]:
+        found: set[int] = set()
+        for position in positions.top:
+            found |= (self._own if position in told_by_part else self._all).get(position, set())
+        for position, inside in positions.nested.items():
+            if position in self._simple and inside:
+                raise SchemaError(
+                    f"A bitmap names parts of the field at position {position}, which has none in the event's schema. "
+                    "The event was not applied; keep its payload and report it."
+                )
+            for part in inside:
+                found |= self._parts.get((position, part), set())
+        return found
+
+    def _bits(self, columns: Iterable[int]) -> bytes:
+        bits = 0
+        for column in columns:
+            if (place := self._places[column]) is not None:
+                bits |= 1 << place
+        return bits.to_bytes(8 * self._words, "little")
+
+
+@dataclass(frozen=True)
+class _Reading:
+    bits: bytes
+    nulled: tuple[int, ...]
+    error: str = ""
+
+
+def _joined(changed: pa.ListArray, nulled: pa.ListArray) -> pa.Array:
+    """Return one text for each event, from which :func:`_parted` gets its entries back."""
+    lengths = pa.compute.add(pa.compute.list_value_length(changed), pa.compute.list_value_length(nulled))
+    joined = (pa.compute.binary_join(texts, " ") for texts in (changed, nulled))
+    return pa.compute.binary_join_element_wise(lengths.cast(pa.string()), *joined, "|").fill_null("")
+
+
+def _parted(text: str) -> tuple[list[str], list[str]]:
+    """Return the entries of ``changedFields`` and ``nulledFields``; the text as one that is none if they are not."""
+    length, *joined = text.split("|")
+    parts = tuple(part.split(" ") if part else [] for part in joined)
+    if len(parts) != 2 or len(parts[0]) + len(parts[1]) != int(length):
+        return [text], []
+    return parts
+
+
+def _chosen(numbers: Sequence[int], which: npt.NDArray[Any], count: int) -> npt.NDArray[np.bool_]:
+    """Tell of each event whether its reading is one of these."""
+    flags = np.zeros(count, np.bool_)
+    flags[list(numbers)] = True
+    chosen: npt.NDArray[np.bool_] = flags[which]
+    return chosen

@@ -1,0 +1,218 @@
+"""The change events of one schema, decoded: what each does to its records, which columns it sets, and their values.
+
+CREATE and UNDELETE carry the whole record, UPDATE what its bitmaps name, DELETE nothing. GAP events, and types that are
+not known here, say that records changed and not how; so does an UPDATE with ``diffFields``, whose text is a difference
+instead of the value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
+from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
+from airflow_provider_sfstream.tables.decode.decoded_events import DecodedEvents, Undecodable
+from airflow_provider_sfstream.tables.rows.change_bitmaps import BitmapReader
+from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, coverage_of, hidden_columns, stored
+from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
+from airflow_provider_sfstream.tables.rows.replica_rows import Operation
+
+OVERFLOW = "GAP_OVERFLOW"
+_OPERATION_OF: dict[str, Operation] = {"CREATE": "full", "UNDELETE": "full", "UPDATE": "patch", "DELETE": "delete"}
+_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+_REASONS = ("gap", "diff")
+_RECORD_ID = r"^[A-Za-z0-9]{3}(?:\*|[A-Za-z0-9]{12}(?:[A-Z0-5]{3})?)$"
+
+
+@dataclass(frozen=True)
+class ChangeSchema:
+    """One Avro schema of an entity's change events, and the table's column for each of its ``replica_columns``,
+    ``None`` for one that gets none."""
+
+    schema_json: str
+    columns: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class DecodedChanges:
+    """What events do: everything has one element for each event.
+
+    :param landed: the landed rows.
+    :param types: ``changeType``; ``record_ids``, ``transaction_keys`` and ``commit_times`` are of the header too.
+    :param operations: as change rows name them, and ``reasons`` why a row is dirty, null but for a gap.
+    :param bits: 64-bit words, as in ``_set``.
+    :param values: by column of the table; only columns of this schema.
+    """
+
+    landed: pa.RecordBatch
+    types: pa.Array
+    record_ids: pa.ListArray
+    transaction_keys: pa.Array
+    commit_times: pa.Array
+    operations: pa.Array
+    reasons: pa.Array
+    bits: npt.NDArray[np.int64]
+    values: dict[str, pa.Array]
+
+
+class ChangeDecoder:
+    """Decodes the events of one schema.
+
+    :param table: all columns of the table, in the order that ``_set`` counts.
+    :param rules: which fields may not be stored as they come.
+    :raises ValueError: if the schema is not that of a change event.
+    """
+
+    def __init__(
+        self,
+        schema: ChangeSchema,
+        table: Sequence[str],
+        rules: FieldRules = NO_RULES,
+    ) -> None:
+        self._decoder = AvroDecoder(schema.schema_json)
+        self._columns = replica_columns(json.loads(schema.schema_json))
+        self._names = schema.columns
+        places = {name: place for place, name in enumerate(table)}
+        self._rules = rules
+        self._hidden: tuple[Hidden, ...] = (None,) * len(self._columns)
+        if rules:
+            entity = entity_of(json.loads(schema.schema_json))
+            self._hidden = hidden_columns(coverage_of(rules, entity, (schema.schema_json,)), schema.schema_json)
+        self._bitmaps = BitmapReader(
+            self._columns, [None if name is None else places[name] for name in schema.columns], len(table)
+        )
+
+    @property
+    def decoder(self) -> str:
+        """The library that decodes."""
+        return self._decoder.decoder
+
+    def decode(self, landed: pa.RecordBatch) -> tuple[DecodedChanges | None, list[Undecodable]]:
+        """Return the changes of all events that can be read and applied, in order, and the events that cannot."""
+        decoded, failures = self._decoder.decode_all(landed.column("payload").to_pylist())
+        if decoded is None:
+            return None, failures
+        good = _others(len(landed), failures)
+        changes, unreadable = self._changes(landed.take(good) if failures else landed, decoded)
+        if not unreadable:
+            return changes, failures
+        # Rare: the others are decoded once more, without them.
+        failures += (Undecodable.because(int(good[row]), reason) for row, reason in unreadable.items())
+        failures.sort(key=lambda failure: failure.row)
+        rest = landed.take(_others(len(landed), failures))
+        return (self.decode(rest)[0] if len(rest) else None), failures
+
+    def _changes(self, landed: pa.RecordBatch, decoded: DecodedEvents) -> tuple[DecodedChanges, dict[int, str]]:
+        """Return the changes, and what cannot be applied by its row: why. Those others are right only without it."""
+        header = _header(decoded)
+        types, record_ids = header["changeType"], header["recordIds"]
+        operations, reasons = _operations(types, lengths(header["diffFields"]) > 0)
+        patches = np.flatnonzero(operations == _OPERATIONS.index("patch"))
+        updates = (header[name].take(pa.array(patches)) for name in ("changedFields", "nulledFields"))
+        found = self._bitmaps.read(*updates)
+        unreadable = {int(patches[row]): reason for row, reason in found.unreadable.items()}
+        nameless = np.flatnonzero((lengths(record_ids) == 0) & ~is_overflow(types))
+        unreadable |= {int(row): "the event names no record" for row in nameless}
+        unreadable |= {
+            row: f"{wrong[:40]!r} is not the id of a record" for row, wrong in _wrong_ids(record_ids).items()
+        }
+        everything = self._bitmaps.everything()
+        bits = np.zeros((len(landed), len(everything)), np.int64)
+        bits[operations == _OPERATIONS.index("full")] = everything
+        bits[patches] = found.bits
+        values = self._values(decoded)
+        for column, nulled in found.nulled.items():
+            values[column] = _with_nulls(values[column], patches[nulled])
+        changes = DecodedChanges(
+            landed=landed,
+            types=types,
+            record_ids=record_ids,
+            transaction_keys=header["transactionKey"],
+            commit_times=decoded.event_times,
+            operations=pa.array(_OPERATIONS, pa.string()).take(pa.array(operations)),
+            reasons=pa.array(_REASONS, pa.string()).take(pa.array(reasons, mask=reasons < 0)),
+            bits=bits,
+            values={
+                name: stored(array, how, self._rules)
+                for name, array, how in zip(self._names, values, self._hidden, strict=True)
+                if name is not None
+            },
+        )
+        return changes, unreadable
+
+    def _values(self, decoded: DecodedEvents) -> list[pa.Array]:
+        parts: dict[int, list[pa.Array]] = {}
+        values: list[pa.Array] = []
+        for column in self._columns:
+            if column.inside is None:
+                values.append(decoded.columns[column.member])
+                continue
+            if column.member not in parts:
+                parts[column.member] = decoded.columns[column.member].flatten()  # null parts where the field is null
+            values.append(parts[column.member][column.inside])
+        return values
+
+
+def transaction_keys(decoder: AvroDecoder, landed: pa.RecordBatch) -> pa.Array:
+    """Return the transaction key of each change event, null where its payload cannot be decoded."""
+    decoded, failures = decoder.decode_all(landed.column("payload").to_pylist())
+    if decoded is None:
+        return pa.nulls(len(landed), pa.string())
+    places = np.full(len(landed), -1)
+    places[_others(len(landed), failures)] = np.arange(len(landed) - len(failures))
+    return _header(decoded)["transactionKey"].take(pa.array(places, mask=places < 0))
+
+
+def lengths(lists: pa.ListArray) -> npt.NDArray[Any]:
+    found: npt.NDArray[Any] = pa.compute.list_value_length(lists).to_numpy(zero_copy_only=False)
+    return found
+
+
+def is_overflow(types: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return for each change type whether it is :data:`OVERFLOW`."""
+    found: npt.NDArray[np.bool_] = pa.compute.equal(types, OVERFLOW).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _wrong_ids(record_ids: pa.ListArray) -> dict[int, str]:
+    """Return a text that is no record id, nor stands for many (``001*``), for each event that has one."""
+    ids = record_ids.flatten()
+    wrong = np.flatnonzero(~pa.compute.match_substring_regex(ids, _RECORD_ID).fill_null(False).to_numpy(False))
+    events = np.repeat(np.arange(len(record_ids)), lengths(record_ids))
+    return {int(events[at]): str(ids[int(at)].as_py()) for at in wrong}
+
+
+def _header(decoded: DecodedEvents) -> dict[str, pa.Array]:
+    header = decoded.columns[0]
+    return {member.name: array for member, array in zip(header.type, header.flatten(), strict=True)}
+
+
+def _operations(types: pa.Array, with_diff: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
+    """Return the places of operations and reasons in their lists, -1 for no reason."""
+    encoded = types.dictionary_encode()
+    known = [_OPERATIONS.index(_OPERATION_OF.get(type_, "gap")) for type_ in encoded.dictionary.to_pylist()]
+    operations = np.array(known, np.int64)[encoded.indices.to_numpy()]
+    gap, with_diff = _OPERATIONS.index("gap"), with_diff & (operations == _OPERATIONS.index("patch"))
+    operations[with_diff] = gap
+    return operations, np.where(operations == gap, with_diff.astype(np.int64), -1)
+
+
+def _others(count: int, failures: Sequence[Undecodable]) -> npt.NDArray[np.int64]:
+    return np.delete(np.arange(count), [failure.row for failure in failures])
+
+
+def _with_nulls(array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    """Return the array with nulls in these rows; they mostly are null already."""
+    if array.null_count == len(array) or array.take(pa.array(rows)).null_count == len(rows):
+        return array
+    mask = np.zeros(len(array), np.bool_)
+    mask[rows] = True
+    return pa.compute.if_else(pa.array(mask), pa.scalar(None, array.type), array)

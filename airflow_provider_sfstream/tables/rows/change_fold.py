@@ -1,0 +1,123 @@
+"""What runs on executors: all changes of a record become one folded row."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.rows.replica_rows import FOLDED_ENVELOPE
+
+Columns: TypeAlias = dict[str, ColumnType]
+_Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+_WORD = 64
+"""Bits in an element of ``_set``."""
+
+
+def folded_schema(columns: Columns) -> pa.Schema:
+    """Return the Arrow schema of folded rows of a table with these columns."""
+    return pa.schema([(name, arrow_type(type_)) for name, type_ in (FOLDED_ENVELOPE | columns).items()])
+
+
+def fold(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+    """Return one folded row for each record of these change rows, which are sorted by ``Id`` and ``_sequence``."""
+    rows, schema = _as_folded(changes, columns), folded_schema(columns)
+    if not len(rows):
+        return rows
+    groups = _Groups(rows)
+    values: dict[str, pa.Array] = {"Id": rows.column("Id").take(pa.array(groups.starts))}
+    values["_sequence"] = rows.column("_sequence").take(pa.array(groups.ends))
+    for name in ("_dirty_since", "_dirty_reason"):
+        values[name] = rows.column(name).take(pa.array(groups.last_applied))
+    is_new = is_valid(rows.column("_commit_time"))
+    for name in ("_replay_id", "_transaction_key"):
+        values[name] = groups.last_values(rows.column(name), is_new)
+    values["_commit_time"] = groups.latest(rows.column("_commit_time"))
+    full = rows.column("_full").to_numpy(zero_copy_only=False) & groups.applied
+    values["_full"] = pa.array(np.logical_or.reduceat(full, groups.starts))
+    values["_deleted"] = groups.last_values(rows.column("_deleted"), is_valid(rows.column("_deleted")))
+    words = set_words(rows.column("_set"), len(columns)) * groups.applied[:, np.newaxis]
+    values["_set"] = set_array(np.bitwise_or.reduceat(words, groups.starts, axis=0))
+    for number, name in enumerate(columns):
+        chosen = (words[:, number // _WORD] >> (number % _WORD)) & 1
+        values[name] = groups.last_values(rows.column(name), chosen.astype(bool))
+    return pa.RecordBatch.from_arrays([values[name] for name in schema.names], schema=schema)
+
+
+class _Groups:
+    """Where each record's rows begin and end, and which of them apply: those up to the first gap."""
+
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        ids, count = rows.column("Id"), len(rows)
+        differs = pa.compute.not_equal(ids.slice(1), ids.slice(0, count - 1)).to_numpy(zero_copy_only=False)
+        self.starts = np.flatnonzero(np.concatenate(([True], differs)))
+        self.ends = np.append(self.starts[1:], count) - 1
+        self._places = np.arange(count)
+        gaps = np.where(is_valid(rows.column("_dirty_reason")), self._places, count)
+        self.last_applied = np.minimum(np.minimum.reduceat(gaps, self.starts), self.ends)
+        self.applied = self._places <= np.repeat(self.last_applied, self.ends - self.starts + 1)
+
+    def latest(self, times: pa.Array) -> pa.Array:
+        """Return, for each record, the latest time in its applied rows; null if there is none."""
+        never = np.iinfo(np.int64).min
+        numbers = pa.compute.fill_null(times.cast(pa.int64()), never).to_numpy(zero_copy_only=False)
+        latest = np.maximum.reduceat(np.where(self.applied, numbers, never), self.starts)
+        return pa.array(latest, pa.int64(), mask=latest == never).cast(times.type)
+
+    def last_values(self, column: pa.Array, chosen: _Numbers) -> pa.Array:
+        """Return, for each record, the value of its last applied row that is ``chosen``; null if there is none."""
+        chosen = chosen & self.applied
+        if not chosen.any():
+            return pa.nulls(len(self.starts), column.type)
+        places = np.maximum.reduceat(np.where(chosen, self._places, -1), self.starts)
+        return column.take(pa.array(places, mask=places < 0))
+
+
+def _as_folded(changes: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+    """Return each change row as the folded row of itself alone."""
+    operations = changes.column("_operation")
+    gap, full, delete, seen = (pa.compute.equal(operations, name) for name in ("gap", "full", "delete", "seen"))
+    nothing = pa.nulls(len(changes))
+    words = set_words(changes.column("_set"), len(columns))
+    words[pa.compute.or_(gap, seen).to_numpy(zero_copy_only=False)] = 0
+    reason = pa.compute.coalesce(changes.column("_dirty_reason"), pa.scalar("gap"))
+    origin = {
+        name: pa.compute.if_else(seen, pa.scalar(None, changes.column(name).type), changes.column(name))
+        for name in ("_replay_id", "_commit_time", "_transaction_key")
+    }
+    values = {name: changes.column(name) for name in changes.schema.names} | {
+        **origin,
+        "_full": full,
+        "_deleted": pa.compute.if_else(pa.compute.or_(full, delete), delete, nothing.cast(pa.bool_())),
+        "_dirty_since": pa.compute.if_else(gap, changes.column("_commit_time"), nothing),
+        "_dirty_reason": pa.compute.if_else(gap, reason, nothing),
+        "_set": set_array(words),
+    }
+    schema = folded_schema(columns)
+    return pa.RecordBatch.from_arrays([conform(values[field.name], field.type) for field in schema], schema=schema)
+
+
+def set_words(sets: pa.Array, columns: int) -> _Numbers:
+    """Return ``_set`` as a matrix of 64-bit words, one row each; a null or short one sets no column beyond its end."""
+    words = np.zeros((len(sets), -(-columns // _WORD)), np.int64)
+    offsets, values = sets.offsets.to_numpy(), sets.values.to_numpy(zero_copy_only=False)
+    lengths = np.where(is_valid(sets), np.diff(offsets), 0)
+    for number in range(words.shape[1]):
+        has = lengths > number
+        words[has, number] = values[offsets[:-1][has] + number]
+    return words
+
+
+def set_array(words: _Numbers) -> pa.Array:
+    """Return a matrix of 64-bit words as ``_set``."""
+    count, width = words.shape
+    return pa.ListArray.from_arrays(np.arange(count + 1, dtype=np.int32) * width, words.reshape(-1))
+
+
+def is_valid(column: pa.Array) -> _Numbers:
+    """Tell which values are not null."""
+    return column.is_valid().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

@@ -1,0 +1,318 @@
+"""What runs on executors: Arrow batches of landed rows in, batches of table rows (or of quarantined rows) out.
+
+Needs pyarrow and fastavro, uses pyruhvro where it is installed, and nothing else of this package's dependencies.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
+from airflow_provider_sfstream.tables.decode.decoded_events import DecodedEvents, EventDecoder, Undecodable
+from airflow_provider_sfstream.tables.decode.json_decoding import JsonDecoder, SelfDescribedDecoder
+from airflow_provider_sfstream.tables.decode.payload_formats import Format
+from airflow_provider_sfstream.tables.decode.self_described import Field
+from airflow_provider_sfstream.tables.rows.hidden_values import (
+    Hidden,
+    coverage_of,
+    hidden,
+    hidden_members_of,
+    stored,
+)
+
+ENVELOPE: dict[str, ColumnType] = {
+    "_replay_id": "binary",
+    "_event_id": "string",
+    "_schema_id": "string",
+    "_event_time": "timestamp",
+    "_received_at": "timestamp",
+    "_ordinal": "long",
+    "_topic": "string",
+    "_org_id": "string",
+}
+"""Columns before the event's own fields."""
+PARTITIONS: dict[str, ColumnType] = {"event_date": "date", "window_id": "string"}
+QUARANTINE: dict[str, ColumnType] = {
+    "reason": "string",
+    "ordinal": "long",
+    "replay_id": "binary",
+    "event_id": "string",
+    "schema_id": "string",
+    "payload": "binary",
+    "received_at": "timestamp",
+    "topic": "string",
+    "org_id": "string",
+    "window_id": "string",
+}
+
+_LEFT_OUT = "not quoted, nor is the payload kept here: fields of it may not be stored. The landed row has it"
+
+NO_PAYLOAD = "the landing has no payload of it: it was erased, as the manifest tells"
+"""Why an event with an empty payload cannot be decoded."""
+Batches = Iterator[pa.RecordBatch]
+Rows = Callable[[Batches], Batches]
+
+
+@dataclass(frozen=True)
+class WindowReference:
+    """The ``window`` number of landed rows stands for this: the partition that they go to, and their stream.
+
+    In an interval no event of it counts before ``counts_from`` (microseconds since the epoch), nor, if it ``is_timed``,
+    after it was received; events that count before ``late_before`` are read too.
+    ``has_rules`` says that fields of its events may not be stored as they come: the quarantine then keeps no payload.
+    """
+
+    partition: str
+    org_id: str
+    topic: str
+    counts_from: int | None = None
+    late_before: int | None = None
+    is_timed: bool = True
+    has_rules: bool = False
+
+
+@dataclass(frozen=True)
+class SchemaPlan:
+    """One Avro schema of a table, and the table's column for each of its members, ``None`` for one that gets none; for
+    payloads of either encoding."""
+
+    schema_json: str
+    columns: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class FieldsPlan:
+    """What events of one format that describe themselves have, and the table's column for each of these fields."""
+
+    fields: tuple[Field, ...]
+    columns: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """How rows of one table are made. Times are microseconds since the epoch, ``[time_from, time_to)``.
+
+    ``rules`` say which fields of ``table`` may not be stored as they come.
+    """
+
+    columns: dict[str, ColumnType]
+    schemas: dict[str, SchemaPlan]
+    fields: dict[Format, FieldsPlan]
+    windows: tuple[WindowReference, ...]
+    time_from: int | None = None
+    time_to: int | None = None
+    rules: FieldRules = NO_RULES
+    table: str = ""
+
+    def arrow_schema(self) -> pa.Schema:
+        return pa.schema([(name, arrow_type(t)) for name, t in (ENVELOPE | self.columns | PARTITIONS).items()])
+
+
+def quarantine_schema() -> pa.Schema:
+    return pa.schema([(name, arrow_type(type_)) for name, type_ in QUARANTINE.items()])
+
+
+def table_rows(plan: TablePlan, count: Callable[[Counter[Any]], None]) -> Rows:
+    """Return a function for ``mapInArrow`` that gives the rows of a table and leaves out what cannot be decoded.
+
+    ``count`` is told what became of the rows: ``("written", window, date)``, ``("undecodable", window)``,
+    ``("outside_interval", window)``, and ``("decoder", name)``.
+    """
+
+    def rows(batches: Batches) -> Batches:
+        schema = plan.arrow_schema()
+        for batch in batches:
+            counted: Counter[Any] = Counter()
+            for group, source, decoder in _by_source(batch, plan):
+                decoded, failures = decoder.decode_all(group.column("payload").to_pylist())
+                bad = {failure.row for failure in failures}
+                if bad:
+                    group, outcasts = _split(group, bad)
+                    counted.update(("undecodable", window) for window in outcasts.column("window").to_pylist())
+                if decoded is not None:
+                    counted["decoder", decoder.decoder] += len(group)
+                    yield _assemble(plan, source, decoded, group, schema, counted)
+            count(counted)
+
+    return rows
+
+
+def quarantine_rows(plan: TablePlan) -> Rows:
+    """Return a function for ``mapInArrow`` that gives only the rows that :func:`table_rows` leaves out."""
+
+    def rows(batches: Batches) -> Batches:
+        schema = quarantine_schema()
+        for batch in batches:
+            for group, _, decoder in _by_source(batch, plan):
+                _, failures = decoder.decode_all(group.column("payload").to_pylist())
+                if failures:
+                    outcasts = group.take([failure.row for failure in failures])
+                    yield quarantined(outcasts, told(failures, plan.windows, outcasts), plan.windows, schema)
+
+    return rows
+
+
+def refused_rows(reasons: dict[str, str], windows: tuple[WindowReference, ...]) -> Rows:
+    """Return a function for ``mapInArrow`` that quarantines every row, with the reason of its schema id."""
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            schema_ids = batch.column("schema_id").to_pylist()
+            texts = [reasons.get(name, f"the manifest has no schema {name!r}") for name in schema_ids]
+            yield quarantined(batch, texts, windows, quarantine_schema())
+
+    return rows
+
+
+@lru_cache(maxsize=256)
+def _decoder(format_: Format, source: SchemaPlan | FieldsPlan) -> EventDecoder:
+    """Kept over the tasks of one Python worker, and so is what it has found out about its first payloads."""
+    if isinstance(source, FieldsPlan):
+        return SelfDescribedDecoder(format_, source.fields)
+    return AvroDecoder(source.schema_json) if format_ == "avro" else JsonDecoder(source.schema_json)
+
+
+def _by_source(
+    batch: pa.RecordBatch, plan: TablePlan
+) -> Iterator[tuple[pa.RecordBatch, SchemaPlan | FieldsPlan, EventDecoder]]:
+    """Split a batch by what decodes it, and give the plan of it."""
+    for format_, part in by_value(batch, "format"):
+        if format_ in plan.fields:
+            fields = plan.fields[format_]
+            yield part, fields, _decoder(format_, fields)
+            continue
+        for schema_id, group in by_value(part, "schema_id"):
+            schema = plan.schemas[schema_id]
+            yield group, schema, _decoder(format_, schema)
+
+
+def by_value(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """Split a batch by the values of a column."""
+    values = batch.column(column)
+    for value in pa.compute.unique(values).to_pylist():
+        chosen = values.is_null() if value is None else pa.compute.fill_null(pa.compute.equal(values, value), False)
+        yield value, batch if pa.compute.all(chosen).as_py() else batch.filter(chosen)
+
+
+def _split(group: pa.RecordBatch, bad: set[int]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    mask = pa.array([row in bad for row in range(len(group))], pa.bool_())
+    return group.filter(pa.compute.invert(mask)), group.filter(mask)
+
+
+def _assemble(
+    plan: TablePlan,
+    source: SchemaPlan | FieldsPlan,
+    decoded: DecodedEvents,
+    group: pa.RecordBatch,
+    schema: pa.Schema,
+    counted: Counter[Any],
+) -> pa.RecordBatch:
+    received = group.column("received_at").cast(arrow_type("timestamp"))
+    times = pa.compute.coalesce(decoded.event_times, received)
+    values = _envelope(plan.windows, group) | {"_received_at": received, "_event_time": times}
+    values["event_date"] = times.cast(pa.date32())
+    for column, array, how in zip(source.columns, decoded.columns, _hidden(plan, source), strict=True):
+        if column is not None:
+            values[column] = stored(array, how, plan.rules)
+    arrays = [
+        conform(values[field.name], field.type) if field.name in values else pa.nulls(len(group), field.type)
+        for field in schema
+    ]
+    rows, windows = pa.RecordBatch.from_arrays(arrays, schema=schema), group.column("window")
+    inside = _inside(times.cast(pa.int64()), received.cast(pa.int64()), windows, plan)
+    if inside is not None:
+        outside = windows.filter(pa.compute.invert(inside)).to_pylist()
+        counted.update(("outside_interval", window) for window in outside)
+        rows, windows = rows.filter(inside), windows.filter(inside)
+    table = pa.table({"window": windows, "date": rows.column("event_date")})
+    for group_row in table.group_by(["window", "date"]).aggregate([([], "count_all")]).to_pylist():
+        counted["written", group_row["window"], group_row["date"]] += group_row["count_all"]
+    return rows
+
+
+def _hidden(plan: TablePlan, source: SchemaPlan | FieldsPlan) -> tuple[Hidden, ...]:
+    """Return what becomes of each of a source's columns."""
+    if not plan.rules:
+        return (None,) * len(source.columns)
+    if isinstance(source, SchemaPlan):
+        return hidden_members_of(plan.rules, plan.table, source.schema_json)
+    return hidden_fields(plan.rules, plan.table, source.fields)
+
+
+@lru_cache(maxsize=256)
+def hidden_fields(rules: FieldRules, table: str, fields: tuple[Field, ...]) -> tuple[Hidden, ...]:
+    """Return what becomes of the fields of events that describe themselves. A text may be that of an object."""
+    coverage = coverage_of(rules, table)
+    return tuple(hidden(field.type, (field.name,), coverage, is_opaque=True) for field in fields)
+
+
+def _inside(times: pa.Array, received: pa.Array, windows: pa.Array, plan: TablePlan) -> pa.Array | None:
+    """Return which events count in the plan's interval, all times in microseconds; ``None`` without one.
+
+    An event counts at its event time, within the bounds of when it was published and received, because publishers set
+    event times and can be wrong.
+    """
+    if plan.time_from is None or plan.time_to is None:
+        return None
+    begins = pa.array([window.counts_from for window in plan.windows], pa.int64()).take(windows)
+    is_timed = pa.array([window.is_timed for window in plan.windows], pa.bool_()).take(windows)
+    received = pa.compute.if_else(is_timed, received, None)  # by a worker's clock otherwise, which can be wrong
+    times = pa.compute.max_element_wise(pa.compute.min_element_wise(times, received), begins)  # nulls are passed over
+    inside = pa.compute.and_(pa.compute.greater_equal(times, plan.time_from), pa.compute.less(times, plan.time_to))
+    late_before = pa.array([window.late_before for window in plan.windows], pa.int64()).take(windows)
+    return pa.compute.or_(inside, pa.compute.fill_null(pa.compute.less(times, late_before), False))
+
+
+def _envelope(windows: tuple[WindowReference, ...], group: pa.RecordBatch) -> dict[str, pa.Array]:
+    numbers = group.column("window")
+    return {
+        "_replay_id": group.column("replay_id"),
+        "_event_id": group.column("event_id"),
+        "_schema_id": group.column("schema_id"),
+        "_ordinal": group.column("ordinal"),
+        "_topic": pa.array([window.topic for window in windows]).take(numbers),
+        "_org_id": pa.array([window.org_id for window in windows]).take(numbers),
+        "window_id": pa.array([window.partition for window in windows]).take(numbers),
+    }
+
+
+def told(failures: Iterable[Undecodable], windows: tuple[WindowReference, ...], outcasts: pa.RecordBatch) -> list[str]:
+    """Return why payloads cannot be decoded; without what that quotes of them, if it may not be stored.
+
+    :param outcasts: the landed rows that have the payloads, in the same order.
+    """
+    has_rules = any(window.has_rules for window in windows)
+    reasons = []
+    for failure, payload in zip(failures, outcasts.column("payload"), strict=True):
+        kind = failure.reason.partition(":")[0]
+        hidden_reason = f"{kind if kind.isidentifier() else 'unusable'} ({_LEFT_OUT})"
+        reason = hidden_reason if has_rules else failure.reason
+        reasons.append(reason if payload.as_py() else NO_PAYLOAD)
+    return reasons
+
+
+def quarantined(
+    group: pa.RecordBatch, reasons: list[str], windows: tuple[WindowReference, ...], schema: pa.Schema
+) -> pa.RecordBatch:
+    """Return landed rows as rows of the quarantine table, each with its reason. A payload with fields that may not be
+    stored stays in the landing alone."""
+    envelope = _envelope(windows, group)
+    values = {name: group.column(name) for name in group.schema.names} | {
+        "reason": pa.array(reasons, pa.string()),
+        "topic": envelope["_topic"],
+        "org_id": envelope["_org_id"],
+        "window_id": envelope["window_id"],
+    }
+    if any(window.has_rules for window in windows):
+        values["payload"] = pa.nulls(len(group), pa.binary())
+    return pa.RecordBatch.from_arrays([values[field.name].cast(field.type) for field in schema], schema=schema)

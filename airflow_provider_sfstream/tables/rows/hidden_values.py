@@ -1,0 +1,176 @@
+"""Values of fields that may not be stored as they come, in Arrow: left out, hashed or masked.
+
+It happens right after decoding: what is sorted, sent to another task or written has been through here.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_sfstream.privacy.field_rules import MASK, Coverage, FieldRules, Treatment
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, Value, members_of
+from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
+
+log = logging.getLogger(__name__)
+
+Hidden: TypeAlias = "Treatment | dict[str, Hidden] | None"
+"""What becomes of a value: the whole of it, or of members of a struct; ``None``: it stays as it is."""
+
+
+def coverage_of(rules: FieldRules, table: str, schemas: Iterable[str] = ()) -> Coverage:
+    """Return what rules say of the fields of a table.
+
+    :param table: the name of an event, or of an sObject.
+    :param schemas: Avro schemas of its events. Of change events, they tell which column is which part of a field.
+    """
+    aliases: dict[str, set[str]] = {}
+    names = {table, *_entity(table)}
+    for text in schemas if rules else ():
+        schema = json.loads(text)
+        names.update((str(schema["name"]).rpartition(".")[2], *_entity(str(schema["name"]))))
+        for dotted, column in _flat_names(schema):
+            aliases.setdefault(dotted, set()).add(column)
+            aliases.setdefault(column, set()).add(dotted)
+    return Coverage(rules, names, aliases)
+
+
+def hidden(type_: ColumnType, path: tuple[str, ...], coverage: Coverage, *, is_opaque: bool = False) -> Hidden:
+    """Return what becomes of a value by the rules.
+
+    :param path: of its field.
+    :param is_opaque: whether a text is that of a value with parts of its own.
+    """
+    inside = type_.get("struct") if isinstance(type_, dict) else None
+    how = coverage.of(path, is_opaque=is_opaque or (isinstance(type_, dict) and inside is None))
+    if how == "exclude" or inside is None:
+        return how
+    found = {name: hidden(member, (*path, name), coverage, is_opaque=True) for name, member in inside.items()}
+    if all(each == "exclude" for each in found.values()):
+        return "exclude"  # Parquet has no empty group
+    return found if any(found.values()) else None
+
+
+def hidden_members(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
+    """Return what becomes of each member that ``members_of`` gives for a schema."""
+    return tuple(
+        hidden(member.value.type, (member.field,), coverage, is_opaque=_is_json(member.value))
+        for member in members_of(json.loads(schema_json))
+    )
+
+
+def hidden_columns(coverage: Coverage, schema_json: str) -> tuple[Hidden, ...]:
+    """Return what becomes of each column that ``replica_columns`` gives for a schema."""
+    schema = json.loads(schema_json)
+    members = members_of(schema)
+    found: list[Hidden] = []
+    for column in replica_columns(schema):
+        member = members[column.member]
+        part = () if column.inside is None else (member.value.members[column.inside].name,)
+        found.append(
+            hidden(column.type, (member.field, *part), coverage, is_opaque=bool(part) or _is_json(member.value))
+        )
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def hidden_members_of(rules: FieldRules, table: str, schema_json: str) -> tuple[Hidden, ...]:
+    """Return what becomes of each member of one schema's events, made once in a task's process."""
+    return hidden_members(coverage_of(rules, table, (schema_json,)), schema_json)
+
+
+def stored_type(type_: ColumnType, how: Hidden) -> ColumnType:
+    """Return the type of what is stored of a value that is not excluded."""
+    if not isinstance(how, dict) or not isinstance(type_, dict):
+        return type_
+    kept = {name: stored_type(member, how[name]) for name, member in type_["struct"].items() if how[name] != "exclude"}
+    return {"struct": kept}
+
+
+def stored(values: pa.Array, how: Hidden, rules: FieldRules) -> pa.Array:
+    """Return what is stored of values that are not excluded. Null stays null."""
+    if how is None:
+        return values
+    if isinstance(how, dict):
+        kept = [(each, how[each.name]) for each in values.type if how[each.name] != "exclude"]
+        members = [stored(values.field(each.name), inside, rules) for each, inside in kept]
+        mask = values.is_null() if values.null_count else None
+        return pa.StructArray.from_arrays(members, names=[each.name for each, _ in kept], mask=mask)
+    if not pa.types.is_string(values.type):
+        return pa.nulls(len(values), values.type)
+    if how == "mask":
+        return pc.if_else(values.is_valid(), MASK, pa.scalar(None, pa.string()))
+    encoded = values.dictionary_encode()
+    hashes = pa.array([rules.text(text, how) for text in encoded.dictionary.to_pylist()], pa.string())
+    return hashes.take(encoded.indices)
+
+
+def placed(columns: Iterable[str | None], hidden: Iterable[Hidden]) -> tuple[str | None, ...]:
+    """Return the columns of a schema's fields, ``None`` for those that are left out.
+
+    :param columns: of the others, in order.
+    """
+    rest = iter(columns)
+    return tuple(None if how == "exclude" else next(rest) for how in hidden)
+
+
+def shown(columns: Mapping[str, ColumnType], now: Coverage, before: Coverage) -> list[str]:
+    """Return the fields of a table's columns, dotted, that it may not have, and that it was free to have before."""
+
+    def leaves(type_: ColumnType, path: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
+        if isinstance(type_, dict) and "struct" in type_:
+            for name, member in type_["struct"].items():
+                yield from leaves(member, (*path, name))
+        else:
+            yield path
+
+    found = (path for name, type_ in columns.items() for path in leaves(type_, (field_of(name),)))
+    return sorted({".".join(path) for path in found if now.of(path) is not None and before.of(path) is None})
+
+
+def warn_of_numbers(table: str, field: str, type_: ColumnType, how: Hidden) -> None:
+    """Warn of a field that is to be hashed and is not all text: what is not has no hash, and becomes null."""
+    if isinstance(how, dict) and isinstance(type_, dict):
+        for name, member in type_["struct"].items():
+            warn_of_numbers(table, f"{field}.{name}", member, how[name])
+    elif how == "hash" and type_ != "string":
+        log.warning("%s: %s is no text, which alone is hashed: it becomes null.", table, field)
+
+
+_TYPES: Collection[str] = ("boolean", "int", "long", "float", "double", "string", "date", "timestamp", "record")
+
+
+def field_of(column: str) -> str:
+    """Return the field of a column that may be named after its type too (column registry)."""
+    name, separator, kind = column.rpartition("__")
+    return name if separator and kind.lower() in _TYPES else column
+
+
+def _is_json(value: Value) -> bool:
+    return value.conversion == "json"
+
+
+def _entity(name: str) -> tuple[str, ...]:
+    try:
+        return (entity_of({"name": name}),)
+    except ValueError:
+        return ()
+
+
+def _flat_names(schema: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    """Yield parts of compound fields of a change event, dotted, each with the column that it is in SOQL."""
+    try:
+        columns = replica_columns(schema)
+    except ValueError:
+        return
+    members = members_of(schema)
+    for column in columns:
+        if column.inside is not None:
+            member = members[column.member]
+            yield f"{member.field}.{member.value.members[column.inside].name}".lower(), column.name.lower()

@@ -1,0 +1,280 @@
+"""What runs on executors: the changes of a record, and its row before them, become the versions that they end.
+
+A step is the row that a record had (operation ``base``) or one change of it. The state after each step is that before
+it with what the step sets, so each column is carried forward within a record; the next step ends the version. Any
+number of steps may come, in any number of batches: the last state of one is the ``base`` of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.rows.change_fold import is_valid, set_array, set_words
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
+from airflow_provider_sfstream.tables.rows.merging import Deletes, as_table, later
+
+Columns = dict[str, ColumnType]
+_Numbers = np.ndarray[Any, np.dtype[Any]]
+
+STEP_ENVELOPE: Columns = {
+    "Id": "string",
+    "_sequence": "long",
+    "_operation": "string",
+    "_stopped": "boolean",
+    "_known": "boolean",
+    "_deleted": "boolean",
+    "_dirty_reason": "string",
+    "_set": {"array": "long"},
+    "_replay_id": "binary",
+    "_commit_time": "timestamp",
+    "_transaction_key": "string",
+    "_refreshed_at": "timestamp",
+}
+"""Columns of a step before the record's own. A ``base`` sets all columns; ``_stopped`` says that no change of this run
+applies to it, ``_known`` that the record was seen whole. Both are null in a change, like ``_refreshed_at``."""
+
+VERSION_ENVELOPE: Columns = {
+    "Id": "string",
+    "_valid_from": "timestamp",
+    "_valid_to": "timestamp",
+    "_operation": "string",
+    "_deleted": "boolean",
+    "_dirty": "boolean",
+    "_dirty_reason": "string",
+    "_replay_id": "binary",
+    "_commit_time": "timestamp",
+    "_transaction_key": "string",
+    "_sequence": "long",
+}
+"""Columns of a version before the record's own. ``_operation`` says how it began: ``upsert``, ``delete``, ``refresh``
+(the record as fetched), or ``unknown``: from here on the replica cannot tell what the record was (``_dirty_reason``
+says why), and the columns are those of the version before."""
+
+
+def step_schema(columns: Columns) -> pa.Schema:
+    """Return the Arrow schema of the steps of a table with these columns."""
+    return pa.schema([(name, arrow_type(type_)) for name, type_ in (STEP_ENVELOPE | columns).items()])
+
+
+def version_schema(columns: Columns) -> pa.Schema:
+    """Return the Arrow schema of the versions of a table with these columns."""
+    return pa.schema([(name, arrow_type(type_)) for name, type_ in (VERSION_ENVELOPE | columns).items()])
+
+
+def ended_by_changes(
+    base: Sequence[pa.RecordBatch], changes: pa.RecordBatch, columns: Columns, deletes: Deletes, at_once: int = 1 << 14
+) -> Iterator[pa.RecordBatch]:
+    """Yield the versions that changes end: rows that a change applies to as they were, and all states in between.
+
+    The same rules say which changes apply as for the table. With hard deletes, the time in which a record is deleted
+    has no version.
+
+    :param base: rows of the table before the changes: those of the changed records.
+    :param changes: change rows, sorted by ``Id`` and ``_sequence``, those marked that were seen.
+    :param columns: the record's columns, in the order of the bits of ``_set``.
+    :param at_once: so many steps are worked on at a time, however many a record has.
+    """
+    schema = step_schema(columns)
+    steps = pa.Table.from_batches([*(_base_steps(rows, schema) for rows in base), as_table(changes, schema)])
+    is_change = pc.not_equal(steps["_operation"], "base").cast(pa.int8())
+    order = steps.select(["Id", "_sequence"]).append_column("is_change", is_change)
+    steps = steps.take(pc.sort_indices(order, [(name, "ascending") for name in ("Id", "is_change", "_sequence")]))
+    last: pa.RecordBatch | None = None
+    for batch in steps.combine_chunks().to_batches(max_chunksize=at_once):
+        states = states_after(batch if last is None else _concatenated(last, batch), columns)
+        yield _closed(states, columns, deletes)
+        last = states.take(pa.array([len(states) - 1]))
+
+
+def ended_by_refresh(
+    base: pa.RecordBatch, new: pa.RecordBatch, dropped: pa.BooleanArray, columns: Columns, gone_at: int
+) -> pa.RecordBatch:
+    """Return the versions that a refresh ends.
+
+    A new row that begins when its former one did takes its place, and ends nothing.
+
+    :param base: rows of the table, and ``new`` as they become, or are ``dropped``.
+    :param gone_at: when the version of a row ends that is dropped, microseconds since the epoch: nobody can tell when
+        the record was deleted.
+    """
+    began = _begins(base)
+    ended = pc.or_(dropped, pc.fill_null(pc.greater(_begins(new), began), False))
+    gone = later(began, pa.scalar(gone_at, began.type))
+    return _versions(base, pc.if_else(dropped, gone, _begins(new)), columns).filter(ended)
+
+
+def holding_versions(columns: Columns) -> Rows:
+    """Return a function for ``mapInArrow`` from a table's rows to the versions that they are, which have not ended."""
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            yield _versions(batch, pa.nulls(len(batch), arrow_type("timestamp")), columns)
+
+    return rows
+
+
+def _versions(rows: pa.RecordBatch, ends: pa.Array, columns: Columns) -> pa.RecordBatch:
+    """Return the version that each row of a table is."""
+    commit, refreshed = rows["_commit_time"], rows["_refreshed_at"]
+    began = _operations(rows["_dirty"], rows["_deleted"], commit, refreshed)
+    made = {"_valid_from": _begins(rows), "_valid_to": ends, "_operation": began}
+    schema = version_schema(columns)
+    arrays = [made[name] if name in made else rows[name] for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _begins(rows: pa.RecordBatch) -> pa.Array:
+    """Return when the version that a table's row is began: with its last change, or with what was fetched later."""
+    return later(rows["_commit_time"], rows["_refreshed_at"])
+
+
+def _operations(dirty: pa.Array, deleted: pa.Array, commit: pa.Array, refreshed: pa.Array) -> pa.Array:
+    """Return how versions began."""
+    fetched = pc.coalesce(pc.less(commit, refreshed), pc.is_null(commit))
+    names = ["unknown", "delete", "refresh"]
+    conditions = pa.StructArray.from_arrays([dirty, deleted, fetched], names)
+    return pc.case_when(conditions, *(pa.scalar(name) for name in (*names, "upsert")))
+
+
+def _base_steps(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows of a table as steps."""
+    count, words = len(rows), -(-(len(schema) - len(STEP_ENVELOPE)) // 64)
+    made = {
+        "_operation": pa.array(["base"]).take(pa.array(np.zeros(count, np.int32))),
+        "_stopped": rows["_dirty"],
+        "_known": pa.array(np.ones(count, bool)),
+        "_set": set_array(np.full((count, words), -1, np.int64)),
+    }
+    arrays = [conform(made[each.name] if each.name in made else rows[each.name], each.type) for each in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def states_after(steps: pa.RecordBatch, columns: Columns) -> pa.RecordBatch:
+    """Return, as bases, the states that the record has after each step that applies."""
+    steps = steps.filter(pa.array(_applies(steps)))
+    states = _Carried(steps)
+    base, full, delete, gap = (_is(steps, name) for name in ("base", "full", "delete", "gap"))
+    count, words = len(steps), set_words(steps.column("_set"), len(columns))
+    words[gap] = 0
+    known = states.last((base & _true(steps.column("_known"))) | full) >= 0
+    reason = pc.coalesce(steps.column("_dirty_reason"), pa.scalar("gap"))
+    unknown = pa.array(np.full(count, "unknown_record", object), pa.string(), mask=known)
+    deleted = pc.if_else(pa.array(delete), True, pc.coalesce(steps.column("_deleted"), False))
+    values = {name: steps.column(name) for name in steps.schema.names} | {
+        "_operation": pa.array(np.full(count, "base", object), pa.string()),
+        "_stopped": pa.array(gap | (base & _true(steps.column("_stopped")))),
+        "_known": pa.array(known),
+        "_deleted": pc.coalesce(states.carry(deleted, base | full | delete), False),
+        "_dirty_reason": pc.if_else(
+            pa.array(base), steps.column("_dirty_reason"), pc.if_else(pa.array(gap), reason, unknown)
+        ),
+        "_set": set_array(np.full_like(words, -1)),
+        "_commit_time": states.latest(steps.column("_commit_time")),
+        "_refreshed_at": states.carry(steps.column("_refreshed_at"), base),
+    }
+    for number, name in enumerate(columns):
+        chosen = (words[:, number // 64] >> (number % 64)) & 1
+        values[name] = states.carry(steps.column(name), chosen.astype(bool))
+    schema = step_schema(columns)
+    return pa.RecordBatch.from_arrays([conform(values[field.name], field.type) for field in schema], schema=schema)
+
+
+def _applies(steps: pa.RecordBatch) -> _Numbers:
+    """Tell which steps count: bases, and the changes that their row does not have already, up to the first gap."""
+    count, starts = len(steps), _starts(steps)
+    lengths = np.diff(np.append(starts, count))
+    base, places = _is(steps, "base"), np.arange(count)
+    never = np.iinfo(np.int64).min
+
+    def of_base(name: str) -> _Numbers:
+        """Return a number of each step's base, the lowest if it has none."""
+        numbers = np.where(base & is_valid(steps.column(name)), _numbers(steps.column(name)), never)
+        return np.repeat(numbers[starts], lengths)
+
+    stopped, gap = np.repeat(_true(steps.column("_stopped"))[starts], lengths), _is(steps, "gap")
+    unseen = ~base & (_numbers(steps.column("_sequence")) > of_base("_sequence")) & ~stopped & ~_is(steps, "seen")
+    gaps = np.where(unseen & gap, places, count)
+    first_gap = np.repeat(np.minimum.reduceat(gaps, starts), lengths)
+    applies: _Numbers = base | (unseen & (places <= first_gap))
+    return applies
+
+
+class _Carried:
+    """Carries values forward within each record."""
+
+    def __init__(self, steps: pa.RecordBatch) -> None:
+        starts, count = _starts(steps), len(steps)
+        lengths = np.diff(np.append(starts, count))
+        self._places = np.arange(count)
+        self._starts = np.repeat(starts, lengths)
+        self._records = np.repeat(np.arange(len(starts)), lengths)
+
+    def last(self, chosen: _Numbers) -> _Numbers:
+        """Return the place of the last ``chosen`` step of the same record so far, -1 if there is none."""
+        places: _Numbers = np.maximum.accumulate(np.where(chosen, self._places, -1))
+        return np.where(places < self._starts, -1, places)
+
+    def carry(self, column: pa.Array, chosen: _Numbers) -> pa.Array:
+        """Return the value of the last ``chosen`` step so far; null if there is none."""
+        places = self.last(chosen)
+        return column.take(pa.array(places, mask=places < 0))
+
+    def latest(self, times: pa.Array) -> pa.Array:
+        """Return the latest of the times so far."""
+        never, count = np.iinfo(np.int64).min, len(times)
+        numbers = pc.fill_null(times.cast(pa.int64()), never).to_numpy(zero_copy_only=False)
+        order = np.argsort(numbers, kind="stable")
+        ranks = np.empty(count, np.int64)
+        ranks[order] = self._places
+        # Ranks of later records are all higher, so that none looks back into the record before.
+        latest = numbers[order[np.maximum.accumulate(ranks + self._records * count) - self._records * count]]
+        return pa.array(latest, pa.int64(), mask=latest == never).cast(times.type)
+
+
+def _closed(states: pa.RecordBatch, columns: Columns, deletes: Deletes) -> pa.RecordBatch:
+    """Return the versions among these states that another of the same record ends."""
+    ids, count = states.column("Id"), len(states)
+    ended = np.append(pc.equal(ids.slice(1), ids.slice(0, count - 1)).to_numpy(zero_copy_only=False), False)
+    if deletes == "hard":  # a deleted record has no row, so no version either
+        ended &= ~_true(states.column("_deleted"))
+    commit, refreshed = states.column("_commit_time"), states.column("_refreshed_at")
+    dirty = states.column("_dirty_reason").is_valid()
+    began = _operations(dirty, states.column("_deleted"), commit, refreshed)
+    begins = _begins(states)
+    places = np.flatnonzero(ended)
+    values = {name: states.column(name) for name in states.schema.names}
+    values |= {"_operation": began, "_dirty": dirty, "_valid_from": begins}
+    schema = version_schema(columns)
+    taken = {name: values[name].take(pa.array(places)) for name in schema.names if name != "_valid_to"}
+    taken["_valid_to"] = begins.take(pa.array(places + 1))
+    return pa.RecordBatch.from_arrays([conform(taken[field.name], field.type) for field in schema], schema=schema)
+
+
+def _starts(steps: pa.RecordBatch) -> _Numbers:
+    ids = steps.column("Id")
+    differs = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(np.concatenate(([True], differs)))
+
+
+def _is(steps: pa.RecordBatch, operation: str) -> _Numbers:
+    return _true(pc.equal(steps.column("_operation"), operation))
+
+
+def _true(column: pa.Array) -> _Numbers:
+    return pc.coalesce(column, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _numbers(column: pa.Array) -> _Numbers:
+    return pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _concatenated(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of two batches as one."""
+    return pa.Table.from_batches([one, other]).combine_chunks().to_batches()[0]

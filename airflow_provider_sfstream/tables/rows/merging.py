@@ -1,0 +1,239 @@
+"""What runs on executors: a table's rows and what came for them, side by side, become the table's new rows.
+
+A merge is given two batches of equal length: ``base`` has the rows that the table has, ``change`` what came for the
+same records; a row is null where its side has nothing. It returns the new rows, and which of them do not stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Literal, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.rows.change_fold import set_words
+from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+
+Columns: TypeAlias = dict[str, ColumnType]
+Deletes = Literal["soft", "hard"]
+
+
+class Merge(Protocol):
+    """Gives the new rows of a table."""
+
+    @property
+    def columns(self) -> Columns:
+        """The record's columns."""
+        ...
+
+    def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch, /) -> tuple[pa.RecordBatch, pa.BooleanArray]:
+        """Return the new rows, as :func:`table_schema` lays them out, and whether each is dropped."""
+        ...
+
+
+def table_schema(columns: Columns) -> pa.Schema:
+    """Return the Arrow schema of a table with these columns."""
+    return pa.schema([(name, arrow_type(type_)) for name, type_ in (TABLE_ENVELOPE | columns).items()])
+
+
+def as_table(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with the columns of ``schema``; those that they lack are null."""
+    arrays = [
+        conform(rows.column(field.name), field.type)
+        if field.name in rows.schema.names
+        else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def later(one: pa.Array, other: Any) -> pa.Array:
+    """Return the later of two times, the one that is there where the other is null."""
+    return pc.if_else(pc.or_kleene(pc.is_null(one), _true(pc.less(one, other))), other, one)
+
+
+@dataclass(frozen=True)
+class ChangesMerge:
+    """Applies folded rows.
+
+    1. A change that the row has seen already changes nothing: running a window twice is harmless.
+    2. A dirty row, and one fetched after all of these changes, notes that it has seen them, and no more.
+    3. Else the columns that the change sets are the change's. The row is dirty after a gap, and if it is new and none
+       of its changes has the whole record.
+    4. With hard deletes, a row whose record is deleted is dropped, unless a gap came after.
+    """
+
+    columns: Columns
+    deletes: Deletes
+
+    def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.BooleanArray]:
+        unseen = _all(_has(change), _true(pc.less(base["_sequence"], change["_sequence"]), True))
+        applies = _all(unseen, pc.invert(_true(base["_dirty"])), change["_commit_time"].is_valid())
+        gap = change["_dirty_reason"].is_valid()
+        unknown = _all(pc.invert(_has(base)), pc.invert(_true(change["_full"])))
+        values: dict[str, Any] = {
+            "_deleted": pc.coalesce(change["_deleted"], base["_deleted"], False),
+            "_dirty": pc.or_(gap, unknown),
+            "_dirty_since": pc.if_else(gap, change["_dirty_since"], pc.if_else(unknown, change["_commit_time"], None)),
+            "_dirty_reason": pc.if_else(gap, change["_dirty_reason"], pc.if_else(unknown, "unknown_record", None)),
+            "_replay_id": change["_replay_id"],
+            "_transaction_key": change["_transaction_key"],
+            "_commit_time": later(change["_commit_time"], base["_commit_time"]),
+        }
+        new = {name: pc.if_else(applies, value, base[name]) for name, value in values.items()}
+        new["Id"] = pc.coalesce(base["Id"], change["Id"])
+        new["_sequence"] = pc.if_else(unseen, change["_sequence"], base["_sequence"])
+        words = set_words(change["_set"], len(self.columns))
+        for number, name in enumerate(self.columns):
+            chosen = pa.array(((words[:, number // 64] >> (number % 64)) & 1).astype(bool))
+            new[name] = pc.if_else(pc.and_(applies, chosen), change[name], base[name])
+        dropped = _all(applies, _true(change["_deleted"]), pc.invert(gap))
+        return _rows(base, new), dropped if self.deletes == "hard" else _none(base)
+
+
+@dataclass(frozen=True)
+class RefreshMerge:
+    """Takes records as they were fetched.
+
+    A row takes the record only if it has seen no event since the fetch began (compare and set by ``_sequence``); else
+    the record may lack a change that the row has, or the row one that it ignored, and the row is to be fetched again.
+
+    1. A row that has seen no event since becomes the record as fetched and is clean; where the org no longer has the
+       record, the row keeps its values and is deleted. A record without a row gets one, if all were fetched.
+    2. A row that has seen an event since stays as it is, but dirty (``changed_while_refreshed``).
+    3. With hard deletes, rows of deleted records are dropped. A record without a row may then be one that was deleted
+       since the fetch, so its row is dirty if the replica moved on.
+
+    A column that no event carries is as it was fetched in every row, whatever events the row has seen.
+
+    :param fetched: the columns that were fetched.
+    :param computed: those of them that no event carries.
+    :param is_full: whether all records were fetched; else those of listed rows.
+    :param applied_sequence: of the last event applied when the fetch began.
+    :param moved_on: whether the stream has had events applied since.
+    """
+
+    columns: Columns
+    fetched: tuple[str, ...]
+    computed: frozenset[str]
+    is_full: bool
+    applied_sequence: int
+    deletes: Deletes
+    moved_on: bool
+
+    def __call__(self, base: pa.RecordBatch, image: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.BooleanArray]:
+        exists, missing = _has(base), pc.invert(_has(base))
+        current, late = self._judged(base, image)
+        found = _true(image["_found"])
+        taken = pc.and_(current, found)
+        unsure = pc.and_(missing, self.is_full and self.moved_on and self.deletes == "hard")
+        deleted = pc.if_else(taken, _true(image["_deleted"]), True)
+        changed = "changed_while_refreshed"
+        since = pc.coalesce(base["_dirty_since"], base["_commit_time"])
+        applied = pa.scalar(self.applied_sequence, pa.int64())
+        new = {
+            "Id": pc.coalesce(base["Id"], image["Id"]),
+            "_deleted": pc.if_else(current, deleted, base["_deleted"]),
+            "_dirty": pc.if_else(current, unsure, pc.if_else(late, True, base["_dirty"])),
+            "_dirty_since": pc.if_else(
+                current, pc.if_else(unsure, image["_refreshed_at"], None), pc.if_else(late, since, base["_dirty_since"])
+            ),
+            "_dirty_reason": pc.if_else(
+                current, pc.if_else(unsure, changed, None), pc.if_else(late, changed, base["_dirty_reason"])
+            ),
+            "_sequence": pc.coalesce(base["_sequence"], applied),
+            "_refreshed_at": pc.if_else(
+                taken, pc.coalesce(image["_refreshed_at"], base["_refreshed_at"]), base["_refreshed_at"]
+            ),
+        }
+        for name in self.fetched:
+            new[name] = pc.if_else(found if name in self.computed else taken, image[name], base[name])
+        dropped = _all(current, deleted, pc.invert(unsure)) if self.deletes == "hard" else _none(base)
+        return _rows(base, new), dropped if self.is_full else pc.or_(dropped, pc.invert(exists))
+
+    def _judged(self, base: pa.RecordBatch, image: pa.RecordBatch) -> tuple[Any, Any]:
+        """Tell which rows become the record as fetched, and which have moved on since the fetch began."""
+        if self.is_full:
+            current = _true(pc.less_equal(base["_sequence"], self.applied_sequence), True)
+            return current, pc.invert(current)
+        unseen = _true(pc.equal(base["_sequence"], image["_sequence"]))
+        # A row that is clean by now was refreshed by another one; one that is gone was deleted for good.
+        concerned = _all(_has(image), _true(base["_dirty"]))
+        return pc.and_(concerned, unseen), pc.and_(concerned, pc.invert(unseen))
+
+
+@dataclass(frozen=True)
+class ColumnsMerge:
+    """Takes some columns of all records as they were fetched; a record without a row gets none.
+
+    Columns that no event carries every row takes; others those that have seen no event since the fetch began
+    (``applied_sequence``), and the rest become dirty.
+
+    :param applied_sequence: ``None`` for columns that no event carries.
+    """
+
+    columns: Columns
+    fetched: tuple[str, ...]
+    applied_sequence: int | None
+
+    def __call__(self, base: pa.RecordBatch, image: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.BooleanArray]:
+        known, new = _all(_has(base), _has(image)), {}
+        taken = known
+        if self.applied_sequence is not None:
+            taken = pc.and_(known, _true(pc.less_equal(base["_sequence"], self.applied_sequence)))
+            late = _all(known, pc.invert(taken), pc.invert(_true(base["_dirty"])))
+            new["_dirty"] = pc.or_(_true(base["_dirty"]), late)
+            new["_dirty_since"] = pc.if_else(late, base["_commit_time"], base["_dirty_since"])
+            new["_dirty_reason"] = pc.if_else(late, "changed_while_refreshed", base["_dirty_reason"])
+        new |= {name: pc.if_else(taken, image[name], base[name]) for name in self.fetched}
+        return _rows(base, new), pc.invert(_has(base))
+
+
+@dataclass(frozen=True)
+class MarkMerge:
+    """Makes rows dirty whose record differs; a row that is missing is made, so that a refresh fetches its record.
+
+    :param since: when they became dirty, microseconds since the epoch.
+    """
+
+    columns: Columns
+    applied_sequence: int
+    since: int
+
+    def __call__(self, base: pa.RecordBatch, wrong: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.BooleanArray]:
+        marked = _has(wrong)
+        new = {
+            "Id": pc.coalesce(base["Id"], wrong["Id"]),
+            "_deleted": _true(base["_deleted"]),
+            "_dirty": pc.or_(marked, _true(base["_dirty"])),
+            "_dirty_since": pc.if_else(marked, pa.scalar(self.since, base["_dirty_since"].type), base["_dirty_since"]),
+            "_dirty_reason": pc.if_else(marked, "differs", base["_dirty_reason"]),
+            "_sequence": pc.coalesce(base["_sequence"], pa.scalar(self.applied_sequence, pa.int64())),
+        }
+        return _rows(base, new), _none(base)
+
+
+def _rows(base: pa.RecordBatch, new: Mapping[str, Any]) -> pa.RecordBatch:
+    arrays = [new.get(field.name, base[field.name]) for field in base.schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=base.schema)
+
+
+def _has(side: pa.RecordBatch) -> Any:
+    return side["Id"].is_valid()
+
+
+def _true(values: Any, of_null: bool = False) -> Any:
+    return pc.fill_null(values, of_null)
+
+
+def _all(*conditions: Any) -> Any:
+    return reduce(pc.and_, conditions)
+
+
+def _none(base: pa.RecordBatch) -> Any:
+    return pa.array([False]).take(pa.array([0] * len(base), pa.int32()))

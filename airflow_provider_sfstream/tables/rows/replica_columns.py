@@ -1,0 +1,125 @@
+"""Which columns a record has in a replica table, from the Avro schema of its change events: named as SOQL names them.
+
+A change event nests what REST and SOQL show flat. The record of a compound field becomes one column for each part:
+
+====================================== ==================== ===========================================
+record in the schema                   field                columns
+====================================== ==================== ===========================================
+``Address``                            ``BillingAddress``   ``BillingStreet``, ``BillingCity``...
+``Address``, ``Location``, custom      ``Home__c``          ``Home__Street__s``, ``Home__Latitude__s``...
+``PersonName``                         ``Name``             ``Salutation``, ``FirstName``, ``LastName``...
+``Switchable_PersonName``              ``Name``             the same, and ``Name`` for the text it may be
+any other                              ``Field``            ``Field_Part``...
+====================================== ==================== ===========================================
+
+A compound field is named ``Field_Part`` too if it would take the name of another column of the schema. Types are those
+of the event log: from each field's ``doc``; a part has none. ``TimeOnly`` stays a long: milliseconds since midnight.
+What is no plain value (an array, a map, a record inside a part) stays one column.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, Member, members_of
+
+HEADER = "ChangeEventHeader"
+_TEXTS: ColumnType = {"array": "string"}
+_HEADER_TYPES: dict[str, ColumnType] = {
+    "recordIds": _TEXTS,
+    "changeType": "string",
+    "transactionKey": "string",
+    "commitTimestamp": "long",
+    "nulledFields": _TEXTS,
+    "diffFields": _TEXTS,
+    "changedFields": _TEXTS,
+}
+"""What a change event's header is read for."""
+_EVENT_NAME = re.compile(r"(?P<entity>[A-Za-z][A-Za-z0-9_]*)ChangeEvent")
+_PERSON_NAMES = ("PersonName", "Switchable_PersonName")
+
+
+@dataclass(frozen=True)
+class ReplicaColumn:
+    """One column of a record, and where its value is.
+
+    :param position: of its field in the event's record, as bitmaps count: the header is 0.
+    :param part: of a part of a compound field, its position inside; ``None`` for a field by itself.
+    :param member: the field's place in what ``members_of`` gives for the schema.
+    :param inside: of a part, its place in that member's struct.
+    """
+
+    name: str
+    type: ColumnType
+    position: int
+    part: int | None
+    member: int
+    inside: int | None = None
+
+
+def replica_columns(schema: dict[str, Any]) -> tuple[ReplicaColumn, ...]:
+    """Return all columns of the records that a change event schema tells of, in the order of its fields.
+
+    :param schema: the parsed JSON of the Avro schema.
+    :raises ValueError: if it is not the schema of a change event, which begins with a ``ChangeEventHeader``.
+    """
+    members = members_of(schema)
+    _check_header(schema, members)
+    taken = {member.name.lower() for member in members if member.value.conversion != "struct"}
+    columns: list[ReplicaColumn] = []
+    for at, member in enumerate(members[1:], 1):
+        found = _columns_of(member, at)
+        if member.value.conversion == "struct":
+            if not taken.isdisjoint(column.name.lower() for column in found):
+                names = [f"{member.field}_{part.name}" for part in member.value.members]
+                found = [replace(column, name=name) for column, name in zip(found, names, strict=True)]
+            taken.update(column.name.lower() for column in found)
+        columns += found
+    return tuple(columns)
+
+
+def entity_of(schema: dict[str, Any]) -> str:
+    """Return the API name of the sObject that a change event schema is of: ``Account``, ``Shipment__c``.
+
+    :raises ValueError: if the schema's name is not that of a change event.
+    """
+    name = str(schema.get("name")).rpartition(".")[2]
+    match = _EVENT_NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name[:80]!r} is not the name of a change event, such as AccountChangeEvent")
+    return f"{match['entity']}c" if match["entity"].endswith("__") else match["entity"]
+
+
+def _check_header(schema: dict[str, Any], members: tuple[Member, ...]) -> None:
+    if not members or members[0].name != HEADER or schema["fields"][0]["name"] != HEADER:
+        raise ValueError(f"{schema.get('name')} is not the schema of a change event: its first field is no {HEADER}")
+    if members[0].branch is not None or isinstance(schema["fields"][0]["type"], list):
+        raise ValueError(f"the {HEADER} of {schema.get('name')} may be something else than a header")
+    have = {member.name: member.value.type for member in members[0].value.members}
+    wrong = sorted(name for name, type_ in _HEADER_TYPES.items() if have.get(name) != type_)
+    if wrong:
+        raise ValueError(f"the {HEADER} of {schema.get('name')} does not have {', '.join(wrong)} as change events do")
+
+
+def _columns_of(member: Member, at: int) -> list[ReplicaColumn]:
+    value = member.value
+    if value.conversion != "struct":
+        return [ReplicaColumn(member.name, value.type, member.position, None, at)]
+    parts = enumerate(value.members)
+    names = [_part_name(value.record, member.field, part.name) for part in value.members]
+    return [
+        ReplicaColumn(name, part.value.type, member.position, part.position, at, inside)
+        for name, (inside, part) in zip(names, parts, strict=True)
+    ]
+
+
+def _part_name(record: str, field: str, part: str) -> str:
+    if record in _PERSON_NAMES:
+        return part
+    if record in ("Address", "Location") and field.endswith("__c"):
+        return f"{field.removesuffix('c')}{part}__s"
+    if record == "Address" and field.endswith("Address"):
+        return field.removesuffix("Address") + part
+    return f"{field}_{part}"

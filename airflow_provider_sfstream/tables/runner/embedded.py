@@ -1,0 +1,180 @@
+"""This very process as the engine of a job: the functions that Spark's tasks run, one row group after another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any, BinaryIO, Protocol
+
+import pyarrow as pa
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, check_folders
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, WindowReference
+from airflow_provider_sfstream.tables.rows.merging import as_table
+from airflow_provider_sfstream.tables.rows.routing import PARCEL
+from airflow_provider_sfstream.tables.runner.arrow_duplicates import Duplicates, find_duplicates
+from airflow_provider_sfstream.tables.runner.arrow_frames import ArrowFrame, ArrowParts, Columns
+from airflow_provider_sfstream.tables.runner.engine import LISTED, JobFiles, TableKeys
+from airflow_provider_sfstream.tables.runner.part_files import copy_part, numbered, part_batches
+
+
+class EmbeddedFiles(JobFiles, Protocol):
+    """Files that this process reads and writes."""
+
+    def open(self, url: str) -> BinaryIO: ...
+
+    def create(self, url: str) -> BinaryIO: ...
+
+
+class _Tally:
+    def __init__(self) -> None:
+        self.value: Counter[Any] = Counter()
+
+    def add(self, counted: Counter[Any]) -> None:
+        self.value.update(counted)
+
+
+class EmbeddedEngine:
+    """Runs a job's functions one after another.
+
+    :param landing: the files of landed windows, and ``files`` those below the output folder.
+    :param folder: a temporary one. Landed files are copied there, once, and read from there.
+    :param max_events: how many events the windows of a run may have; ``None``: any number.
+    :param elsewhere: what can run over more, as an error names it.
+    """
+
+    application_id = ""
+    tasks_at_once = tables_at_once = 1
+    rows_at_once: int | None = 50_000
+
+    def __init__(
+        self,
+        landing: EmbeddedFiles,
+        files: EmbeddedFiles,
+        folder: str | Path,
+        *,
+        max_events: int | None = None,
+        elsewhere: str = "",
+    ) -> None:
+        self.landing, self.files = landing, files
+        self._folder, self._max_events, self._elsewhere = Path(folder), max_events, elsewhere
+
+    def prepare(self, windows: Sequence[LandedWindow]) -> None:
+        count = sum(window.event_count for window in windows)
+        if self._max_events is not None and count > self._max_events:
+            raise ConfigurationError(
+                f"{len(windows)} windows have {count:,} events, and max_events={self._max_events:,} is how many this "
+                f"worker takes at once. Nothing was written, and nothing is lost. Run them with {self._elsewhere}, "
+                "which writes the same tables, or give fewer windows at a time."
+            )
+
+    def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> ArrowFrame:
+        with_rows = {number: window for number, window in enumerate(windows) if window.files}
+        check_folders(with_rows.values())
+        copies = [
+            (self._copy(url, sum_ if verify else None), window, number)
+            for number, window in with_rows.items()
+            for url, sum_ in zip(window.files, window.sums, strict=True)
+        ]
+
+        def batches(wanted: Columns) -> Batches:
+            for copy, window, number in copies:
+                for batch in part_batches(copy, wanted and ["schema_id", *wanted]):
+                    yield numbered(batch, window, number, wanted)
+
+        return ArrowFrame(batches)
+
+    def file_rows(self, url: str, paths: Sequence[str], schema: pa.Schema) -> ArrowFrame:
+        location = self.files.table_location(url)
+
+        def batches(wanted: Columns) -> Batches:
+            filesystem = location.filesystem()
+            for path in paths:
+                with filesystem.open_input_file(path) as file:
+                    for batch in part_batches(file, schema.names):
+                        rows = as_table(batch, schema)
+                        yield rows if wanted is None else rows.select(list(wanted))
+
+        return ArrowFrame(batches)
+
+    def find_duplicates(
+        self,
+        rows: ArrowFrame,
+        keys: TableKeys,
+        windows: tuple[WindowReference, ...],
+        unreadable: Callable[[ArrowFrame], list[ArrowFrame]],
+    ) -> Duplicates:
+        return find_duplicates(rows, keys, windows, unreadable)
+
+    def routed(self, parcels: ArrowFrame, also: Sequence[int], pieces: int) -> ArrowParts:
+        def parts() -> Iterator[Batches]:
+            with TemporaryFile(dir=self._folder) as file:
+                places: dict[int, list[tuple[int, int]]] = {number: [] for number in also}
+                for batch in parcels.batches(None):
+                    for number, parcel in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                        places.setdefault(number, []).append((file.tell(), file.write(parcel)))
+                for number in sorted(places):
+                    yield _parcels(file, number, places[number])
+
+        return ArrowParts(parts)
+
+    def listed_rows(self, url: str | None) -> ArrowFrame:
+        def batches(wanted: Columns) -> Batches:
+            for name in () if url is None else self.files.file_names(url):
+                if name.endswith(".json"):
+                    lines = [json.loads(line) for line in self.files.read_text(f"{url}/{name}").splitlines()]
+                    columns = [[line.get(key) for line in lines] for key in ("Id", "sequence")]
+                    yield pa.RecordBatch.from_arrays(list(map(pa.array, columns, LISTED.types)), schema=LISTED)
+
+        return ArrowFrame(batches)
+
+    def write_list(self, url: str, rows: ArrowFrame, changed: ArrowFrame | None) -> tuple[int, int]:
+        dirty, latest = 0, dict[str, int]()
+        for batch in changed.batches(None) if changed is not None else ():
+            for id_, sequence in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                latest[id_] = max(sequence, latest.get(id_, sequence))
+        with self.files.create(f"{url}/part-00000.json") as file:
+            for batch in rows.where(lambda columns: columns.one_of("_dirty", [True])).batches(("Id", "_sequence")):
+                dirty += len(batch)
+                for id_, sequence in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                    latest.pop(id_, None)
+                    file.write(_line(id_, sequence))
+            for id_, sequence in latest.items():
+                file.write(_line(id_, sequence))
+        return dirty, len(latest)
+
+    def tally(self) -> _Tally:
+        return _Tally()
+
+    def _copy(self, url: str, sha256: str | None) -> Path:
+        """Return a copy of a landed file, which has the checksum if there is one."""
+        copy = self._folder / f"{hashlib.sha256(url.encode()).hexdigest()}.parquet"
+        if copy.exists():
+            return copy
+        partial = copy.with_suffix(".partial")
+        try:
+            with self.landing.open(url) as source, partial.open("wb") as target:
+                copy_part(source, target, url, sha256)
+        except FileNotFoundError:
+            raise ConfigurationError(f"Files of windows are missing: {url}. Nothing was written.") from None
+        shutil.move(partial, copy)
+        return copy
+
+
+def _parcels(file: BinaryIO, number: int, places: Sequence[tuple[int, int]]) -> Batches:
+    """Yield the parcels of a piece, one at a time; one without rows if there is none."""
+    for offset, size in places or [(0, 0)]:
+        file.seek(offset)
+        parcel = pa.array([file.read(size) if size else None], pa.binary())
+        yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), parcel], schema=PARCEL)
+
+
+def _line(id_: str, sequence: int | None) -> bytes:
+    line = {"Id": id_} if sequence is None else {"Id": id_, "sequence": sequence}
+    return f"{json.dumps(line)}\n".encode()

@@ -1,0 +1,118 @@
+"""Spark as the engine of a job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, check_files, read_rows
+from airflow_provider_sfstream.tables.delta.settings import configure
+from airflow_provider_sfstream.tables.rows.event_batches import WindowReference
+from airflow_provider_sfstream.tables.rows.routing import PARCEL
+from airflow_provider_sfstream.tables.runner.engine import TableKeys
+from airflow_provider_sfstream.tables.runner.spark_duplicates import Duplicates, find_duplicates
+from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame
+
+_LISTED = "Id string, sequence bigint"
+
+
+class SparkEngine:
+    """Runs a job's functions in Spark's tasks.
+
+    :param spark: a ``SparkSession`` (not Spark Connect).
+    """
+
+    tables_at_once = 4
+    """Most of a small table's time is Spark's planning: several are planned at once."""
+    rows_at_once: int | None = None
+
+    def __init__(self, spark: Any) -> None:
+        configure(spark)
+        self.spark = spark
+        self.application_id = str(spark.sparkContext.applicationId)
+        self.tasks_at_once = int(spark.sparkContext.defaultParallelism)
+
+    @cached_property
+    def files(self) -> HadoopFiles:
+        return HadoopFiles(self.spark)
+
+    @property
+    def landing(self) -> HadoopFiles:
+        return self.files
+
+    def prepare(self, windows: Sequence[LandedWindow]) -> None:
+        """Any window can be read here."""
+
+    def landed_rows(self, windows: Sequence[LandedWindow], *, verify: bool) -> SparkFrame:
+        rows = SparkFrame(read_rows(self.spark, windows))
+        if not verify:
+            return rows
+        # Beside the first look at the rows, which is planning for the most part.
+        beside = ThreadPoolExecutor(max_workers=1)
+        checking = beside.submit(check_files, self.spark, windows)
+        beside.shutdown(wait=False)
+        return replace(rows, checked=checking.result)
+
+    def file_rows(self, url: str, paths: Sequence[str], schema: pa.Schema) -> SparkFrame:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        if not paths:
+            return SparkFrame(self.spark.createDataFrame([], from_arrow_schema(schema)))
+        read = self.spark.read.schema(from_arrow_schema(schema))
+        return SparkFrame(read.parquet(*(f"{url}/{path}" for path in paths)))
+
+    def find_duplicates(
+        self,
+        rows: SparkFrame,
+        keys: TableKeys,
+        windows: tuple[WindowReference, ...],
+        unreadable: Callable[[SparkFrame], list[SparkFrame]],
+    ) -> Duplicates:
+        return find_duplicates(rows, keys, windows, unreadable)
+
+    def routed(self, parcels: SparkFrame, also: Sequence[int], pieces: int) -> SparkFrame:
+        from pyspark.sql import functions as f
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        sent = parcels.rows
+        if also:
+            empty = [(number, None) for number in also]
+            sent = sent.unionByName(self.spark.createDataFrame(empty, from_arrow_schema(PARCEL)))
+        tasks = min(pieces, 4 * self.tasks_at_once)
+        task = f.pmod("piece", f.lit(tasks))
+        by_piece = hasattr(sent, "repartitionById")
+        return parcels.of(sent.repartitionById(tasks, task) if by_piece else sent.repartition(tasks, task))
+
+    def listed_rows(self, url: str | None) -> SparkFrame:
+        rows = self.spark.createDataFrame([], _LISTED)
+        if url is not None:
+            rows = self.spark.read.schema(_LISTED).json(url)
+        return SparkFrame(rows.withColumnRenamed("sequence", "_sequence"))
+
+    def write_list(self, url: str, rows: SparkFrame, changed: SparkFrame | None) -> tuple[int, int]:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        dirty = rows.rows.where("_dirty").select("Id", f.col("_sequence").alias("sequence"))
+        listed = dirty.withColumn("dirty", f.lit(True))
+        if changed is not None:
+            latest = changed.rows.groupBy("Id").agg(f.max("_sequence").alias("sequence"))
+            listed = listed.union(latest.join(dirty, "Id", "left_anti").withColumn("dirty", f.lit(False)))
+        counts = Observation()
+        listed = listed.observe(
+            counts, f.count_if("dirty").alias("dirty"), f.count_if(~f.col("dirty")).alias("changed")
+        )
+        listed.drop("dirty").coalesce(1).write.json(url)
+        return int(counts.get["dirty"]), int(counts.get["changed"])
+
+    def tally(self) -> Any:
+        from airflow_provider_sfstream.tables.runner.counting import CounterParam
+
+        return self.spark.sparkContext.accumulator(Counter(), CounterParam())

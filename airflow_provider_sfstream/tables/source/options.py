@@ -1,0 +1,141 @@
+"""The options of ``spark.read.format("sfstream")``, checked before anything is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, get_args
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.redaction import has_credentials, quoted_setting, remember_secrets
+from airflow_provider_sfstream.salesforce.topics import Topic
+
+RowKind = Literal["decoded", "raw", "quarantine"]
+STORAGE = "storage."
+"""What the names of the storage's own options begin with."""
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "rows": get_args(RowKind),
+    "on_undecodable": ("fail", "leave_out"),
+    "replay_store": ("landing", "table", "variable"),
+    "api": ("pubsub", "streaming"),
+}
+_SWITCHES = {"verify_files": True, "pushdown": False}
+_KNOWN = {
+    *("path", "manifests", "topic", "subscription", "org", "max_events", "replay_store_conn_id"),
+    *(*_CHOICES, *_SWITCHES),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """What a reader was told. Options of the storage may be secret, so they are in no text."""
+
+    path: str
+    manifests: tuple[str, ...]
+    topics: tuple[Topic, ...]
+    subscription: str
+    org: str | None
+    rows: RowKind
+    on_undecodable: str
+    verify_files: bool
+    pushdown: bool
+    max_events: int | None
+    replay_store: str | None
+    replay_store_conn_id: str
+    storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> Self:
+        """Return the options of a reader.
+
+        :param given: by name, in any case, as Spark hands them over.
+        :raises ConfigurationError: naming the option that is missing, unknown or cannot be used. Nothing was read.
+        """
+        named = {name.lower(): value for name, value in given.items()}
+        storage = {name.removeprefix(STORAGE): named.pop(name) for name in [*named] if name.startswith(STORAGE)}
+        remember_secrets(*storage.values())
+        _check(named)
+        topics = tuple(Topic.parse(name, named.get("api")) for name in _listed(named.get("topic", "")))
+        manifests = _listed(named.get("manifests", ""))
+        _check_place(named.get("path", ""), manifests, topics)
+        return cls(
+            path=named.get("path", ""),
+            manifests=manifests,
+            topics=topics,
+            subscription=named.get("subscription", "airflow"),
+            org=named.get("org"),
+            rows=named.get("rows", "decoded"),  # type: ignore[arg-type]
+            on_undecodable=named.get("on_undecodable", "fail"),
+            verify_files=_switch(named, "verify_files"),
+            pushdown=_switch(named, "pushdown"),
+            max_events=_count(named, "max_events"),
+            replay_store=named.get("replay_store"),
+            replay_store_conn_id=named.get("replay_store_conn_id", "sfstream_replay_store"),
+            storage={name: _plain(value) for name, value in storage.items()},
+        )
+
+
+def _check(named: Mapping[str, str]) -> None:
+    unknown = sorted(named.keys() - _KNOWN)
+    if unknown:
+        raise ConfigurationError(
+            f"{quoted_setting(unknown[0])} is no option of the source sfstream, which has "
+            f"{', '.join(sorted(_KNOWN))} and those of the storage, {STORAGE}NAME. Nothing was read."
+        )
+    for name, choices in _CHOICES.items():
+        if named.get(name, choices[0]) not in choices:
+            raise ConfigurationError(
+                f"{name}={quoted_setting(named[name])} must be one of {', '.join(choices)}. Nothing was read."
+            )
+
+
+def _check_place(path: str, manifests: tuple[str, ...], topics: tuple[Topic, ...]) -> None:
+    if any(has_credentials(url) for url in (path, *manifests)):
+        raise ConfigurationError(
+            f"A URL carries a password or a signature. Give what the storage needs as options {STORAGE}NAME; nothing "
+            "was read."
+        )
+    if manifests and (path or topics):
+        raise ConfigurationError("Give path and topic, or manifests, not both: either says what to read.")
+    if not manifests and not (path and topics):
+        raise ConfigurationError(
+            "Say what to read: load(landing URL) with the option topic, or the option manifests with the URLs of "
+            "manifests. Nothing was read."
+        )
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    """Return what is given as a JSON array, or with commas between."""
+    if text.lstrip().startswith("["):
+        try:
+            return tuple(str(each) for each in json.loads(text))
+        except ValueError:
+            raise ConfigurationError(f"{quoted_setting(text)} is no JSON array. Nothing was read.") from None
+    return tuple(dict.fromkeys(each.strip() for each in text.split(",") if each.strip()))
+
+
+def _switch(named: Mapping[str, str], name: str) -> bool:
+    text = named.get(name, str(_SWITCHES[name])).lower()
+    if text not in ("true", "false"):
+        raise ConfigurationError(f"{name}={quoted_setting(text)} must be true or false. Nothing was read.")
+    return text == "true"
+
+
+def _count(named: Mapping[str, str], name: str) -> int | None:
+    if name not in named:
+        return None
+    text = named[name]
+    if not text.isdecimal() or int(text) == 0:
+        raise ConfigurationError(f"{name}={quoted_setting(text)} must be a whole number above zero. Nothing was read.")
+    return int(text)
+
+
+def _plain(value: str) -> Any:
+    """Return an option of the storage as fsspec takes it: JSON where it can be nothing else, text otherwise."""
+    if value in ("true", "false") or value[:1] in ("{", "["):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value

@@ -1,0 +1,144 @@
+"""From windows to parts, one for each of their files, with all that an executor has to know to make rows of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, members_of
+from airflow_provider_sfstream.tables.decode.payload_formats import table_of_topic
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, payload_formats
+from airflow_provider_sfstream.tables.event_log.field_survey import FoundFields, survey_fields
+from airflow_provider_sfstream.tables.event_log.table_plans import Schemas, TableSources, place_columns, read_schemas
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, TablePlan, WindowReference
+from airflow_provider_sfstream.tables.runner.arrow_frames import ArrowFrame, Columns
+from airflow_provider_sfstream.tables.runner.part_files import numbered, part_batches
+from airflow_provider_sfstream.tables.source.files import SourceFiles
+from airflow_provider_sfstream.tables.source.pushdown import Dates
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a window, which is the only one that ``window`` names.
+
+    ``plan`` says how its rows are decoded, and ``refused`` by schema id which schemas cannot be used, and why.
+    """
+
+    window: LandedWindow
+    plan: TablePlan
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+class Planner:
+    """Plans the rows of windows.
+
+    :param events: columns for the fields of events, as the reader's schema has them; empty for raw rows.
+    :param is_given: whether the user gave them: fields without a column are then left out. Else they are an error, so
+        that a query which runs for days loses no field that was added meanwhile.
+    """
+
+    def __init__(self, files: SourceFiles, events: Mapping[str, ColumnType], *, is_given: bool) -> None:
+        self._files, self._events, self._is_given = files, dict(events), is_given
+        self._schemas: dict[tuple[object, ...], Schemas] = {}
+
+    def parts(self, windows: Sequence[LandedWindow], *, decode: bool) -> list[Part]:
+        """Return the parts of windows, in order.
+
+        :param decode: whether rows are decoded; then schemas are read.
+        :raises ConfigurationError: if the events have fields that the reader's schema has no column for.
+        :raises LandingError: if the storage cannot be read.
+        """
+        parts = []
+        for window in windows:
+            references = (WindowReference(window.window_id, window.org_id, window.topic),)
+            plan, refused = TablePlan({}, {}, {}, references), {}
+            if decode and window.files:
+                plan, refused = self._plan(window, references), self.schemas(window).refused
+            named = zip(window.files, window.sums, strict=True)
+            parts += [Part(replace(window, files=(file,), sums=(sum_,)), plan, refused) for file, sum_ in named]
+        return parts
+
+    def columns(self, windows: Sequence[LandedWindow]) -> dict[str, ColumnType]:
+        """Return the columns that the fields of these windows' events become; of two types of one field each has one,
+        as in the event log, and the first that came has its name."""
+        registry = ColumnRegistry()
+        for window in windows:
+            if window.files:
+                place_columns(window.window_id, self._sources(window), registry)
+        return registry.columns
+
+    def schemas(self, window: LandedWindow) -> Schemas:
+        """Return the schemas of a window's events."""
+        key = (*sorted(window.schemas.items()), *sorted(_missing(window)))
+        if key not in self._schemas:
+            self._schemas[key] = read_schemas(self._files, [window])
+        return self._schemas[key]
+
+    def dates(self, window: LandedWindow) -> Dates:
+        """Return the event dates that a window's rows can have; ``None``: any. An event without a time of its own
+        counts when it was received."""
+        known = window.payload_encoding == "avro" and self.schemas(window).all_tell_time()
+        return window.event_dates() if known else None
+
+    def _plan(self, window: LandedWindow, references: tuple[WindowReference, ...]) -> TablePlan:
+        registry = ColumnRegistry(dict(self._events))
+        _, schemas, fields = place_columns(window.window_id, self._sources(window), registry)
+        plan = TablePlan(self._events, schemas, fields, references)
+        self._check(window, plan, registry)
+        return plan
+
+    def _sources(self, window: LandedWindow) -> TableSources:
+        texts = {id_: text for each in self.schemas(window).tables.values() for id_, text in each.items()}
+        sources = TableSources(schemas=texts)
+        if window.payload_encoding != "avro":
+            table, (_, own) = table_of_topic(window.topic), payload_formats(window)
+            sources.fields = {own: self._survey(window, table).tables.get(table, {}).get(own, {})}
+        return sources
+
+    def _survey(self, window: LandedWindow, table: str) -> FoundFields:
+        """Return the fields of events that describe themselves, for which all of them are read."""
+
+        def batches(wanted: Columns) -> Batches:
+            for url in window.files:
+                with self._files.part(url, None) as file:
+                    for batch in part_batches(file, wanted and ["schema_id", *wanted]):
+                        yield numbered(batch, window, 0, wanted)
+
+        return survey_fields(ArrowFrame(batches), (table,))
+
+    def _check(self, window: LandedWindow, plan: TablePlan, registry: ColumnRegistry) -> None:
+        for name, column in _placed(plan):
+            is_same = self._events.get(column) == registry.columns[column]
+            # A column of its name would show null for its values, which are of another type.
+            is_mistyped = column not in self._events and name.lower() in map(str.lower, self._events)
+            if is_same or (self._is_given and not is_mistyped):
+                continue
+            stream = Stream(window.org_id, window.api, window.topic, window.subscription)  # type: ignore[arg-type]
+            remedy = (
+                "Give the column that type, or leave it out of the schema."
+                if self._is_given
+                else "Load again, or start the query again: the schema then has it too."
+            )
+            raise ConfigurationError(
+                f"{stream}: events of window {window.window_id} have a field {name} of type "
+                f"{registry.columns[column]}, for which the schema of this reader has no column. Nothing is lost and "
+                f"nothing of the window was given. {remedy}"
+            )
+
+
+def _placed(plan: TablePlan) -> Iterator[tuple[str, str]]:
+    """Yield each field of a plan with its column."""
+    for schema in plan.schemas.values():
+        yield from zip(
+            (member.name for member in members_of(json.loads(schema.schema_json))), schema.columns, strict=True
+        )
+    for described in plan.fields.values():
+        yield from zip((each.name for each in described.fields), described.columns, strict=True)
+
+
+def _missing(window: LandedWindow) -> list[tuple[str, str]]:
+    return [(name, each.url or "") for name, each in window.missing_schemas.items()]

@@ -1,0 +1,96 @@
+"""What runs on executors: a part of a window in, Arrow batches of the reader's columns out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_sfstream.exceptions import SchemaError
+from airflow_provider_sfstream.tables.decode.arrow_columns import conform
+from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA
+from airflow_provider_sfstream.tables.rows.event_batches import (
+    Batches,
+    quarantine_rows,
+    quarantine_schema,
+    quarantined,
+    refused_rows,
+    table_rows,
+)
+from airflow_provider_sfstream.tables.runner.arrow_frames import as_mask
+from airflow_provider_sfstream.tables.runner.part_files import numbered, part_batches
+from airflow_provider_sfstream.tables.source.files import SourceFiles
+from airflow_provider_sfstream.tables.source.options import SourceOptions
+from airflow_provider_sfstream.tables.source.planning import Part
+
+
+def part_rows(part: Part, options: SourceOptions, schema: pa.Schema) -> Batches:
+    """Yield the rows of a part, in the order in which they landed.
+
+    :param schema: the columns that are wanted, which the rows are given in.
+    :raises SchemaError: if rows cannot be decoded and are to be. None of the part's rows counts then.
+    :raises ConfigurationError: if the file is missing, or was changed after it landed.
+    :raises LandingError: if the storage cannot be read.
+    """
+    make = {"decoded": _decoded, "raw": _raw, "quarantine": _quarantined}[options.rows]
+    (url,), (sum_,) = part.window.files, part.window.sums
+    with SourceFiles(options.storage).part(url, sum_ if options.verify_files else None) as file:
+        landed = (numbered(batch, part.window, 0, None) for batch in part_batches(file, None))
+        for batch in make(landed, part, options):
+            yield _projected(batch, schema)
+
+
+def _raw(landed: Batches, part: Part, options: SourceOptions) -> Batches:
+    for batch in landed:
+        yield quarantined(batch, [""] * len(batch), part.plan.windows, quarantine_schema())
+
+
+def _decoded(landed: Batches, part: Part, options: SourceOptions) -> Batches:
+    for batch in landed:
+        if part.window.has_erased:  # what was erased on purpose fails nobody's query
+            batch = batch.filter(pc.greater(pc.binary_length(batch.column("payload")), 0))
+        readable, refused = _split(batch, part)
+        counted: Counter[Any] = Counter()
+        made = list(table_rows(part.plan, counted.update)(iter([readable])))
+        lost = len(refused) + sum(count for key, count in counted.items() if key[0] == "undecodable")
+        if lost and options.on_undecodable == "fail":
+            window = part.window
+            raise SchemaError(
+                f"{window.topic} (org {window.org_id}): {lost} of {len(batch)} events at row "
+                f"{batch.column('ordinal')[0]} of window {window.window_id} cannot be decoded. Nothing is lost: they "
+                "are landed as they came. Read them with the option rows=quarantine, which says why, and the others "
+                "with on_undecodable=leave_out."
+            )
+        yield from made
+
+
+def _quarantined(landed: Batches, part: Part, options: SourceOptions) -> Batches:
+    for batch in landed:
+        readable, refused = _split(batch, part)
+        yield from quarantine_rows(part.plan)(iter([readable]))
+        if len(refused):
+            yield from refused_rows(dict(part.refused), part.plan.windows)(iter([refused]))
+
+
+def _split(batch: pa.RecordBatch, part: Part) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the rows that can be decoded, as far as their schema tells, and the others."""
+    described = as_mask(pc.is_in(batch.column("format"), pa.array(WITH_SCHEMA)))
+    has_schema = as_mask(pc.is_in(batch.column("schema_id"), pa.array(list(part.plan.schemas), pa.string())))
+    refused = described & np.logical_not(has_schema)
+    if not refused.any():
+        return batch, batch.slice(0, 0)
+    return batch.filter(pa.array(np.logical_not(refused))), batch.filter(pa.array(refused))
+
+
+def _projected(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    names = {name.lower(): name for name in batch.schema.names}
+    arrays = [
+        conform(batch.column(names[each.name.lower()]), each.type)
+        if each.name.lower() in names
+        else pa.nulls(len(batch), each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

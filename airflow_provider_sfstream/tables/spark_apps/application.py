@@ -1,0 +1,79 @@
+"""What every Spark application of this package does around its job."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from airflow_provider_sfstream.tables.spark_apps.executor_package import is_shipped, write_executor_package
+
+log = logging.getLogger(__name__)
+
+HAS_BEGUN = re.compile(r"Spark application (\S+) has begun; ")
+"""In the line by which the driver's log names the application."""
+
+PROGRESS_INTERVAL = 15.0
+"""Seconds between two lines about the progress of a job."""
+
+
+def run_application(name: str, job: Callable[[Any], Any]) -> None:
+    """Run ``job`` in a session of its own, and print the metrics that it returns as the last line.
+
+    :param name: of the job, for example ``event_log``. The line begins with ``event_log metrics:``.
+    :param job: takes the ``SparkSession``, returns a dataclass.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.appName(f"sfstream-{name.replace('_', '-')}").getOrCreate()
+    ui = spark.sparkContext.uiWebUrl
+    log.info("Spark application %s has begun; its UI: %s.", spark.sparkContext.applicationId, ui or "none")
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            if not is_shipped(spark):
+                spark.sparkContext.addPyFile(str(write_executor_package(folder)))
+            with progress(spark):
+                metrics = job(spark)
+        print(f"{name} metrics: {json.dumps(asdict(metrics))}", flush=True)
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def progress(spark: Any, interval: float = PROGRESS_INTERVAL) -> Iterator[None]:
+    """Log how many tasks of the stages at work are done, from a thread, as long as the block runs."""
+    ended = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def tell() -> None:
+        while not ended.wait(interval):
+            if line := _line(tracker):
+                log.info("%s", line)
+
+    thread = threading.Thread(target=tell, name="sfstream-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _line(tracker: Any) -> str | None:
+    """Return what Spark is at; ``None`` if it is at nothing, or cannot be asked."""
+    try:
+        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    except Exception:  # of the session that is ending; the job says what is wrong
+        return None
+    found = [stage for stage in stages if stage is not None]
+    parts = [f"{stage.numCompletedTasks} of {stage.numTasks} tasks of stage {stage.stageId}" for stage in found]
+    return f"Spark is at work: {', '.join(parts)} done." if parts else None

@@ -1,0 +1,55 @@
+"""What executors need of this package, as a zip that Spark ships to them; they may lack the package itself."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+PACKAGE = "airflow_provider_sfstream"
+FILE_NAME = "sfstream_spark.zip"
+_ROOT = Path(__file__).parents[2]
+_TABLES = _ROOT / "tables"
+_BESIDE = (
+    "__init__.py",
+    "exceptions.py",
+    "landing/__init__.py",
+    "landing/backfill_index.py",
+    "landing/catalog.py",
+    "landing/folder_owner.py",
+    "landing/window_bounds.py",
+    "landing/location.py",
+    "landing/pruned.py",
+    "landing/storage.py",
+    "redaction.py",
+    "replay_windows/__init__.py",
+    "replay_windows/committed_order.py",
+    "privacy/__init__.py",
+    "salesforce/__init__.py",
+    "salesforce/avro.py",
+    "salesforce/bitmaps.py",
+    "salesforce/events.py",
+    "privacy/field_rules.py",
+    "landing/manifest.py",
+    "salesforce/schemas.py",
+    "salesforce/streams.py",
+    "salesforce/topics.py",
+)
+"""What the modules of executors, and of a driver that has nothing else, import from the rest of the package."""
+_SOURCE = _ROOT.parent / "pyspark_sfstream"
+
+
+def is_shipped(spark: Any) -> bool:
+    """Tell whether executors get the zip without further doing: it was given to ``spark-submit --py-files``."""
+    return FILE_NAME in spark.sparkContext.getConf().get("spark.submit.pyFiles", "") or not _TABLES.is_dir()
+
+
+def write_executor_package(folder: str | Path) -> Path:
+    """Write the zip into ``folder`` and return its path."""
+    target = Path(folder) / FILE_NAME
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for source in (*(_ROOT / name for name in _BESIDE), *sorted(_TABLES.rglob("*.py"))):
+            archive.write(source, f"{PACKAGE}/{source.relative_to(_ROOT).as_posix()}")
+        for source in sorted(_SOURCE.glob("*.py")):
+            archive.write(source, f"{_SOURCE.name}/{source.name}")
+    return target

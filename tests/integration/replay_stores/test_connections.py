@@ -1,0 +1,48 @@
+"""The commands of docs/replay-stores.md that make the connection of a table store, in a real Airflow."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
+
+GUIDE = (Path(__file__).resolve().parents[3] / "docs" / "replay-stores.md").read_text().replace("\\\n", " ")
+COMMANDS = re.findall(r"^airflow (connections add sfstream_replay_store .*)$", GUIDE, re.MULTILINE)
+MEANT = [
+    "postgresql+psycopg2://sfstream:s3cret@db.example.com:5432/positions",
+    "sqlite:////srv/airflow/positions.db",
+    "postgresql+psycopg2://sfstream:s3cret@db.example.com:5432/positions",
+    "mysql+pymysql://sfstream:s3cret@db.example.com:3306/positions?charset=utf8mb4",
+    "sqlite:////srv/airflow/positions.db",
+]
+
+
+@pytest.mark.extended
+def test_each_command_makes_a_connection_of_the_database_that_it_names(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    environment |= {"AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"}
+
+    def airflow(*arguments: str) -> None:
+        command = [sys.executable, "-m", "airflow", *arguments]
+        subprocess.run(command, env=environment, check=True, timeout=300, stdout=subprocess.DEVNULL)
+
+    airflow("db", "migrate")
+    urls = []
+    for command in COMMANDS:
+        airflow(*shlex.split(command.replace("$PASSWORD", "s3cret")))
+        exported = tmp_path / "connections.json"
+        airflow("connections", "export", str(exported))
+        stored = json.loads(exported.read_text())["sfstream_replay_store"]
+        fields = (stored[name] for name in ("conn_type", "host", "port", "schema", "login", "password"))
+        extra = json.loads(stored["extra"]) if stored["extra"] else {}
+        urls.append(sqlalchemy_url(*fields, extra).render_as_string(hide_password=False))
+        airflow("connections", "delete", "sfstream_replay_store")
+    assert urls == MEANT

@@ -1,0 +1,300 @@
+"""Pruning landed windows, with every store: what goes, what stays, and what a kill in the middle leaves."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError, ReplayIdLostError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.pruned import read_pruned
+from airflow_provider_sfstream.replay_stores.base import Position
+from airflow_provider_sfstream.replay_stores.table import TableReplayStore
+from airflow_provider_sfstream.replay_windows import pruning
+from airflow_provider_sfstream.replay_windows.interval import IntervalRequest, drain_interval
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_windows
+from airflow_provider_sfstream.replay_windows.restoring import restore_position
+from airflow_provider_sfstream.salesforce.retention import LEAST_AGE
+from airflow_provider_sfstream.salesforce.streams import Span, Stream
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
+from tests.support.killed import Killed, killed_at
+from tests.support.pruning import DAY, DailyWindows, day
+from tests.support.replay_stores import StoreUnderTest, landing_store, new_stream, run_at, table_store, variable_store
+from tests.support.scripted_source import ScriptedSource
+
+
+@pytest.fixture(params=["variables", "table", "memory"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> StoreUnderTest:
+    """A store whose records are the manifests, one that has its own, and one beside a landing that is not local."""
+    if request.param == "variables":
+        return variable_store(tmp_path / "landing")
+    under_test = table_store(tmp_path / "landing", f"sqlite:///{tmp_path}/positions.db")
+    if request.param == "memory":
+        under_test.catalog = LandingCatalog(Landing.from_url(f"memory://landing-{secrets.token_hex(4)}"))
+    return under_test
+
+
+def test_old_windows_go_and_the_rest_is_as_before(under_test: StoreUnderTest) -> None:
+    windows = DailyWindows(under_test, days=10)
+    old_backfill, new_backfill = windows.backfill(1), windows.backfill(2, due=9)
+    other = DailyWindows(under_test, days=2)
+    before, stands = windows.files(), under_test.store.read(windows.stream)
+
+    outcome = windows.prune(today=10.5, older_than=5)
+
+    gone = [*windows.live[:5], old_backfill]
+    assert {window.window_id for window in outcome.removed} == {window.window_id for window in gone}
+    assert outcome.removed[0].window_id == windows.live[0].window_id
+    assert (outcome.kept, outcome.kept_because, outcome.finished) == (0, None, 0)
+    assert windows.recorded() == [*windows.live[5:], new_backfill]
+    assert before - windows.files() == {
+        path for path in before for window in gone if path.split("/")[-2] == window.window_id
+    }
+    assert under_test.open().read(windows.stream) == stands
+    assert under_test.store.window_before(windows.stream, day(2)) is None
+    assert under_test.store.window_before(windows.stream, day(6)) == windows.live[5]
+    assert other.recorded() == other.live
+    windows.check()
+    assert windows.prune(today=10.5, older_than=5).removed == ()
+    assert windows.land(10) in windows.recorded()
+
+
+def test_empty_folders_of_days_go_too(tmp_path: Path) -> None:
+    windows = DailyWindows(variable_store(tmp_path / "landing"), days=10)
+    catalog = windows.under_test.catalog
+    landing = catalog.landing
+    assert Path(landing.day_folder(windows.stream, day(1).date())).is_dir()
+
+    windows.prune(today=10.5, older_than=5)
+
+    assert not Path(landing.day_folder(windows.stream, day(1).date())).exists()
+    assert catalog.first_day(windows.stream) == day(6).date()
+
+
+KILLED = [("variables", False), ("table", True), ("memory", False)]
+KILLED_TOO = [("variables", True), ("table", False), ("memory", True)]
+
+
+@pytest.mark.parametrize(
+    ("either", "after"),
+    [*KILLED, *(pytest.param(*case, marks=pytest.mark.extended) for case in KILLED_TOO)],
+    indirect=["either"],
+)
+def test_killed_anywhere_the_next_run_finishes(
+    either: StoreUnderTest, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning, "AT_ONCE", 2)
+    landing = either.catalog.landing
+    calls = [
+        (type(either.store), "forget_windows"),
+        (pruning, "write_pruned"),
+        (pruning, "remove_windows"),
+        (landing.filesystem, "rm_file"),
+    ]
+    for nth in itertools.count(1):
+        windows = DailyWindows(either, days=6)
+        windows.backfill(0)
+        made = 0
+        try:
+            with killed_at(calls, nth, after=after) as count:
+                windows.prune(today=8.5, older_than=4)
+        except Killed:
+            made = count()
+        windows.check()
+
+        windows.prune(today=8.5, older_than=4)
+
+        windows.check()
+        assert windows.recorded() == windows.live[4:]
+        assert {path.split("/")[-2] for path in windows.files()} == {w.window_id for w in windows.live[4:]}
+        pruned = read_pruned(landing, windows.stream)
+        assert pruned is not None
+        assert (pruned.removing, pruned.windows) == ((), 5)
+        if not made:
+            break
+    assert nth > 15
+
+
+def test_a_dry_run_changes_nothing(either: StoreUnderTest) -> None:
+    windows = DailyWindows(either, days=6)
+    files = windows.files()
+
+    outcome = windows.prune(today=20, dry_run=True)
+
+    assert [window.window_id for window in outcome.removed] == [window.window_id for window in windows.live[:5]]
+    assert windows.files() == files
+    assert windows.recorded() == windows.live
+    assert read_pruned(either.catalog.landing, windows.stream) is None
+
+
+def test_the_last_windows_stay_however_old(either: StoreUnderTest) -> None:
+    windows = DailyWindows(either, days=6)
+
+    assert windows.prune(today=99, keep_last=4).kept_because == (
+        f"window {windows.live[2].window_id} is among the last 4"
+    )
+    assert windows.recorded() == windows.live[2:]
+    assert windows.prune(today=99).kept == 1
+    assert windows.recorded() == windows.live[5:]
+    assert windows.land(6, covered=(5 * DAY, 7 * DAY)) in windows.recorded()
+
+
+def test_what_somebody_needs_stays_with_all_that_follows(either: StoreUnderTest) -> None:
+    windows = DailyWindows(either, days=8)
+    held, last = windows.live[3], windows.live[5]
+
+    outcome = windows.prune(today=99, needed={last.window_id: "the replica at A", held.window_id: "the replica at B"})
+
+    assert windows.recorded() == windows.live[3:]
+    assert (outcome.kept, outcome.kept_because) == (5, f"the replica at B stands on window {held.window_id}")
+
+    outcome = windows.prune(
+        today=99, still_needed=lambda old: {w.window_id: "nobody read it" for w in old if w.window_id == last.window_id}
+    )
+
+    assert windows.recorded() == windows.live[5:]
+    assert outcome.kept_because == "nobody read it"
+
+
+def test_a_need_that_this_landing_does_not_have_stops_it(either: StoreUnderTest) -> None:
+    windows = DailyWindows(either, days=6)
+
+    with pytest.raises(ConfigurationError, match=r"replica at A stands on window 20261120T000000Z-0.*landing"):
+        windows.prune(today=99, needed={"20261120T000000Z-0": "the replica at A"})
+
+    assert windows.recorded() == windows.live
+
+
+def test_a_store_that_does_not_know_the_stream_stops_it(either: StoreUnderTest, tmp_path: Path) -> None:
+    windows = DailyWindows(either, days=6)
+    wrong = landing_store(tmp_path / "landing").store
+
+    with pytest.raises(ConfigurationError, match="nothing of this stream"):
+        prune_windows(
+            PruneRequest(windows.stream, timedelta(days=5)),
+            store=wrong,
+            catalog=either.catalog,
+            pruned_by="me",
+            now=lambda: day(99),
+        )
+
+    assert windows.recorded() == windows.live
+
+
+def test_nothing_landed_is_nothing_to_do(either: StoreUnderTest) -> None:
+    outcome = prune_windows(
+        PruneRequest(new_stream(), timedelta(days=5)), store=either.store, catalog=either.catalog, pruned_by="me"
+    )
+    assert outcome == pruning.PruneOutcome((), 0, None, 0)
+
+
+def test_windows_of_before_a_reset_go_first(either: StoreUnderTest) -> None:
+    windows = DailyWindows(either, days=3)
+    either.store.reset(windows.stream, b"\x01", reason="again", updated_by="me")
+    later = [windows.land(number) for number in (3, 4, 5)]
+
+    windows.prune(today=8.5, older_than=6)
+    assert windows.recorded() == [*windows.live[2:], *later]
+    windows.prune(today=9.5, older_than=5)
+    assert windows.recorded() == later[1:]
+
+
+def test_a_window_stays_where_the_one_before_it_does(either: StoreUnderTest) -> None:
+    stream = new_stream()
+    windows = DailyWindows(either, days=2, stream=stream)
+    # Triggered by hand with a date in the future: its folder is not among those of old days.
+    ahead = either.advance(stream, b"\x02", run_at(90 * DAY), events=(DAY * 2, DAY * 2 + 1))
+    windows.write_files(ahead)
+    later = [windows.land(number) for number in (3, 4, 5)]
+
+    outcome = windows.prune(today=80)
+
+    # That window was finished when its run was due, by the clock of this test: what follows it is older, and stays.
+    assert outcome.kept_because == f"window {ahead.window_id}, before {later[0].window_id}, stays"
+    assert windows.recorded() == [ahead, *later]
+
+
+def test_a_backfill_of_pruned_hours_says_so(either: StoreUnderTest) -> None:
+    windows = DailyWindows(either, days=8)
+    stream = windows.stream
+
+    @contextmanager
+    def only_the_time() -> Iterator[ScriptedSource]:
+        source = ScriptedSource([], began=day(8))
+        yield source
+        assert source.starts == [], "nothing of this can be drained"
+
+    def give(number: int, interval: Span) -> list[str]:
+        outcome = drain_interval(
+            LandedStream(stream, either.catalog, either.store),
+            IntervalRequest(run_at(number), interval, True, DrainLimits(idle_timeout=1)),
+            open_source=only_the_time,
+            now=lambda: day(8),
+        )
+        return [window.manifest.window.window_id for window in outcome.windows]
+
+    second_day = Span(day(1.25), day(1.5))
+    assert give(1, second_day) == [windows.live[1].window_id]
+    windows.prune(today=8)
+
+    with pytest.raises(ReplayIdLostError, match=r"is not landed \(windows finished before .* were pruned, .*prune run"):
+        give(2, second_day)
+    with pytest.raises(ManifestError, match=r"manifest was removed \(windows finished before"):
+        give(1, second_day)
+    with pytest.raises(ReplayIdLostError, match="is not landed"):
+        give(3, Span(day(2.5), day(4.5)))
+    assert give(4, Span(day(4.25), day(4.5))) == [windows.live[4].window_id]
+
+
+def test_an_age_at_which_windows_are_still_looked_back_at_is_refused(either: StoreUnderTest) -> None:
+    windows = DailyWindows(either, days=2)
+    with pytest.raises(ConfigurationError, match="at least 4 days"):
+        windows.prune(today=99, older_than=LEAST_AGE / timedelta(days=1) - 0.01)
+
+
+def test_a_record_of_pruned_windows_that_was_spoilt_stops_it(either: StoreUnderTest) -> None:
+    windows = DailyWindows(either, days=6)
+    landing = either.catalog.landing
+    landing.filesystem.pipe_file(landing.pruned_path(windows.stream), b'{"format": "something"}')
+
+    with pytest.raises(ManifestError, match="record of pruned windows"):
+        windows.prune(today=99)
+
+    assert windows.recorded() == windows.live
+
+
+def test_a_store_that_is_lost_after_pruning_is_restored(either: StoreUnderTest, tmp_path: Path) -> None:
+    windows = DailyWindows(either, days=8)
+    stands = either.store.read(windows.stream)
+    windows.prune(today=8.5)
+    lost = StoreUnderTest(lambda: TableReplayStore(f"sqlite:///{tmp_path}/new.db"), either.catalog)
+
+    restored = restore_position(windows.stream, store=lost.store, catalog=either.catalog, now=day(9), updated_by="me")
+
+    position = lost.store.read(windows.stream)
+    assert (position.replay_id, position.window_id) == (stands.replay_id, stands.window_id)
+    assert restored.live_windows == 4
+    assert [window.window_id for window in lost.store.windows_overlapping(windows.stream, day(0), day(99))] == [
+        window.window_id for window in windows.live[4:]
+    ]
+    lost.store.close()
+
+
+def test_a_stream_is_pruned_by_itself(either: StoreUnderTest) -> None:
+    windows = DailyWindows(either, days=6)
+    neighbour = Stream(windows.stream.org_id, "pubsub", windows.stream.topic, windows.stream.subscription + "-2")
+    beside = DailyWindows(either, days=6, stream=neighbour)
+
+    windows.prune(today=99)
+
+    assert beside.recorded() == beside.live
+    beside.check()
+    assert either.store.read(new_stream()) == Position()

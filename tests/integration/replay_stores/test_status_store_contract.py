@@ -1,0 +1,103 @@
+"""What every status store promises, against every store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+from tests.integration.stores.conftest import ON_SERVERS
+
+from airflow_provider_sfstream.exceptions import ReplayStoreError
+from airflow_provider_sfstream.monitoring.status_store import StatusStore, VariableStatusStore, variable_key
+from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
+from airflow_provider_sfstream.replay_stores.table import TableReplayStore
+from airflow_provider_sfstream.replay_stores.table.schema import VERSION_TABLE
+from tests.support.replay_stores import DictVariables, new_stream
+
+SUBJECT = "sfstream://salesforce_default/event/Order__e?subscription=airflow"
+OTHER = "s3://lake/replica"
+
+
+@pytest.fixture(params=["variables", "sqlite", *ON_SERVERS])
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], StatusStore]]:
+    """Opens the same store again and again."""
+    if request.param == "variables":
+        variables = DictVariables()
+        yield lambda: VariableStatusStore(variables)
+        return
+    database = f"sqlite:///{tmp_path}/status.db"
+    if request.param != "sqlite":
+        database = request.getfixturevalue(f"{request.param}_server").new_database()
+    stores: list[TableStatusStore] = []
+
+    def open_again() -> StatusStore:
+        stores.append(TableStatusStore(database))
+        return stores[-1]
+
+    yield open_again
+    for store in stores:
+        store.close()
+
+
+def seen(store: StatusStore, subject: str, section: str) -> object:
+    """Return what the store holds, by the step that changes nothing."""
+    found: list[object] = []
+
+    def look(before: object) -> dict[str, object]:
+        found.append(before)
+        return dict(before) if isinstance(before, dict) else {}
+
+    store.change(subject, section, look)
+    return found[0]
+
+
+def test_a_section_is_what_the_last_step_made_of_the_one_before(opened: Callable[[], StatusStore]) -> None:
+    opened().change(SUBJECT, "drain", lambda before: {"runs": [1], "before": before})
+    opened().change(SUBJECT, "drain", lambda before: {"runs": [*(before or {})["runs"], 2]})
+    assert seen(opened(), SUBJECT, "drain") == {"runs": [1, 2]}
+
+
+def test_subjects_and_sections_are_apart(opened: Callable[[], StatusStore]) -> None:
+    for subject, section in ((SUBJECT, "drain"), (SUBJECT, "windows"), (OTHER, "drain")):
+        opened().change(subject, section, lambda _, name=f"{subject} {section}": {"name": name})
+    assert seen(opened(), SUBJECT, "drain") == {"name": f"{SUBJECT} drain"}
+    assert seen(opened(), OTHER, "drain") == {"name": f"{OTHER} drain"}
+
+
+def test_large_documents_and_any_script_are_kept(opened: Callable[[], StatusStore]) -> None:
+    document = {"windows": [{"name": "注文-🚚" * 40} for _ in range(1_000)]}
+    opened().change(SUBJECT, "windows", lambda _: document)
+    assert seen(opened(), SUBJECT, "windows") == document
+
+
+def test_a_table_lists_everything_but_windows(tmp_path: Path) -> None:
+    store = TableStatusStore(f"sqlite:///{tmp_path}/status.db")
+    assert store.statuses() == [], "there is no table yet"
+    for subject, section in ((SUBJECT, "drain"), (SUBJECT, "windows"), (OTHER, "replica")):
+        store.change(subject, section, lambda _: {"n": 1})
+    assert {(each.subject, each.section) for each in store.statuses()} == {(SUBJECT, "drain"), (OTHER, "replica")}
+    assert {each.section for each in store.statuses(subject=SUBJECT)} == {"drain", "windows"}
+    assert [each.subject for each in store.statuses(section="windows")] == [SUBJECT]
+    store.close()
+
+
+def test_a_table_store_of_a_version_before_has_no_status_yet(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/status.db"
+    TableReplayStore(url).read(new_stream())
+    with create_engine(url).begin() as connection:
+        connection.execute(text("DROP TABLE sfstream_status"))
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '0003'"))
+    store = TableStatusStore(url)
+    assert store.statuses() == []
+    store.change(SUBJECT, "drain", lambda _: {"n": 1})
+    assert [each.subject for each in store.statuses()] == [SUBJECT]
+    store.close()
+
+
+def test_something_else_in_the_place_of_a_status_is_named() -> None:
+    variables = DictVariables()
+    variables.values[variable_key(SUBJECT, "drain")] = '{"format": "sfstream-status", "version": 99}'
+    with pytest.raises(ReplayStoreError, match=r"sfstream-status 99.*Delete it"):
+        VariableStatusStore(variables).change(SUBJECT, "drain", lambda _: {})

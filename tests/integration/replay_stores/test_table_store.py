@@ -1,0 +1,472 @@
+"""What only a table store promises, on SQLite, PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import certifi
+import pytest
+from alembic import command as alembic
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import URL, MetaData, Table, create_engine, event, inspect, text
+
+from airflow_provider_sfstream.exceptions import PositionConflictError, ReplayStoreError
+from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
+from airflow_provider_sfstream.replay_stores.base import Position
+from airflow_provider_sfstream.replay_stores.table import TableReplayStore, engine, schema
+from airflow_provider_sfstream.replay_stores.table.engine import engine_for, writing
+from airflow_provider_sfstream.replay_stores.table.models import Base, UtcDateTime
+from airflow_provider_sfstream.replay_stores.table.rows import stream_columns
+from tests.support.mariadb import MariaDBServer
+from tests.support.postgres import PostgresServer
+from tests.support.replay_stores import gap_at, minute, new_stream, run_at, table_store
+from tests.support.store_processes import DEADLINE, hang_before_commit, hear, processes, race, upgrade_at_once
+from tests.support.tasks import set_connection
+
+TABLES = {
+    "sfstream_position",
+    "sfstream_window",
+    "sfstream_gap",
+    "sfstream_reset",
+    "sfstream_status",
+    "sfstream_alembic_version",
+}
+
+
+def as_text(url: URL) -> str:
+    return url.render_as_string(hide_password=False)
+
+
+@pytest.mark.parametrize(
+    ("database_url", "workers"),
+    [
+        ("sqlite", 3),
+        ("postgres", 3),  # the one test on a database server that `make test` runs
+        *(pytest.param(database, 8, marks=pytest.mark.extended) for database in ("sqlite", "postgres", "mariadb")),
+    ],
+    indirect=["database_url"],
+)
+def test_of_many_processes_exactly_one_wins_each_time(database_url: URL, workers: int) -> None:
+    stream, rounds = new_stream(), 8
+    barrier = multiprocessing.get_context("spawn").Barrier(workers)
+    arguments = [(as_text(database_url), stream, worker, rounds, barrier) for worker in range(workers)]
+
+    with processes(race, arguments) as started:
+        wins = [hear(pipe) for _, pipe in started]
+
+    assert sorted(number for won in wins for number in won) == list(range(rounds))
+    store = TableReplayStore(database_url)
+    position = store.read(stream)
+    assert position.fence == rounds
+    last_winner = next(worker for worker, won in enumerate(wins) if rounds - 1 in won)
+    assert position.replay_id == bytes([rounds, last_winner])
+    for worker, won in enumerate(wins):
+        for number in range(rounds):
+            recorded = store.windows_of_run(stream, run_at(number, map_index=worker))
+            assert len(recorded) == (number in won)
+    store.close()
+
+
+def test_a_process_killed_before_its_commit_leaves_nothing(database_url: URL, tmp_path: Path) -> None:
+    under_test = table_store(tmp_path / "landing", database_url)
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1))
+    stands = under_test.store.read(stream)
+    window = under_test.land(stream, stands, b"\x02", run_at(2), events=(1, 2), gap=gap_at(2))
+
+    with processes(hang_before_commit, [(as_text(database_url), stream, window)]) as [(process, pipe)]:
+        assert hear(pipe) == "about to commit"
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join(DEADLINE)
+
+    assert process.exitcode == -signal.SIGKILL
+    assert under_test.store.read(stream) == stands
+    assert under_test.store.windows_of_run(stream, window.run) == []
+    assert under_test.store.gaps(stream) == []
+    under_test.store.advance(stream, stands, window)
+    assert under_test.store.windows_of_run(stream, window.run) == [window]
+    under_test.store.close()
+
+
+def test_reading_waits_for_no_writer(database_url: URL, tmp_path: Path) -> None:
+    under_test = table_store(tmp_path / "landing", database_url)
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1))
+    stands = under_test.store.read(stream)
+    window = under_test.land(stream, stands, b"\x02", run_at(2))
+
+    with processes(hang_before_commit, [(as_text(database_url), stream, window)]) as [(_, pipe)]:
+        assert hear(pipe) == "about to commit"
+        assert under_test.open().read(stream) == stands
+
+
+def test_a_writer_that_hangs_is_not_waited_for_without_end(
+    database_url: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "LOCK_SECONDS", 1)
+    # Of SQLite it is the wait for the lock; of the servers, a limit on connecting that this is not about.
+    monkeypatch.setattr(engine, "CONNECT_SECONDS", 1 if database_url.get_backend_name() == "sqlite" else 60)
+    under_test = table_store(tmp_path / "landing", database_url)
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1))
+    stands = under_test.store.read(stream)
+    window = under_test.land(stream, stands, b"\x02", run_at(2))
+    rival = under_test.land(stream, stands, b"\x03", run_at(3))
+
+    with processes(hang_before_commit, [(as_text(database_url), stream, rival)]) as [(_, pipe)]:
+        assert hear(pipe) == "about to commit"
+        with pytest.raises(ReplayStoreError, match=r"(?i)lock") as raised:
+            under_test.store.advance(stream, stands, window)
+
+    assert raised.value.retriable
+    assert not isinstance(raised.value, PositionConflictError)
+    under_test.store.close()
+
+
+def test_two_tasks_may_use_an_empty_database_first(database_url: URL) -> None:
+    barrier = multiprocessing.get_context("spawn").Barrier(3)
+
+    with processes(upgrade_at_once, [(as_text(database_url), barrier)] * 3) as started:
+        answers = [hear(pipe) for _, pipe in started]
+
+    assert answers == [schema.head()] * 3
+    database = engine_for(database_url)
+    assert set(inspect(database).get_table_names()) == TABLES
+    database.dispose()
+
+
+def test_migrations_make_what_the_models_say(database_url: URL) -> None:
+    database = engine_for(database_url)
+    assert schema.current(database) is None
+    schema.upgrade(database)
+
+    with database.connect() as connection:
+        options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, Base.metadata) == []
+    assert schema.upgrade(database) == schema.current(database) == schema.head()
+    database.dispose()
+
+
+def test_an_upgrade_that_was_cut_off_anywhere_is_finished_by_the_next(database_url: URL) -> None:
+    class CutOffError(Exception):
+        pass
+
+    def cut_off(connection: object, cursor: object, statement: str, *_: object) -> None:
+        if statement.lstrip().upper().startswith(("CREATE", "ALTER", "INSERT", "UPDATE")) and next(statements) == 0:
+            raise CutOffError
+
+    database = engine_for(database_url)
+    for number in itertools.count():
+        statements = itertools.count(-number)
+        event.listen(database, "after_cursor_execute", cut_off)
+        with suppress(CutOffError):
+            schema.upgrade(database)
+            break
+        event.remove(database, "after_cursor_execute", cut_off)
+
+        schema.upgrade(database)
+
+        with database.connect() as connection:
+            options = {"version_table": schema.VERSION_TABLE, "compare_type": True}
+            assert compare_metadata(MigrationContext.configure(connection, opts=options), Base.metadata) == []
+        assert schema.current(database) == schema.head()
+        with writing(database) as connection:
+            for name in TABLES:
+                connection.exec_driver_sql(f"DROP TABLE {name}")
+    assert number > 10
+    database.dispose()
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("database_url", ["postgres", "mariadb"], indirect=True)  # SQLite holds text of any length
+def test_what_a_column_cannot_hold_is_refused_not_cut(database_url: URL, tmp_path: Path) -> None:
+    under_test = table_store(tmp_path, database_url)
+    stream = new_stream()
+
+    with pytest.raises(ReplayStoreError, match=r"(?i)too long"):
+        under_test.advance(stream, b"\x01", replace(run_at(1), run_id="r" * 256))
+
+    assert under_test.store.read(stream) == Position()
+    under_test.store.close()
+
+
+def test_rows_of_before_a_revision_are_read_after_it(database_url: URL, tmp_path: Path) -> None:
+    database = engine_for(database_url)
+    config = Config()
+    config.set_main_option("script_location", str(Path(schema.__file__).parent / "migrations"))
+    with writing(database) as connection:
+        config.attributes["connection"] = connection
+        alembic.upgrade(config, "0001")
+    stream, run = new_stream(), run_at(3)
+    row: dict[str, object] = {
+        **stream_columns(stream),
+        "window_id": "20261120T000300Z-0123456789abcdef",
+        "kind": "live",
+        "through_replay_id": b"\x01",
+        "event_count": 2,
+        "manifest_url": "file:///w",
+        "fence": 1,
+        "run_key": run.key,
+        "dag_id": run.dag_id,
+        "task_id": run.task_id,
+        "run_id": run.run_id,
+        "map_index": -1,
+        "try_number": 1,
+    }
+    times = {
+        "run_after": minute(3),
+        "recorded_at": minute(3),
+        "first_event_time": minute(1),
+        "last_event_time": minute(2),
+    }
+    row |= {name: UtcDateTime().process_bind_param(time, database.dialect) for name, time in times.items()}
+    before = Table("sfstream_window", MetaData(), autoload_with=database)
+    assert not {"covered_from", "covered_until", "contact_at"} & set(before.columns.keys())
+    with writing(database) as connection:
+        connection.execute(before.insert(), row)
+    assert schema.current(database) == "0001"
+
+    under_test = table_store(tmp_path, database_url)
+    [window] = under_test.store.windows_of_run(stream, run)
+
+    assert (window.through, window.event_count, window.last_event_time) == (b"\x01", 2, minute(2))
+    assert (window.covered_from, window.covered_until) == (None, None) == (window.contact_at, None)
+    assert schema.current(database) == schema.head()
+    under_test.store.close()
+    database.dispose()
+
+
+def test_tables_beside_others_are_left_alone(database_url: URL) -> None:
+    database = create_engine(database_url)
+    with database.begin() as connection:
+        connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32))"))
+        connection.execute(text("INSERT INTO alembic_version VALUES ('somebody elses')"))
+
+    TableReplayStore(database_url).read(new_stream())
+
+    with database.connect() as connection:
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all() == ["somebody elses"]
+    database.dispose()
+
+
+def test_a_store_that_may_not_migrate_says_what_to_run(database_url: URL) -> None:
+    store = TableReplayStore(database_url, migrate=False)
+    with pytest.raises(ReplayStoreError, match=r"stores\.table upgrade"):
+        store.read(new_stream())
+
+    TableReplayStore(database_url).read(new_stream())
+
+    assert store.read(new_stream()) == Position()
+    store.close()
+
+
+@pytest.mark.parametrize("migrate", [True, False])
+def test_tables_of_a_newer_version_are_not_touched(database_url: URL, migrate: bool) -> None:
+    database = engine_for(database_url)
+    schema.upgrade(database)
+    with database.begin() as connection:
+        connection.execute(text("UPDATE sfstream_alembic_version SET version_num = '9999'"))
+
+    with pytest.raises(ReplayStoreError, match=r"9999.*newer version"):
+        TableReplayStore(database, migrate=migrate).read(new_stream())
+
+    assert schema.current(database) == "9999"
+    database.dispose()
+
+
+def test_the_command_upgrades_and_shows_the_revision(database_url: URL) -> None:
+    def command(name: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "airflow_provider_sfstream.replay_stores.table", name, "--url-env", "POSITIONS_URL"],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+        )
+
+    url = as_text(database_url)
+    assert "no tables yet" in command("current", POSITIONS_URL=url).stdout
+    upgraded = command("upgrade", POSITIONS_URL=url)
+    assert (upgraded.returncode, upgraded.stderr) == (0, "")
+    assert f": {schema.head()} (" in command("current", POSITIONS_URL=url).stdout
+    assert command("current").returncode == 2
+    broken = command("upgrade", POSITIONS_URL="postgresql+psycopg2://me:hidden-word@:x/y")
+    assert broken.returncode == 1
+    assert "malformed" in broken.stderr
+    assert "hidden-word" not in broken.stderr
+
+
+@pytest.mark.extended
+def test_a_wrong_password_is_reported_without_it(postgres_server: PostgresServer) -> None:
+    store = TableReplayStore(postgres_server.url(password="not-the-password"))
+
+    with pytest.raises(ReplayStoreError, match=r"127\.0\.0\.1.*login") as raised:
+        store.read(new_stream())
+
+    assert raised.value.retriable
+    assert "not-the-password" not in f"{raised.value}{raised.value.__cause__}{store!r}"
+
+
+def test_an_unreachable_server_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+        port = taken.getsockname()[1]
+        store = TableReplayStore(f"postgresql+psycopg2://me:hidden-word@127.0.0.1:{port}/positions")
+
+        with pytest.raises(
+            ReplayStoreError, match=f"positions on 127.0.0.1:{port}.*Check that the server is up"
+        ) as raised:
+            store.read(new_stream())
+
+    assert "hidden-word" not in str(raised.value)
+
+
+@pytest.mark.extended
+def test_a_server_restart_between_two_calls_is_survived(postgres_server: PostgresServer, tmp_path: Path) -> None:
+    url = postgres_server.new_database()
+    under_test = table_store(tmp_path, url)
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1))
+    other = create_engine(url)
+    with other.connect() as connection:
+        ended = connection.execute(
+            text(
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        ).scalar_one()
+    other.dispose()
+
+    assert ended >= 1
+    under_test.advance(stream, b"\x02", run_at(2))
+    under_test.store.close()
+
+
+@pytest.mark.extended
+def test_sessions_that_mariadb_ended_between_two_calls_are_opened_again(
+    mariadb_server: MariaDBServer, tmp_path: Path
+) -> None:
+    url = mariadb_server.new_database()
+    under_test = table_store(tmp_path, url)
+    stream = new_stream()
+    under_test.advance(stream, b"\x01", run_at(1))
+    connection = mariadb_server.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM information_schema.processlist WHERE db = %s", (url.database,))
+        sessions = [number for (number,) in cursor.fetchall()]
+        for number in sessions:
+            cursor.execute(f"KILL {number}")
+    connection.close()
+
+    assert sessions
+    under_test.advance(stream, b"\x02", run_at(2))
+    under_test.store.close()
+
+
+@pytest.mark.extended
+def test_a_url_of_either_name_of_mariadb_is_the_same_store(mariadb_server: MariaDBServer, tmp_path: Path) -> None:
+    url = mariadb_server.new_database()
+    under_test = table_store(tmp_path, url.set(drivername="mariadb+pymysql"))
+    stream = new_stream()
+
+    window = under_test.advance(stream, b"\x01", run_at(1), events=(0.0001, 1))
+
+    other = TableReplayStore(url)
+    assert other.read(stream) == under_test.store.read(stream)
+    assert other.windows_of_run(stream, window.run) == under_test.store.windows_of_run(stream, window.run) == [window]
+    other.close()
+    under_test.store.close()
+
+
+@pytest.mark.extended
+def test_an_airflow_connection_to_mariadb_without_its_provider(
+    mariadb_server: MariaDBServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, stream = mariadb_server.new_database(), new_stream()
+    password = "pæss %wörd€/@ łódź"
+    mariadb_server.execute("CREATE USER %s@'127.0.0.1' IDENTIFIED BY %s", f"u{url.database[-8:]}", password)
+    mariadb_server.execute(f"GRANT ALL ON {url.database}.* TO %s@'127.0.0.1'", f"u{url.database[-8:]}")
+    fields = {
+        "conn_type": "mysql",
+        "host": url.host,
+        "port": url.port,
+        "login": f"u{url.database[-8:]}",
+        "password": password,
+        "schema": url.database,
+    }
+
+    def store(**extra: object) -> TableReplayStore:
+        set_connection(monkeypatch, "sfstream_replay_store", **fields, extra=extra)
+        return ReplayStoreHook().get_conn()
+
+    trusting = store(ssl={"ca": str(mariadb_server.ca)})
+    moved = trusting.reset(stream, b"\x01", reason="why", updated_by="me")
+    assert store(ssl_mode="REQUIRED").read(stream) == store(ssl_mode="DISABLED").read(stream) == moved
+    with engine.reading(trusting._engine) as connection:
+        assert connection.exec_driver_sql("SHOW STATUS LIKE 'Ssl_version'").one()[1].startswith("TLS")
+
+    another = certifi.where()
+    with pytest.raises(ReplayStoreError, match="CERTIFICATE_VERIFY_FAILED") as raised:
+        store(ssl={"ca": another}).read(stream)
+    assert password not in str(raised.value)
+
+
+@pytest.mark.extended
+def test_a_wrong_password_of_mariadb_is_reported_without_it(mariadb_server: MariaDBServer) -> None:
+    store = TableReplayStore(mariadb_server.url(password="not-the-password"))
+
+    with pytest.raises(ReplayStoreError, match=r"127\.0\.0\.1.*login") as raised:
+        store.read(new_stream())
+
+    assert "not-the-password" not in f"{raised.value}{raised.value.__cause__}{store!r}"
+
+
+def test_the_window_before_a_time_is_one_step_in_an_index(tmp_path: Path) -> None:
+    database = engine_for(f"sqlite:///{tmp_path}/positions.db")
+    under_test = table_store(tmp_path, database)
+    stream = new_stream()
+    window = under_test.advance(stream, b"\x01", run_at(1), covered=(0, 1))
+    queries: list[tuple[str, Any]] = []
+
+    def remember(connection: object, cursor: object, statement: str, parameters: Any, *_: object) -> None:
+        queries.append((statement, parameters))
+
+    event.listen(database, "before_cursor_execute", remember)
+    assert under_test.store.window_before(stream, minute(9)) == window
+    event.remove(database, "before_cursor_execute", remember)
+
+    with database.connect() as connection:
+        plans = [
+            " ".join(row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters))
+            for statement, parameters in queries
+            if statement.startswith("SELECT")
+        ]
+    index = "SEARCH sfstream_window USING INDEX ix_sfstream_window_contact"
+    assert len(plans) == 2
+    assert f"{index} (stream_key=? AND contact_at<?)" in plans[0]
+    assert f"{index} (stream_key=? AND contact_at=? AND last_event_time<?)" in plans[1]
+    under_test.store.close()
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "positions.db"
+    file.write_bytes(b"not a database, but long enough to be taken for a broken one" * 20)
+
+    with pytest.raises(ReplayStoreError, match=r"positions\.db.*not a database"):
+        TableReplayStore(f"sqlite:///{file}").read(new_stream())
+
+    assert file.read_bytes().startswith(b"not a database")

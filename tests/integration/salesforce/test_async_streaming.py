@@ -1,0 +1,101 @@
+"""What is the asyncio Streaming API client's own, against a real server: rows, empty answers, schemas, proxies."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ServiceUnavailableError
+from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.streaming.async_client import AsyncStreamingClient
+from tests.support.clients import async_pubsub_client, async_streaming_client
+from tests.support.left_behind import watched
+from tests.support.localorg import LocalOrg
+
+SECONDS = 60.0
+
+
+@pytest.fixture
+async def client(org: LocalOrg) -> AsyncIterator[AsyncStreamingClient]:
+    async with async_streaming_client(org) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+async def nothing_left_behind(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> AsyncIterator[None]:
+    with watched(org, caplog) as left_behind:
+        yield
+        await left_behind.nothing()
+
+
+async def next_batch(client: AsyncStreamingClient, topic: str, start: bytes | StartFrom) -> EventBatch:
+    """Return the next batch that is not empty."""
+    async with aclosing(client.subscribe(topic, start, silence_timeout=SECONDS)) as stream:
+        while not len(batch := await anext(stream)):
+            pass
+        return batch
+
+
+class TestEvents:
+    async def test_a_row_of_an_event(self, org: LocalOrg, client: AsyncStreamingClient, topic: str) -> None:
+        org.publish(topic, [{"Amount__c": 1.5, "Note__c": "é\u2028\U0001f600"}])
+        [event] = org.record(topic)
+        batch = await next_batch(client, topic, StartFrom.EARLIEST)
+        assert (batch.event_ids, batch.schema_ids) == ([event["event_id"]], [event["schema_id"]])
+        data = json.loads(batch.payloads[0])
+        assert data["payload"]["Note__c"] == "é\u2028\U0001f600"
+        assert data["event"]["replayId"] == int.from_bytes(batch.latest_replay_id, "big")
+        assert batch.pending == 0
+
+
+class TestSilence:
+    async def test_an_empty_answer_breaks_the_silence(
+        self, org: LocalOrg, client: AsyncStreamingClient, topic: str
+    ) -> None:
+        org.knobs(cometd_connect_seconds=0.1)
+        async with aclosing(client.subscribe(topic, StartFrom.LATEST, silence_timeout=SECONDS)) as stream:
+            for _ in range(4):  # each proves contact, and none the end of the stream
+                batch = await anext(stream)
+                assert (len(batch), batch.latest_replay_id, batch.pending) == (0, b"", 0)
+
+
+class TestSchemas:
+    @pytest.fixture
+    def schema_id(self, org: LocalOrg, topic: str) -> str:
+        return str(next(t["schema_id"] for t in org.admin("GET", "/topics")["topics"] if t["name"] == topic))
+
+    async def test_is_that_of_the_other_api(self, org: LocalOrg, client: AsyncStreamingClient, schema_id: str) -> None:
+        async with async_pubsub_client(org) as pubsub:
+            expected = await pubsub.schema(schema_id)
+        assert json.loads(await client.schema(schema_id) or "") == json.loads(expected)
+
+    async def test_a_channel_has_none(self, org: LocalOrg, client: AsyncStreamingClient) -> None:
+        before = len(org.requests())
+        assert await client.schema("/topic/InvoiceUpdates") is None
+        assert await client.schema("/u/notifications/Orders") is None
+        assert len(org.requests()) == before
+
+
+async def test_an_unknown_schema_is_none_with_one_warning(org: LocalOrg, caplog: pytest.LogCaptureFixture) -> None:
+    async with async_streaming_client(org) as client:
+        for _ in range(2):
+            assert await client.schema("no-such-schema-id") is None
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    caplog.clear()
+    assert len(warned) == 1
+    assert "no-such-schema-id" in warned[0]
+    assert "read without it" in warned[0]
+
+
+class TestWayThere:
+    async def test_through_a_proxy_whose_password_is_not_shown(self, org: LocalOrg, topic: str) -> None:
+        proxies = {"http": "http://user:s3cret@127.0.0.1:1"}
+        async with async_streaming_client(org, proxies=proxies) as client:
+            with pytest.raises(ServiceUnavailableError) as caught:
+                await next_batch(client, topic, StartFrom.EARLIEST)
+        assert "s3cret" not in str(caught.value)
+        assert "127.0.0.1" in str(caught.value)

@@ -1,0 +1,287 @@
+"""Logging in to a real server: every flow, every refusal, one login for many callers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import (
+    AuthenticationError,
+    ConfigurationError,
+    IdentityError,
+    LoginUnavailableError,
+)
+from airflow_provider_sfstream.salesforce.auth.credentials import credentials_from
+from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from tests.support.clients import app_fields, token_provider
+from tests.support.localorg import LocalOrg
+
+Fields = dict[str, str | None]
+
+
+def client_credentials(org: LocalOrg) -> Fields:
+    return app_fields(org)
+
+
+def jwt_bearer(org: LocalOrg) -> Fields:
+    return {**app_fields(org), "login": org.username, "private_key_file_path": org.jwt_private_key_file}
+
+
+def jwt_bearer_key_in_field(org: LocalOrg) -> Fields:
+    return {**app_fields(org), "login": org.username, "private_key": Path(org.jwt_private_key_file).read_text()}
+
+
+def refresh_token(org: LocalOrg) -> Fields:
+    return {**app_fields(org), "refresh_token": org.admin("POST", "/oauth/refresh_tokens", {})["refresh_token"]}
+
+
+def password(org: LocalOrg) -> Fields:
+    return {**app_fields(org), "login": org.username, "password": org.password, "security_token": org.security_token}
+
+
+def access_token(org: LocalOrg) -> Fields:
+    return {"access_token": org.token(), "instance_url": org.instance_url}
+
+
+FLOWS = [client_credentials, jwt_bearer, jwt_bearer_key_in_field, refresh_token, password, access_token]
+
+
+def provider(fields: Fields, **options: Any) -> OAuthTokenProvider:
+    return OAuthTokenProvider(credentials_from(fields), **options)
+
+
+def attempts(org: LocalOrg) -> int:
+    return int(org.admin("GET", "/oauth")["requests"])
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_every_flow_logs_in(org: LocalOrg, flow: Callable[[LocalOrg], Fields]) -> None:
+    token = provider(flow(org)).token()
+    assert token.org_id == org.org_id
+    assert token.instance_url == org.instance_url
+    assert token.user_id
+    assert org.revoke(token.value) == 1, "the token is one that the org gave"
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+async def test_every_flow_logs_in_without_blocking(org: LocalOrg, flow: Callable[[LocalOrg], Fields]) -> None:
+    token = await provider(flow(org)).atoken()
+    assert (token.org_id, token.instance_url) == (org.org_id, org.instance_url)
+
+
+def test_over_tls_with_the_orgs_authority(org: LocalOrg) -> None:
+    fields = {**app_fields(org), "login_url": org.https_instance_url}
+    assert provider(fields, tls_ca=org.ca_file).token().instance_url == org.https_instance_url
+    assert provider(fields, tls_ca=Path(org.ca_file).read_text()).token().org_id == org.org_id
+
+
+@pytest.mark.parametrize(
+    ("flow", "changes", "part"),
+    [
+        (client_credentials, {"consumer_secret": "WRONG-s3cret"}, "consumer_secret"),
+        (client_credentials, {"consumer_key": "WRONG-key"}, "consumer_key"),
+        (password, {"password": "WRONG-s3cret"}, "login, password and security_token"),
+        (password, {"login": "nobody@localorg.example"}, "login, password and security_token"),
+        (refresh_token, {"refresh_token": "WRONG-s3cret"}, "log in by hand again"),
+        (jwt_bearer, {"login": "nobody@localorg.example"}, "Pre-authorize"),
+        (jwt_bearer, {"consumer_key": "WRONG-key"}, "consumer_key"),
+    ],
+)
+def test_wrong_credentials_name_their_remedy(
+    org: LocalOrg, flow: Callable[[LocalOrg], Fields], changes: Fields, part: str
+) -> None:
+    with pytest.raises(AuthenticationError, match="refused the login") as caught:
+        provider({**flow(org), **changes}).token()
+    assert part in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    assert not caught.value.retriable
+
+
+def test_another_key_is_refused(org: LocalOrg, other_private_key: str) -> None:
+    fields = {**app_fields(org), "login": org.username, "private_key": other_private_key}
+    with pytest.raises(AuthenticationError, match="certificate"):
+        provider(fields).token()
+
+
+def test_a_wrong_clock_is_named(org: LocalOrg) -> None:
+    with pytest.raises(AuthenticationError, match="clock"):
+        provider(jwt_bearer(org), now=lambda: 1_000_000.0).token()
+
+
+def test_client_credentials_on_a_login_host_point_to_my_domain(org: LocalOrg) -> None:
+    org.admin("POST", "/oauth", {"login_host": True})
+    with pytest.raises(AuthenticationError, match="My Domain"):
+        token_provider(org).token()
+
+
+def test_a_given_token_that_is_refused(org: LocalOrg) -> None:
+    with pytest.raises(IdentityError, match="expired, revoked"):
+        provider({"access_token": "WRONG-s3cret", "instance_url": org.instance_url}).token()
+
+
+def test_a_given_token_cannot_be_renewed(org: LocalOrg) -> None:
+    given = provider(access_token(org))
+    token = given.token()
+    given.invalidate(token)
+    with pytest.raises(AuthenticationError, match="cannot be renewed"):
+        given.token()
+
+
+def test_another_org_than_the_connection_says(org: LocalOrg) -> None:
+    assert token_provider(org, organization_id=org.org_id[:15]).token()
+    with pytest.raises(AuthenticationError, match="organization_id '00D000000000001AAA'"):
+        token_provider(org, organization_id="00D000000000001AAA").token()
+
+
+def test_a_login_host_in_maintenance_passes(org: LocalOrg) -> None:
+    org.admin("POST", "/oauth", {"fail_next": 1})
+    tokens = token_provider(org)
+    with pytest.raises(LoginUnavailableError, match="HTTP 503"):
+        tokens.token()
+    assert tokens.token().org_id == org.org_id, "a failure is not remembered"
+
+
+def test_an_empty_token_is_never_kept(org: LocalOrg) -> None:
+    org.admin("POST", "/oauth", {"empty_next": 1})
+    tokens = token_provider(org)
+    with pytest.raises(AuthenticationError, match="without an access token"):
+        tokens.token()
+    assert tokens.token().value
+
+
+def test_an_unreachable_host(org: LocalOrg) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        fields = {**app_fields(org), "login_url": f"http://127.0.0.1:{unused.getsockname()[1]}"}
+        with pytest.raises(LoginUnavailableError, match="cannot be reached"):
+            provider(fields).token()
+
+
+def test_a_wrong_authority(org: LocalOrg, other_authority: str) -> None:
+    fields = {**app_fields(org), "login_url": org.https_instance_url}
+    for options in ({}, {"tls_ca": other_authority}):
+        with pytest.raises(AuthenticationError, match="tls_ca") as caught:
+            provider(fields, **options).token()
+        assert not caught.value.retriable
+
+
+def test_plain_http_where_tls_is_expected(org: LocalOrg) -> None:
+    fields = {**app_fields(org), "login_url": f"https://127.0.0.1:{org.http_port}"}
+    with pytest.raises(AuthenticationError, match="TLS with"):
+        provider(fields).token()
+
+
+def test_proxies_are_used_and_their_password_is_not_shown(org: LocalOrg) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        proxy = f"http://user:s3cret@127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(LoginUnavailableError) as caught:
+            token_provider(org, proxies={"http": proxy}).token()
+    assert "s3cret" not in str(caught.value)
+    through = token_provider(org, proxies={"https": proxy}).token()
+    assert through.org_id == org.org_id, "the login is plain http, so that this proxy is not for it"
+
+
+@pytest.mark.parametrize("proxies", [{"ftp": "http://x"}, {"https": "x:1"}, {"https": 5}])
+def test_unusable_proxies_are_refused(org: LocalOrg, proxies: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="proxies"):
+        token_provider(org, proxies=proxies)
+
+
+class TestOneLogin:
+    def test_for_many_threads(self, org: LocalOrg) -> None:
+        tokens, together, before = token_provider(org), threading.Barrier(16), attempts(org)
+
+        def get(_: int) -> AccessToken:
+            together.wait(60)
+            return tokens.token()
+
+        with ThreadPoolExecutor(16) as pool:
+            first = set(pool.map(get, range(16)))
+            assert len(first) == 1
+            assert attempts(org) == before + 1
+
+            def get_anew(_: int) -> AccessToken:
+                together.wait(60)
+                tokens.invalidate(*first)  # all of them were refused with the same token
+                return tokens.token()
+
+            second = set(pool.map(get_anew, range(16)))
+        assert len(second) == 1
+        assert second != first
+        assert attempts(org) == before + 2
+
+    async def test_for_many_tasks_and_threads(self, org: LocalOrg) -> None:
+        tokens, before = token_provider(org), attempts(org)
+        threads = [asyncio.to_thread(tokens.token) for _ in range(4)]
+        values = await asyncio.gather(*(tokens.atoken() for _ in range(16)), *threads)
+        assert len(set(values)) == 1
+        assert attempts(org) == before + 1
+
+    async def test_a_cancelled_leader_hands_over(self, org: LocalOrg) -> None:
+        tokens = token_provider(org)
+        leader = asyncio.create_task(tokens.atoken())
+        await asyncio.sleep(0)
+        followers = [asyncio.create_task(tokens.atoken()) for _ in range(3)]
+        await asyncio.sleep(0)
+        leader.cancel()
+        assert len(set(await asyncio.wait_for(asyncio.gather(*followers), 60))) == 1
+        with pytest.raises(asyncio.CancelledError):
+            await leader
+
+    async def test_a_cancelled_follower_harms_nobody(self, org: LocalOrg) -> None:
+        tokens, before = token_provider(org), attempts(org)
+        tasks = [asyncio.create_task(tokens.atoken()) for _ in range(3)]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        assert await tasks[0] == await tasks[2]
+        assert attempts(org) == before + 1
+
+    def test_a_failure_reaches_everybody_and_the_next_caller_tries_anew(self, org: LocalOrg) -> None:
+        org.admin("POST", "/oauth", {"fail_next": 1, "fail_error": "invalid_client"})
+        tokens, together = token_provider(org), threading.Barrier(4)
+
+        def outcome(_: int) -> str:
+            together.wait(60)
+            try:
+                return tokens.token().org_id
+            except AuthenticationError:
+                return "refused"
+
+        with ThreadPoolExecutor(4) as pool:
+            outcomes = set(pool.map(outcome, range(4)))
+        assert "refused" in outcomes
+        assert tokens.token().org_id == org.org_id
+
+    def test_invalidating_an_old_token_changes_nothing(self, org: LocalOrg) -> None:
+        tokens, before = token_provider(org), attempts(org)
+        old = tokens.token()
+        tokens.invalidate(old)
+        new = tokens.token()
+        tokens.invalidate(old)
+        assert tokens.token() is new
+        assert attempts(org) == before + 2
+
+
+@pytest.mark.parametrize("flow", FLOWS)
+def test_no_secret_in_logs_or_reprs(
+    org: LocalOrg, flow: Callable[[LocalOrg], Fields], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    fields = flow(org)
+    tokens = provider(fields)
+    token = tokens.token()
+    shown = caplog.text + repr(tokens) + repr(token) + repr(tokens.__dict__)
+    public = {"login_url", "consumer_key", "login", "instance_url", "private_key_file_path"}
+    secrets = [value for name, value in fields.items() if value and name not in public]
+    for secret in [*secrets, token.value]:
+        assert secret not in shown

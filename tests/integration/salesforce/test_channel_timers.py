@@ -1,0 +1,156 @@
+"""The timers of the connection to the Pub/Sub API, on a network that cuts idle connections, or answers nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import pytest
+
+from airflow_provider_sfstream.exceptions import ServiceUnavailableError
+from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
+from tests.support.clients import token_provider
+from tests.support.event_sources import AsyncPubSub, EventSourceAdapter, PubSub, sources
+from tests.support.localorg import LocalOrg
+from tests.support.readers import next_events, until
+
+PING = 17
+"""Bytes of an HTTP/2 ping, alone in what is sent at once."""
+
+
+@dataclass
+class IdleCutter:
+    """A way to ``127.0.0.1:port`` that closes connections on which nothing was sent for ``idle`` seconds."""
+
+    port: int
+    idle: float
+    pings: list[int] = field(default_factory=list)
+    """How many each connection has carried from the client, by the order in which they were made."""
+    cuts: int = 0
+
+    @contextmanager
+    def listening(self) -> Iterator[str]:
+        """Give the address to connect to."""
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+            listener.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            self.pings.append(0)
+            threading.Thread(target=self._carry, args=(client, len(self.pings) - 1), daemon=True).start()
+
+    def _carry(self, client: socket.socket, number: int) -> None:
+        with client, socket.create_connection(("127.0.0.1", self.port)) as server:
+            while True:
+                ready, _, _ = select.select([client, server], [], [], self.idle)
+                if not ready:
+                    self.cuts += 1
+                    return
+                for one in ready:
+                    try:
+                        data = one.recv(65536)
+                        (server if one is client else client).sendall(data)
+                    except OSError:
+                        return
+                    if not data:
+                        return
+                    self.pings[number] += one is client and len(data) == PING
+
+
+only_pubsub = sources(lambda kind: kind in (PubSub, AsyncPubSub))
+
+
+@only_pubsub
+async def test_pings_keep_a_connection_that_is_cut_when_idle(
+    org: LocalOrg, topic: str, source_kind: type[EventSourceAdapter]
+) -> None:
+    way = IdleCutter(org.grpc_port, idle=8.0)
+    with way.listening() as endpoint:
+        source = source_kind(org, endpoint=endpoint, timers=Timers(keepalive_seconds=0.5))
+        async with aclosing(source.subscribe(topic)) as batches:
+            reading = asyncio.create_task(next_events(batches))
+            # That takes three seconds, and is more than gRPC pings unless told otherwise.
+            await until(lambda: sum(way.pings) >= 6, "pings")
+            org.publish(topic, [{"Amount__c": 1}])
+            events = await reading
+        await source.aclose()
+    assert events.replay_ids == source.replay_ids(topic)
+    assert (len(way.pings), way.cuts) == (1, 0)
+
+
+@only_pubsub
+async def test_without_them_it_is_cut_and_the_fault_is_told(
+    org: LocalOrg, topic: str, source_kind: type[EventSourceAdapter]
+) -> None:
+    way = IdleCutter(org.grpc_port, idle=2.0)
+    with way.listening() as endpoint:
+        source = source_kind(org, endpoint=endpoint)
+        with pytest.raises(ServiceUnavailableError):
+            await next_events(source.subscribe(topic))
+        await source.aclose()
+    assert way.cuts == 1
+
+
+@only_pubsub
+async def test_connecting_to_what_does_not_answer_ends_in_time(
+    org: LocalOrg, topic: str, source_kind: type[EventSourceAdapter]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        timers = Timers(connect_timeout_seconds=0.5)
+        source = source_kind(org, endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}", timers=timers)
+        began = time.monotonic()
+        with pytest.raises(ServiceUnavailableError):
+            await anext(source.subscribe(topic))
+        await source.aclose()
+    assert time.monotonic() - began < 15, "gRPC's own limit is 20 seconds"
+
+
+def test_a_server_that_wants_fewer_pings_gets_fewer(org: LocalOrg) -> None:
+    """It ends the connection, as gRPC servers do; the next connection of the channel is pinged half as often.
+
+    So one comes that the server leaves open. Which one depends on how late pings arrive: on a busy machine, pings that
+    were sent 400 ms apart were nearer than 150 ms when the server read them.
+    """
+    few_pings = [("grpc.http2.min_recv_ping_interval_without_data_ms", 150), ("grpc.http2.max_ping_strikes", 1)]
+    closing = threading.Event()
+
+    def say_nothing(requests: Any, context: grpc.ServicerContext) -> Iterator[bytes]:
+        closing.wait()
+        yield from ()
+
+    server = grpc.server(ThreadPoolExecutor(), options=few_pings)
+    methods = {"Subscribe": grpc.stream_stream_rpc_method_handler(say_nothing)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("eventbus.v1.PubSub", methods),))
+    way = IdleCutter(server.add_insecure_port("127.0.0.1:0"), idle=60.0)
+    server.start()
+    faults: list[str] = []
+    with way.listening() as endpoint:
+        timers = Timers(keepalive_seconds=0.1)
+        with PubSubClient(token_provider(org), endpoint=endpoint, timers=timers) as client:
+            while len(way.pings) < 2 or way.pings[-1] < 5:
+                try:
+                    for _ in client.subscribe("/event/Order__e", StartFrom.EARLIEST, idle_timeout=0.1):
+                        if len(way.pings) > 1 and way.pings[-1] >= 5:
+                            break
+                except ServiceUnavailableError as error:
+                    faults.append(str(error))
+        closing.set()
+        server.stop(None).wait()
+    assert any("oo many pings" in fault for fault in faults)

@@ -1,0 +1,246 @@
+"""A drain behind a network that falls silent: it never takes that for the end of the stream, on any event source.
+
+Every silent point is tried twice: for good, which is an error that names where the way ends, and until the network
+heals, which is every event, once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ServiceUnavailableError
+from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.network import reachability
+from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.rest import client as rest_client
+from airflow_provider_sfstream.streams.drain import drain as module
+from airflow_provider_sfstream.streams.drain.drain import DrainResult, drain
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from tests.support.behind_network import OrgBehindNetwork, behind_network
+from tests.support.event_source_adapter import EventSourceAdapter
+from tests.support.event_sources import Managed, PubSub, Streaming
+from tests.support.network import TO_CLIENT, TO_SERVER, Carried, Connection, GrpcResponse, Network, Seen, TlsHandshake
+from tests.support.scripted_source import ListSink
+
+__all__ = ["behind_network"]
+
+EVENTS = 300
+IDLE = 2.0
+TIMERS = Timers(
+    keepalive_seconds=1.0,
+    keepalive_timeout_seconds=0.5,
+    connect_timeout_seconds=1.0,
+    reconnect_seconds=0.2,
+    call_timeout_seconds=1.0,
+)
+
+Kind = type[EventSourceAdapter]
+
+
+@dataclass(frozen=True)
+class Silent:
+    """Where the network falls silent, and how far the way goes then: an error says so."""
+
+    begin: Callable[[Network, Kind], object]
+    reached: str
+    tls: bool = False
+    quick: bool = False
+    """Whether ``make test`` has it too."""
+
+
+def first_answer(kind: Kind) -> Any:
+    """Return the point after the first response of a subscription."""
+    return Seen(b'"/meta/connect"', TO_SERVER, before=True) if kind.rpc is None else GrpcResponse(kind.rpc)
+
+
+def silent_after_first_answer(network: Network, kind: Kind) -> None:
+    network.at(first_answer(kind), lambda _: network.silence(), nth=2 if kind.rpc is None else 1)
+
+
+def first_request(kind: Kind) -> Seen:
+    return Seen(b"POST /cometd" if kind.rpc is None else b"PRI * HTTP/2.0", TO_SERVER, before=kind.rpc is None)
+
+
+SILENT = {
+    "before TCP": Silent(lambda network, _: network.unreachable(), "was not reached", quick=True),
+    "after TCP": Silent(lambda network, _: network.silence(), "was reached"),
+    "after TLS": Silent(
+        lambda network, _: network.at(TlsHandshake(), lambda _: network.silence()), "was reached, but not TLS", tls=True
+    ),
+    "after the login": Silent(
+        lambda network, kind: network.at(first_request(kind), lambda _: network.silence()), "was reached"
+    ),
+    "after the first response": Silent(silent_after_first_answer, "was reached", quick=True),
+    "in the middle of a response": Silent(
+        lambda network, _: network.at(Carried(6_000, TO_CLIENT), lambda _: network.silence()), "was reached"
+    ),
+    "dripping": Silent(lambda network, _: network.drip(20), "was reached"),
+}
+
+each_kind = pytest.mark.parametrize("kind", [PubSub, Streaming, Managed], ids=lambda kind: kind.name)
+each_silence = pytest.mark.parametrize(
+    "silent",
+    [
+        pytest.param(silent, id=name, marks=[] if silent.quick else [pytest.mark.extended])
+        for name, silent in SILENT.items()
+    ],
+)
+
+
+@pytest.fixture(autouse=True)
+def hurried(behind_network: OrgBehindNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is waited for as long as a human would."""
+    monkeypatch.setattr(module, "CONNECT_TIMEOUT", 3.0)
+    monkeypatch.setattr(reachability, "STEP_TIMEOUT", 0.3)
+    monkeypatch.setattr(rest_client, "TIME_TIMEOUT", 0.5)
+    behind_network.knobs(cometd_connect_seconds=1.0)
+
+
+@dataclass
+class Reader:
+    """A client of a kind, and the network that its events come through."""
+
+    source: EventSourceAdapter
+    network: Network
+
+    def drain(self, topic: str, sink: ListSink, **arguments: Any) -> DrainResult:
+        source, start = self.source.source(topic, StartFrom.EARLIEST)
+        limits = DrainLimits(**{"idle_timeout": IDLE, **arguments.pop("limits", {})})
+        options = {"max_failures": 2, "sleep": lambda _: None, "random": lambda: 0.0, **arguments}
+        return drain(source, sink, topic, start, limits, **options)
+
+
+@pytest.fixture
+def reader(behind_network: OrgBehindNetwork) -> Iterator[Callable[..., Reader]]:
+    """Make readers that are logged in."""
+    opened: list[EventSourceAdapter] = []
+
+    def make(kind: Kind, *, tls: bool = False, **options: Any) -> Reader:
+        timers: dict[str, Any] = {"connection_timeout": 1.0} if kind.rpc is None else {"timers": TIMERS}
+        over_tls = kind.over_tls(behind_network, behind_network.ca_file) if tls else {}
+        source = kind(behind_network, **{**timers, **over_tls, **options})
+        opened.append(source)
+        source.tokens.token()
+        plain, encrypted = ("http", "https") if kind.rpc is None else ("grpc", "grpc_tls")
+        return Reader(source, getattr(behind_network, encrypted if tls else plain))
+
+    yield make
+    for network in (behind_network.http, behind_network.https, behind_network.grpc, behind_network.grpc_tls):
+        network.heal()
+    for source in opened:
+        for managed in getattr(source, "sources", {}).values():
+            managed.close()
+        source.client.close()
+
+
+@pytest.fixture
+def published(behind_network: OrgBehindNetwork, topic: str) -> str:
+    """The topic, with events."""
+    behind_network.publish_many(topic, EVENTS, {"Amount__c": "{n}"})
+    return topic
+
+
+@each_silence
+@each_kind
+def test_a_silence_for_good_is_an_error_that_says_where_the_way_ends(
+    reader: Callable[..., Reader], published: str, kind: Kind, silent: Silent
+) -> None:
+    read, sink = reader(kind, tls=silent.tls), ListSink()
+    silent.begin(read.network, kind)
+    with pytest.raises(ServiceUnavailableError) as caught:
+        read.drain(published, sink)
+    said = str(caught.value)
+    assert published.removeprefix("/event/").removesuffix("__e") in said
+    assert str(read.network.port) in said
+    assert silent.reached in said
+    assert sink.replay_ids == read.source.replay_ids(published)[: len(sink.replay_ids)]
+
+
+@each_silence
+@each_kind
+def test_a_silence_that_ends_costs_no_event(
+    reader: Callable[..., Reader], published: str, kind: Kind, silent: Silent
+) -> None:
+    read, sink = reader(kind, tls=silent.tls), ListSink()
+    silent.begin(read.network, kind)
+
+    def heal(pause: float) -> None:
+        read.network.heal()
+        time.sleep(pause)
+
+    result = read.drain(published, sink, sleep=heal, max_failures=8)
+    assert sink.replay_ids == read.source.replay_ids(published)
+    assert (result.stop_reason, result.confirmed_at) == (StopReason.IDLE, None)
+
+
+@pytest.mark.parametrize("kind", [PubSub, Streaming], ids=lambda kind: kind.name)
+def test_a_half_open_connection_is_replaced(reader: Callable[..., Reader], published: str, kind: Kind) -> None:
+    read, sink = reader(kind), ListSink()
+    forgotten = read.network.at(first_answer(kind), Connection.forget, nth=2 if kind.rpc is None else 1)
+    result = read.drain(published, sink, max_failures=8)
+    assert sink.replay_ids == read.source.replay_ids(published)
+    assert (forgotten.done, result.reconnects > 0) == (1, True)
+
+
+@each_kind
+def test_a_slow_network_is_waited_for(reader: Callable[..., Reader], published: str, kind: Kind) -> None:
+    """Every round trip takes longer than the idle timeout."""
+    read, sink = (
+        reader(kind, **({"connection_timeout": 10.0} if kind.rpc is None else {"timers": Timers()})),
+        ListSink(),
+    )
+    read.network.delay(0.5)
+    result = read.drain(published, sink, limits={"idle_timeout": 0.9})
+    assert sink.replay_ids == read.source.replay_ids(published)
+    assert (result.reconnects, result.stop_reason) == (0, StopReason.IDLE)
+
+
+def test_polls_that_a_proxy_holds_back_are_no_silence(reader: Callable[..., Reader], published: str) -> None:
+    """Only what is polled for is held back: everything else is answered, as by a proxy that buffers."""
+    read, sink = reader(Streaming), ListSink()
+    held = read.network.at(
+        first_answer(Streaming), lambda connection: connection.hold(frozenset({TO_CLIENT})), nth=2, times=None
+    )
+    with pytest.raises(ServiceUnavailableError, match=f"localhost:{read.network.port} did not answer"):
+        read.drain(published, sink)
+    assert (sink.replay_ids, held.done > 0) == ([], True)
+    read.network.heal()
+    assert read.drain(published, sink, max_failures=8).stop_reason is StopReason.IDLE
+    assert sink.replay_ids == read.source.replay_ids(published)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keepalive", "named", "expected"),
+    [
+        pytest.param(PubSub, 0.3, 3.0, StopReason.CAUGHT_UP, id="pings, and the end is named"),
+        pytest.param(PubSub, 0.3, 60.0, StopReason.IDLE, id="pings, and it is not", marks=pytest.mark.extended),
+        pytest.param(PubSub, 60.0, 60.0, StopReason.IDLE, id="no pings"),
+        # Without pings, its place would stay taken after a cut.
+        pytest.param(Managed, 0.3, 2.0, StopReason.CAUGHT_UP, id="managed", marks=pytest.mark.extended),
+    ],
+)
+def test_a_wait_for_confirmation_outlasts_a_network_that_cuts_idle_connections(
+    behind_network: OrgBehindNetwork,
+    reader: Callable[..., Reader],
+    topic: str,
+    kind: Kind,
+    keepalive: float,
+    named: float,
+    expected: StopReason,
+) -> None:
+    """Cut after two seconds, time and again while nothing comes: no cut begins the wait anew, and none is too many."""
+    behind_network.knobs(keepalive_seconds=named)
+    read = reader(kind, timers=Timers(keepalive_seconds=keepalive))
+    confirm = 8.0 if expected is StopReason.IDLE else 40.0
+    read.network.cut_idle(2.0)
+    began = time.monotonic()
+    result = read.drain(topic, ListSink(), limits={"idle_timeout": 0.3, "confirm_timeout": confirm})
+    assert result.stop_reason is expected
+    assert (result.reconnects >= 2) == (keepalive > 1)
+    assert (time.monotonic() - began >= confirm) == (expected is StopReason.IDLE)
+    assert (result.confirmed_at is not None) == (expected is StopReason.CAUGHT_UP)

@@ -1,0 +1,249 @@
+"""Whole records of a local org, over TLS, through the REST API and the Bulk API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from requests.adapters import BaseAdapter
+
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    AuthenticationError,
+    ConfigurationError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+)
+from airflow_provider_sfstream.salesforce import soql
+from airflow_provider_sfstream.salesforce.auth.credentials import GivenAccessToken, credentials_from
+from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
+from airflow_provider_sfstream.salesforce.rest.records import Record, RecordClient
+from tests.support.clients import app_fields
+from tests.support.localorg import LocalOrg
+from tests.support.sobject_client import SObjectClient
+
+COLUMNS = (
+    *("Id", "IsDeleted", "SystemModstamp", "Name", "LastName", "BillingLatitude", "Description", "NumberOfEmployees"),
+    *("Some_Time__c", "Some_Date_Time__c", "Some_Date__c", "Some_Check_Box__c", "AnnualRevenue"),
+)
+MANY = 2_100
+Reader = Callable[..., list[Record]]
+
+
+def provider(org: LocalOrg, **options: Any) -> OAuthTokenProvider:
+    fields = app_fields(org) | {"login_url": org.https_instance_url}
+    return OAuthTokenProvider(credentials_from(fields), tls_ca=org.ca_file, **options)
+
+
+def connect(org: LocalOrg, **options: Any) -> RecordClient:
+    arguments = {"api_version": "62.0", "tls_ca": org.ca_file, "job_wait": 0.01, **options}
+    return RecordClient(arguments.pop("provider", None) or provider(org), **arguments)
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """All accounts of the org as its REST API answers them, and their ids."""
+
+    records: list[dict[str, Any]]
+    ids: list[str]
+
+
+@pytest.fixture(scope="module")
+def accounts(running_org: LocalOrg) -> Accounts:
+    client = SObjectClient(running_org)
+    client.create(
+        "Account",
+        Name='Smith, "Jones"\r\n& Söhne 💧',
+        Description="x" * 200_000,
+        BillingLatitude=47.0707,
+        NumberOfEmployees=7,
+        Some_Time__c="10:20:30.125Z",
+        Some_Date_Time__c="2026-01-31T10:00:00Z",
+        Some_Date__c="1999-12-31",
+        Some_Check_Box__c=True,
+        AnnualRevenue=12345678.25,
+    )
+    client.create("Account", FirstName="Ada", LastName="Lovelace")
+    client.delete("Account", client.create("Account", Name="deleted"))
+    body = [{"attributes": {"type": "Account"}, "Name": f"Account {number}"} for number in range(MANY - 3)]
+    for start in range(0, len(body), 200):
+        assert client.call("POST", "/composite/sobjects", {"records": body[start : start + 200]}).status_code == 200
+    # Read here, for later tests revoke every token.
+    records = client.query(soql.select("Account", COLUMNS), deleted=True)
+    ids = [record["Id"] for record in client.query("SELECT Id FROM Account", deleted=True)]
+    client.close()
+    return Accounts(records, ids)
+
+
+@pytest.fixture
+def client(org: LocalOrg, accounts: Accounts) -> Iterator[RecordClient]:
+    with connect(org) as one:
+        yield one
+
+
+@pytest.fixture(params=["rest", "bulk"])
+def read(request: pytest.FixtureRequest, client: RecordClient) -> Reader:
+    if request.param == "rest":
+        return lambda *arguments: list(client.query(*arguments))
+    return lambda *arguments: list(client.bulk_query(*arguments, page_records=1_000))
+
+
+def as_text(record: dict[str, Any]) -> Record:
+    """What REST answers, as text."""
+    shown = {None: None, True: "true", False: "false"}
+    return {
+        name: shown[value] if value is None or isinstance(value, bool) else str(value)
+        for name, value in record.items()
+        if name != "attributes"
+    }
+
+
+def test_all_records_as_the_org_has_them(read: Reader, accounts: Accounts) -> None:
+    assert len(accounts.records) == MANY
+    found = read("Account", COLUMNS)
+    assert found == [as_text(record) for record in accounts.records]
+    assert sorted((record["Name"] or "")[:8] for record in found[:3]) == ["Ada Love", 'Smith, "', "deleted"]
+
+
+def test_some_records_by_id(read: Reader, accounts: Accounts) -> None:
+    ids = accounts.ids
+    gone = "001zzzzzzzzzzzzAAA"
+    assert {record["Id"] for record in read("Account", ["Id"], [*ids[:3], gone])} == set(ids[:3])
+    room = soql.ids_in_url("Account", COLUMNS)
+    assert [record["Id"] for record in read("Account", COLUMNS, ids[:room])] == ids[:room]
+
+
+def test_no_records(read: Reader) -> None:
+    assert read("Shipment__c", ["Id"]) == []
+
+
+class Damaging(BaseAdapter):
+    """Passes requests on, and damages the pages of query jobs on their way back."""
+
+    def __init__(self, inner: BaseAdapter, damage: Callable[[bytes], bytes]) -> None:
+        super().__init__()
+        self._inner, self._damage = inner, damage
+
+    def send(self, request: Any, **options: Any) -> Any:  # type: ignore[override]
+        response = self._inner.send(request, **options)
+        if urlsplit(request.url).path.endswith("/results"):
+            response._content = self._damage(response.content)
+        return response
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda page: page[: page.rstrip().rfind(b"\n") + 1],
+        lambda page: page[: page.rstrip().rfind(b",")],
+        lambda page: page.rstrip()[:-1],
+        lambda page: page[: page.find(b"\n") + 1],
+        lambda page: b"\n".join(line for number, line in enumerate(page.split(b"\n")) if number != 7),
+        lambda page: page + page.splitlines(keepends=True)[-1],
+    ],
+    ids=["last_row_gone", "last_row_cut", "last_value_cut", "all_rows_gone", "a_row_gone", "a_row_twice"],
+)
+@pytest.mark.usefixtures("accounts")
+def test_a_page_that_is_not_whole_is_an_error(client: RecordClient, damage: Callable[[bytes], bytes]) -> None:
+    client._session.mount("https://", Damaging(client._session.get_adapter("https://"), damage))
+    with pytest.raises(SalesforceStreamError, match=r"^Account: .*by the Bulk API, after 0.*not as documented"):
+        list(client.bulk_query("Account", ["Id", "SystemModstamp"], page_records=1_000))
+
+
+def test_describe_and_count(client: RecordClient) -> None:
+    described = client.describe("Account")
+    assert (described["Name"], described["Some_Time__c"], described["BillingAddress"]) == ("string", "time", "address")
+    assert client.count("Account") == MANY
+
+
+@pytest.mark.parametrize("step", ["describe", "count", "query", "bulk"])
+def test_an_object_that_the_org_does_not_have(client: RecordClient, step: str) -> None:
+    steps: dict[str, Callable[[str], Any]] = {
+        "describe": client.describe,
+        "count": client.count,
+        "query": lambda name: list(client.query(name, ["Id"])),
+        "bulk": lambda name: list(client.bulk_query(name, ["Id"], page_records=10)),
+    }
+    with pytest.raises(AccessDeniedError, match=r"^Nothing__c: .*does not have this object, or hides it"):
+        steps[step]("Nothing__c")
+
+
+def test_a_field_that_went_away(read: Reader) -> None:
+    with pytest.raises(ServiceUnavailableError, match=r"Account: its records.*INVALID_FIELD.*Run the task again"):
+        read("Account", ["Id", "Gone__c"])
+
+
+def test_an_expired_session_is_renewed_and_the_fetch_goes_on(org: LocalOrg, client: RecordClient, read: Reader) -> None:
+    org.revoke()
+    assert len(read("Account", ["Id"])) == MANY
+
+
+@pytest.mark.parametrize("api", ["rest", "bulk"])
+def test_a_session_that_expires_between_two_pages(org: LocalOrg, client: RecordClient, api: str) -> None:
+    if api == "rest":
+        records = client.query("Account", ["Id"])
+    else:
+        records = client.bulk_query("Account", ["Id"], page_records=1_000)
+    found = {next(records)["Id"]}
+    org.revoke()
+    found |= {record["Id"] for record in records}
+    assert len(found) == MANY
+
+
+def test_a_token_that_cannot_be_renewed(org: LocalOrg, accounts: Accounts) -> None:
+    token = org.token()
+    given = OAuthTokenProvider(
+        GivenAccessToken(access_token=token, instance_url=org.https_instance_url), tls_ca=org.ca_file
+    )
+    with connect(org, provider=given) as client:
+        assert client.count("Account") == MANY
+        org.revoke(token)
+        with pytest.raises(SalesforceStreamError) as caught:
+            client.count("Account")
+    assert isinstance(caught.value, SessionExpiredError | AuthenticationError)
+    assert token not in str(caught.value)
+
+
+def test_an_org_without_tls_is_refused(org: LocalOrg) -> None:
+    plain = OAuthTokenProvider(credentials_from(app_fields(org)))
+    with pytest.raises(ConfigurationError, match=r"over HTTPS only.*Nothing was sent"):
+        connect(org, provider=plain)
+
+
+def test_another_authority_is_not_trusted(org: LocalOrg, other_authority: str) -> None:
+    with (
+        connect(org, tls_ca=other_authority) as client,
+        pytest.raises(ConfigurationError, match=r"certificate was not accepted.*tls_ca"),
+    ):
+        client.count("Account")
+
+
+def test_the_public_authorities_do_not_vouch_for_a_private_one(org: LocalOrg) -> None:
+    with connect(org, tls_ca=None) as client, pytest.raises(ConfigurationError, match="certificate was not accepted"):
+        client.count("Account")
+
+
+def test_an_org_that_does_not_answer(org: LocalOrg, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "http://user:pr0xypass@127.0.0.1:9"
+    monkeypatch.setattr("urllib3.util.retry.Retry.sleep", lambda *_: None)
+    with (
+        connect(org, provider=provider(org), proxies={"https": secret}) as client,
+        pytest.raises(
+            ServiceUnavailableError, match=r"Account: its number of records: the connection failed"
+        ) as caught,
+    ):
+        client.count("Account")
+    assert "pr0xypass" not in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["46.0", "latest"])
+def test_an_api_version_without_query_jobs(org: LocalOrg, version: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"has query jobs: give 47\.0 or above"):
+        connect(org, api_version=version)

@@ -1,0 +1,126 @@
+"""Schemas over REST, from a server that answers as it is told: what is an error, what is none, what is asked again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import httpx
+import pytest
+
+from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError, ThrottledError
+from airflow_provider_sfstream.salesforce.auth.session import Session
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.streaming.event_schemas import EventSchemas
+from tests.support.http_serving import serving
+
+SCHEMA = '{"type": "record", "name": "Order__e", "fields": []}'
+
+
+class Rest:
+    """Answers every request with the next of ``answers``, the last one for ever."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, str]] = []
+        self.paths: list[str] = []
+        self.tokens: list[str] = []
+        rest = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                rest.paths.append(self.path)
+                rest.tokens.append(self.headers["Authorization"])
+                status, text = rest.answers.pop(0) if len(rest.answers) > 1 else rest.answers[0]
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.handler = Handler
+        self.url = ""
+
+
+@pytest.fixture
+def rest() -> Iterator[Rest]:
+    rest = Rest()
+    with serving(rest.handler) as port:
+        rest.url = f"http://127.0.0.1:{port}"
+        yield rest
+
+
+class Logins:
+    """A token provider that gives ``s3cret-1``, and the next one after each that was refused."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.number = url, 1
+
+    def token(self) -> AccessToken:
+        return AccessToken(f"s3cret-{self.number}", self.url, "00D000000000001AAA")
+
+    async def atoken(self) -> AccessToken:
+        return self.token()
+
+    def invalidate(self, token: AccessToken) -> None:
+        if token == self.token():
+            self.number += 1
+
+
+@pytest.fixture
+def schemas(rest: Rest) -> EventSchemas:
+    return schemas_at(rest.url)
+
+
+def schemas_at(url: str, **proxies: str) -> EventSchemas:
+    return EventSchemas(Session(Logins(url)), httpx.create_ssl_context(), api_version="62.0", proxies=proxies)
+
+
+async def test_where_it_is_asked_for(rest: Rest, schemas: EventSchemas) -> None:
+    rest.answers = [(200, SCHEMA)]
+    assert await schemas.get("a/b?c") == SCHEMA
+    assert rest.paths == ["/services/data/v62.0/event/eventSchema/a%2Fb%3Fc?payloadFormat=COMPACT"]
+    assert rest.tokens == ["Bearer s3cret-1"]
+
+
+@pytest.mark.parametrize(
+    "answer", [(403, "[]"), (404, "[]"), (400, "?"), (200, "<html>"), (200, '{"type": "string"}'), (302, "")]
+)
+async def test_what_is_no_schema_is_told_once(
+    rest: Rest, schemas: EventSchemas, answer: tuple[int, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    rest.answers = [answer]
+    assert [await schemas.get("abc") for _ in range(3)] == [None] * 3
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "abc" in warning
+    assert "read without it" in warning
+    assert len(rest.paths) == 1
+
+
+@pytest.mark.parametrize(("status", "error"), [(503, ServiceUnavailableError), (429, ThrottledError)])
+async def test_a_fault_that_may_pass_is_raised_and_not_remembered(
+    rest: Rest, schemas: EventSchemas, status: int, error: type[Exception]
+) -> None:
+    rest.answers = [(status, "maintenance"), (200, SCHEMA)]
+    with pytest.raises(error, match="schema abc"):
+        await schemas.get("abc")
+    assert await schemas.get("abc") == SCHEMA
+
+
+async def test_one_new_login_for_a_refused_token(rest: Rest, schemas: EventSchemas) -> None:
+    rest.answers = [(401, "[]"), (200, SCHEMA)]
+    assert await schemas.get("abc") == SCHEMA
+    rest.answers = [(401, "[]")]
+    with pytest.raises(SessionExpiredError):
+        await schemas.get("other")
+    assert rest.tokens == [f"Bearer s3cret-{number}" for number in (1, 2, 2, 3)]
+
+
+async def test_nothing_secret_in_an_error() -> None:
+    for schemas in (schemas_at("http://127.0.0.1:1"), schemas_at("http://org", http="http://u:s3cret@127.0.0.1:1")):
+        with pytest.raises(ServiceUnavailableError, match="schema abc") as caught:
+            await schemas.get("abc")
+        assert "s3cret" not in str(caught.value) + repr(caught.value.__cause__)
+        assert caught.value.__suppress_context__

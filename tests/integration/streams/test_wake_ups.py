@@ -1,0 +1,397 @@
+"""Wake-ups from a real server with faults on: what was told is compared with the org's own record."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import AuthenticationError, TopicNotFoundError
+from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.salesforce.network.timers import Timers
+from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
+from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
+from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up, wake_ups
+from tests.support.behind_network import OrgBehindNetwork
+from tests.support.clients import async_pubsub_client, async_streaming_client
+from tests.support.localorg import LocalOrg, put_back, wait_until
+from tests.support.network import Network
+
+SECONDS = 60.0
+"""After which a test has waited in vain."""
+EARLIEST, LATEST = StartFrom.EARLIEST, StartFrom.LATEST
+EVENTS, STARTED, REPLAY_LOST, QUIET = WakeUpReason
+_numbers = itertools.count()
+
+
+async def shorter(seconds: float) -> None:
+    await asyncio.sleep(seconds / 10)
+
+
+SHORT_PAUSES = {"sleep": shorter}
+HURRIED = Timers(keepalive_seconds=1.0, keepalive_timeout_seconds=0.5, connect_timeout_seconds=2.0)
+
+
+@pytest.fixture(scope="module")
+def running_org(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalOrg]:
+    with LocalOrg.running(tmp_path_factory.mktemp("org")) as org:
+        yield org
+
+
+@pytest.fixture
+def org(running_org: LocalOrg) -> Iterator[LocalOrg]:
+    running_org.knobs(keepalive_seconds=0.2)
+    yield running_org
+    put_back(running_org)
+
+
+@pytest.fixture
+def topic(org: LocalOrg) -> str:
+    """A new, empty topic."""
+    return str(org.define(f"Order{next(_numbers)}__e", Amount__c="double", Note__c="string")["name"])
+
+
+@pytest.fixture
+async def client(org: LocalOrg) -> AsyncIterator[AsyncPubSubClient]:
+    async with async_pubsub_client(org) as client:
+        yield client
+
+
+class Told:
+    """What a watch told, and the wait for more of it."""
+
+    def __init__(self) -> None:
+        self.wake_ups: list[WakeUp] = []
+        self.changed = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def event_count(self) -> int:
+        return sum(wake_up.event_count for wake_up in self.wake_ups)
+
+    def of(self, reason: WakeUpReason) -> list[WakeUp]:
+        return [wake_up for wake_up in self.wake_ups if wake_up.reason is reason]
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Wait for ``condition``, or raise what ended the watch."""
+        async with asyncio.timeout(SECONDS):
+            while not condition():
+                assert self.task is not None
+                if self.task.done():
+                    self.task.result()
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def until_pinned(self) -> None:
+        await self.until(lambda: [wake_up for wake_up in self.of(STARTED) if wake_up.through])
+
+
+@asynccontextmanager
+async def watching(
+    client: AsyncPubSubClient, topic: str, start: bytes | StartFrom, conditions: WakeUpConditions, **options: Any
+) -> AsyncIterator[Told]:
+    """Watch a topic beside the block; end the watch with it."""
+    told = Told()
+
+    async def watch() -> None:
+        try:
+            async with aclosing(wake_ups(client, topic, start, conditions, **SHORT_PAUSES, **options)) as all_of_them:
+                async for wake_up in all_of_them:
+                    told.wake_ups.append(wake_up)
+                    told.changed.set()
+        finally:
+            told.changed.set()
+
+    told.task = asyncio.create_task(watch())
+    try:
+        yield told
+    finally:
+        told.task.cancel()
+        await asyncio.wait({told.task})
+
+
+def assert_told(told: Told, record: list[bytes]) -> None:
+    """Every event of the org's record was told once, in order, and no position covers one that was not."""
+    place = 0
+    for wake_up in told.of(EVENTS):
+        assert wake_up.event_count > 0
+        assert wake_up.first_replay_id == record[place]
+        place += wake_up.event_count
+        # An empty response may have confirmed a position behind the last event: one that no event has.
+        assert wake_up.through == record[place - 1] or wake_up.through not in record
+    assert place == len(record)
+
+
+def record_of(org: LocalOrg, topic: str) -> list[bytes]:
+    return [event["replay_id"] for event in org.record(topic)]
+
+
+def numbered(count: int) -> list[dict[str, Any]]:
+    return [{"Amount__c": float(number)} for number in range(count)]
+
+
+async def until(condition: Callable[[], Any], what: str) -> None:
+    """Wait for what the org shows, while the event loop runs."""
+    await asyncio.to_thread(wait_until, condition, what=what)
+
+
+def open_streams(org: LocalOrg, topic: str) -> int:
+    return sum(stream["topic"] == topic for stream in org.streams())
+
+
+def ended_streams(org: LocalOrg, topic: str) -> int:
+    return sum(call["detail"].get("topic") == topic for call in org.requests("grpc", "Subscribe"))
+
+
+# -- faults --------------------------------------------------------------------------------------------------------
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "with a status": {"how": "error"},
+    "with the network's status": {"how": "error", "code": "", "status": "UNAVAILABLE"},
+    "without a status": {"how": "reset"},
+    "with status OK": {"how": "end"},
+}
+
+
+@pytest.mark.parametrize("ending", FAULTS.values(), ids=FAULTS)
+@pytest.mark.parametrize("min_interval", [0, 0.3])
+async def test_dropped_streams_are_told_without_a_loss(org, client, topic, ending, min_interval):
+    org.publish_many(topic, 600, {"Amount__c": 1.5})
+    org.fault("drop_every", every=60, topic=topic, **ending)
+    async with watching(client, topic, EARLIEST, WakeUpConditions(min_interval=min_interval)) as told:
+        await told.until(lambda: told.event_count >= 600)
+    assert_told(told, record_of(org, topic))
+    assert ended_streams(org, topic) >= 10
+
+
+async def test_a_call_that_fails_again_and_again_is_outlasted_and_warned_of(org, client, topic, caplog):
+    published = org.publish(topic, numbered(3))
+    org.fault("fail_calls", rpc="Subscribe", times=6, code="service.unavailable")
+    async with watching(client, topic, published[0], WakeUpConditions()) as told:
+        await told.until(lambda: told.event_count >= 2)
+    assert_told(told, published[1:])
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [topic in line for line in warnings] == [True, True, True]
+    assert "out of reach for" in warnings[0]
+
+
+async def test_revoked_tokens_are_renewed(org, client, topic):
+    async with watching(client, topic, LATEST, WakeUpConditions()) as told:
+        await told.until_pinned()
+        for expected in (2, 4, 6):
+            org.revoke()
+            org.publish(topic, numbered(2))
+            await told.until(lambda expected=expected: told.event_count >= expected)
+    assert_told(told, record_of(org, topic))
+
+
+async def test_a_login_host_that_is_busy_is_outlasted(org, client, topic):
+    published = org.publish(topic, numbered(2))
+    org.admin("POST", "/oauth", {"fail_next": 3})
+    async with asyncio.timeout(SECONDS):
+        wake_up = await first_wake_up(client, topic, EARLIEST, WakeUpConditions(min_events=2), **SHORT_PAUSES)
+    assert wake_up == WakeUp(EVENTS, published[0], 2, published[1])
+
+
+async def test_silence_is_noticed_and_the_topic_read_again(org, client, topic):
+    published = org.publish(topic, numbered(1))
+    org.fault("silence", topic=topic)
+    async with watching(client, topic, EARLIEST, WakeUpConditions(), silence_timeout=0.6) as told:
+        await until(lambda: ended_streams(org, topic) >= 2, "a third subscription")
+        assert told.wake_ups == []
+        org.clear_faults()
+        await told.until(lambda: told.event_count >= 1)
+    assert_told(told, published)
+
+
+@pytest.mark.parametrize("opened", [async_pubsub_client, async_streaming_client], ids=["pubsub", "streaming"])
+@pytest.mark.parametrize("fault", [Network.silence, Network.forget, Network.cut], ids=["silent", "half-open", "cut"])
+async def test_a_network_that_falls_silent_and_comes_back_costs_no_wake_up(org, topic, opened, fault):
+    org.knobs(cometd_connect_seconds=0.3)
+    is_grpc = opened is async_pubsub_client
+    options = {"timers": HURRIED} if is_grpc else {"connection_timeout": 1.0}
+    with OrgBehindNetwork.of(org) as behind:
+        network = behind.grpc if is_grpc else behind.http
+        async with (
+            opened(behind, **options) as client,
+            watching(client, topic, EARLIEST, WakeUpConditions(), silence_timeout=1.0) as told,
+        ):
+            org.publish(topic, numbered(1))
+            await told.until(lambda: told.event_count >= 1)
+            network.unreachable()
+            fault(network)
+            org.publish(topic, numbered(3))
+            if fault is Network.silence:  # it holds back an answer, or, between two polls, the question
+                ways = [way for each in network.connections for way in each.ways]
+                await until(lambda: any(way.waiting for way in ways), "something that waits")
+            assert told.event_count == 1
+            network.heal()
+            await told.until(lambda: told.event_count >= 4)
+    assert_told(told, [event["replay_id"] for event in org.record(topic, **({} if is_grpc else {"api": "streaming"}))])
+
+
+@pytest.mark.parametrize("ending", ["restart", "kill"])
+async def test_an_org_that_ends_and_comes_back_is_outlasted(tmp_path, ending):
+    with LocalOrg.running(tmp_path / "org") as org:
+        org.knobs(keepalive_seconds=0.2)
+        topic = str(org.define("Order__e", Amount__c="double")["name"])
+        async with (
+            async_pubsub_client(org) as client,
+            watching(client, topic, LATEST, WakeUpConditions()) as told,
+        ):
+            await told.until_pinned()
+            org.publish(topic, numbered(5))
+            await told.until(lambda: told.event_count >= 5)
+            if ending == "kill":
+                org.kill()
+            else:
+                await asyncio.to_thread(org.stop)
+            await asyncio.to_thread(org.start)
+            org.publish(topic, numbered(7))
+            await told.until(lambda: told.event_count >= 12)
+        assert_told(told, record_of(org, topic))
+
+
+# -- positions -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_replay_id_that_has_aged_out_is_told_and_the_watch_goes_on(org, client, topic):
+    published = org.publish(topic, numbered(10))
+    org.fault("expire", topic=topic, replay_id=published[4].hex())
+    async with asyncio.timeout(SECONDS):
+        assert await first_wake_up(client, topic, published[4], WakeUpConditions()) == WakeUp(REPLAY_LOST)
+    async with watching(client, topic, published[4], WakeUpConditions()) as told:
+        await told.until_pinned()
+        later = org.publish(topic, numbered(3))
+        await told.until(lambda: told.event_count >= 3)
+    assert_told(told, later)
+    assert [wake_up.reason for wake_up in told.wake_ups if wake_up.reason is not QUIET][:2] == [REPLAY_LOST, STARTED]
+
+
+async def test_a_stream_that_is_reset_under_the_watch_is_told_as_a_loss(org, client, topic):
+    async with watching(client, topic, LATEST, WakeUpConditions()) as told:
+        await told.until_pinned()
+        org.publish(topic, numbered(3))
+        await told.until(lambda: told.event_count >= 3)
+        org.fault("reset_stream", topic=topic)
+        await told.until(lambda: told.of(REPLAY_LOST) and told.wake_ups[-1].reason is QUIET)
+        org.publish(topic, numbered(2))
+        await told.until(lambda: told.event_count >= 5)
+    assert_told(told, record_of(org, topic))
+    assert [wake_up.reason for wake_up in told.wake_ups if wake_up.reason not in (QUIET, EVENTS)] == [
+        *[STARTED, STARTED],
+        *[REPLAY_LOST, STARTED],
+    ]
+
+
+async def test_a_quiet_topic_does_not_age_out_under_the_watch(org, client, topic):
+    published = org.publish(topic, numbered(3))
+    async with watching(client, topic, EARLIEST, WakeUpConditions()) as told:
+        await told.until(lambda: told.of(QUIET))
+    assert_told(told, published)
+    position = told.of(QUIET)[-1].through
+    org.knobs(clock_offset_seconds=3 * 24 * 3600 - 600)
+    org.fault("expire_before", topic=topic, replay_id=position.hex())
+    later = org.publish(topic, numbered(2))
+    async with watching(client, topic, position, WakeUpConditions()) as again:
+        await again.until(lambda: again.event_count >= 2)
+    assert_told(again, later)
+
+
+async def test_a_watch_that_begins_again_after_through_misses_nothing(org, client, topic):
+    org.publish_many(topic, 500, {"Amount__c": 1.5})
+    record = record_of(org, topic)
+    start: bytes | StartFrom = EARLIEST
+    all_told = Told()
+    while all_told.event_count < len(record):
+        async with asyncio.timeout(SECONDS), aclosing(wake_ups(client, topic, start, WakeUpConditions())) as told:
+            wake_up = await anext(told)
+        all_told.wake_ups.append(wake_up)
+        start = wake_up.through or start
+    assert_told(all_told, record)
+
+
+# -- few wake-ups, few events --------------------------------------------------------------------------------------
+
+
+async def test_a_burst_of_ten_thousand_events_is_a_handful_of_wake_ups(org, client, topic):
+    async with watching(client, topic, LATEST, WakeUpConditions(min_interval=1)) as told:
+        await told.until_pinned()
+        await asyncio.to_thread(org.publish_many, topic, 10_000, {"Amount__c": 1.5, "Note__c": "order {n}"})
+        await told.until(lambda: told.event_count >= 10_000)
+    assert_told(told, record_of(org, topic))
+    assert len(told.of(EVENTS)) < 100
+
+
+async def test_no_more_events_are_delivered_than_min_events(org, client, topic):
+    published = org.publish(topic, numbered(50))
+    before = org.admin("GET", "/org")["delivered"]
+    org.fault("drop_every", every=3, topic=topic)
+    async with asyncio.timeout(SECONDS):
+        wake_up = await first_wake_up(client, topic, published[0], WakeUpConditions(min_events=7), **SHORT_PAUSES)
+    assert wake_up == WakeUp(EVENTS, published[1], 7, published[7])
+    assert org.admin("GET", "/org")["delivered"] - before == 7
+
+
+async def test_max_wait_goes_by_the_event_time(org, client, topic):
+    published = org.publish(topic, [{"CreatedDate": "2020-01-01T00:00:00Z", "Amount__c": 1.0}, {"Amount__c": 2.0}])
+    async with asyncio.timeout(SECONDS):
+        wake_up = await first_wake_up(client, topic, EARLIEST, WakeUpConditions(min_events=1_000, max_wait=24 * 3600))
+    assert (wake_up.reason, wake_up.first_replay_id) == (EVENTS, published[0])
+    assert 1 <= wake_up.event_count <= 2
+
+
+async def test_max_wait_goes_by_the_arrival_where_the_schema_cannot_be_had(org, client, topic):
+    published = org.publish(topic, [{"CreatedDate": "2020-01-01T00:00:00Z", "Amount__c": 1.0}])
+    org.fault("fail_calls", rpc="GetSchema", times=10, code="service.unavailable")
+    async with asyncio.timeout(SECONDS):
+        wake_up = await first_wake_up(client, topic, EARLIEST, WakeUpConditions(min_events=1_000, max_wait=0.2))
+    assert wake_up == WakeUp(EVENTS, published[0], 1, wake_up.through)
+
+
+# -- endings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["once", "for ever"])
+async def test_a_login_that_is_revoked_for_good_is_raised(org, client, topic, how):
+    async def wait() -> None:
+        if how == "once":
+            await first_wake_up(client, topic, LATEST, WakeUpConditions(), **SHORT_PAUSES)
+        async for _ in wake_ups(client, topic, LATEST, WakeUpConditions(), **SHORT_PAUSES):
+            pass
+
+    waiting = asyncio.create_task(wait())
+    await until(lambda: open_streams(org, topic), "a subscription")
+    org.admin("POST", "/oauth", {"fail_next": 1_000_000, "fail_error": "invalid_client"})
+    org.revoke()
+    async with asyncio.timeout(SECONDS):
+        with pytest.raises(AuthenticationError, match="invalid_client") as raised:
+            await waiting
+    assert not raised.value.retriable
+    assert org.client_secret not in str(raised.value)
+
+
+async def test_a_topic_that_does_not_exist_is_raised(org, client):
+    async with asyncio.timeout(SECONDS):
+        with pytest.raises(TopicNotFoundError, match="/event/Missing__e"):
+            await first_wake_up(client, "/event/Missing__e", EARLIEST, WakeUpConditions())
+
+
+async def test_fifty_watches_end_without_a_trace(org, client, topic, caplog):
+    before = asyncio.all_tasks()
+    waiting = [asyncio.create_task(first_wake_up(client, topic, LATEST, WakeUpConditions())) for _ in range(50)]
+    await until(lambda: open_streams(org, topic) == 50, "fifty subscriptions")
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    await until(lambda: open_streams(org, topic) == 0, "the end of the subscriptions")
+    assert all(task.cancelled() for task in waiting)
+    async with asyncio.timeout(SECONDS):  # gRPC's own end a moment later
+        while asyncio.all_tasks() != before:
+            await asyncio.sleep(0.02)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []

@@ -1,0 +1,250 @@
+"""The log of Delta tables without Spark, in a folder and on S3: who wins, what is found again, what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
+from airflow_provider_sfstream.tables.delta.partition_files import files_of, write_files
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation, storage_options
+from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
+from tests.support.object_storage import BUCKET, ObjectStorage, object_storage
+from tests.support.object_storage_proxy import ObjectStorageProxy
+
+__all__ = ["object_storage"]  # a fixture
+
+SCHEMA = pa.schema([("n", pa.int64()), ("window_id", pa.string())])
+PROGRESS = ["sfstream:00D|/event/A"]
+
+
+def on_s3(storage: ObjectStorage, endpoint: str, name: str) -> TableLocation:
+    """Return a location with the options that a session configured for Hadoop's connector gives."""
+    settings = {
+        "fs.s3a.access.key": storage.user[0],
+        "fs.s3a.secret.key": storage.user[1],
+        "fs.s3a.endpoint": endpoint,
+        "fs.s3a.endpoint.region": "us-east-1",
+        "fs.s3a.path.style.access": "true",
+    }
+    return TableLocation(f"s3://{BUCKET}/{name}", storage_options(f"s3a://{BUCKET}/{name}", settings.get))
+
+
+@pytest.fixture(params=["file", "s3"])
+def location(request: pytest.FixtureRequest, tmp_path: Path) -> TableLocation:
+    if request.param == "file":
+        return TableLocation(str(tmp_path / "table"))
+    storage = request.getfixturevalue("object_storage")
+    return on_s3(storage, storage.endpoint, uuid4().hex)
+
+
+@pytest.fixture
+def proxy(object_storage: ObjectStorage) -> Iterator[ObjectStorageProxy]:
+    with ObjectStorageProxy.running(object_storage.port) as proxy:
+        yield proxy
+
+
+class _Row(dict[str, Any]):
+    def asDict(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
+        return {**self, "partition": dict(self["partition"])}
+
+
+def written(location: TableLocation, *numbers: int, window: str = "w1", schema: pa.Schema = SCHEMA) -> list[TableFile]:
+    """Return files as executors write them."""
+    rows = [{"n": n, "window_id": window, **({"more": {"x": n}} if "more" in schema.names else {})} for n in numbers]
+    (told,) = write_files(iter, location, ())(iter([pa.RecordBatch.from_pylist(rows, schema=schema)]))
+    return files_of(map(_Row, told.to_pylist()))
+
+
+def rows(location: TableLocation, column: str = "n") -> list[Any]:
+    table = DeltaTable(location.uri, storage_options=dict(location.options)).to_pyarrow_table()
+    return [row[column] for row in sorted(table.to_pylist(), key=lambda row: row["n"])]
+
+
+def test_files_are_replaced_in_one_commit_and_columns_are_added(location: TableLocation) -> None:
+    log = DeltaTableLog(location, "the job")
+    none = log.version(progress=PROGRESS)
+    assert (none.number, none.files, none.progress, none.schema_json) == (-1, {}, {PROGRESS[0]: None}, "")
+    log.commit(none, SCHEMA, written(location, 1, 2), [])
+    wider = SCHEMA.append(pa.field("more", pa.struct([("x", pa.int64())])))
+    read = log.version(progress=PROGRESS)
+    number = log.commit(read, wider, written(location, 3, schema=wider), list(read.files))
+    assert rows(location) == [3]
+    assert rows(location, "more") == [{"x": 3}]
+    grown = SCHEMA.append(pa.field("more", pa.struct([("x", pa.int64()), ("y", pa.string())])))
+    read = log.version(progress=PROGRESS)
+    last = log.commit(read, grown, written(location, 4), [])
+    assert rows(location, "more") == [{"x": 3, "y": None}, None]
+    assert (read.number, last) == (number, number + 2), "a version for the columns, one for the rows"
+    assert log.version(0).files.keys() != log.version().files.keys()
+    with pytest.raises(ConfigurationError, match="no version 99"):
+        log.version(99)
+
+
+def test_of_one_stream_the_second_loses_and_is_told_who_won(location: TableLocation) -> None:
+    one, two, other = (DeltaTableLog(location, job) for job in ("dag.one run 1", "dag.two run 1", "dag.other run 1"))
+    one.commit(one.version(progress=PROGRESS), SCHEMA, written(location, 0), [])
+    read = two.version(progress=PROGRESS)
+    one.commit(one.version(progress=PROGRESS), SCHEMA, written(location, 1), [])
+    elsewhere = other.version(progress=["sfstream:00D|/event/B"])
+    other.commit(elsewhere, SCHEMA, written(location, 2), [])
+    added = SCHEMA.append(pa.field("more", pa.struct([("x", pa.int64())])))
+    with pytest.raises(PositionConflictError, match=r"version 1, dag\.one run 1\. Nothing of this one") as caught:
+        two.commit(read, added, written(location, 3), [])
+    assert caught.value.retriable
+    assert rows(location) == [0, 1, 2]
+
+
+def test_of_many_jobs_of_one_stream_at_once_one_wins(location: TableLocation) -> None:
+    """Each has read the same version; which comes first is decided by the storage alone."""
+    first = DeltaTableLog(location)
+    first.commit(first.version(progress=PROGRESS), SCHEMA, written(location, 0), [])
+    jobs = [DeltaTableLog(location, f"job {number}") for number in range(4)]
+    read = [job.version(progress=PROGRESS) for job in jobs]
+    files = [written(location, number) for number in range(1, 5)]
+
+    def commit(number: int) -> str:
+        try:
+            return str(jobs[number].commit(read[number], SCHEMA, files[number], []))
+        except PositionConflictError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(commit, range(4)))
+    winner = said.index("1")
+    assert rows(location) == [0, 1 + winner]
+    assert all(f"version 1, job {winner}." in each for number, each in enumerate(said) if number != winner)
+
+
+def test_of_many_jobs_of_different_streams_all_land_and_one_makes_the_table(location: TableLocation) -> None:
+    jobs = [DeltaTableLog(location, f"job {number}") for number in range(4)]
+    read = [job.version(progress=[f"sfstream:00D|{number}"]) for number, job in enumerate(jobs)]
+    files = [written(location, number) for number in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        versions = list(pool.map(lambda n: jobs[n].commit(read[n], SCHEMA, files[n], []), range(4)))
+    assert sorted(versions) == [0, 1, 2, 3]
+    assert rows(location) == [0, 1, 2, 3]
+
+
+def commit_new(location: TableLocation, files: list[TableFile]) -> int:
+    """Make a table of files, as a job does in a process of its own."""
+    log = DeltaTableLog(location, "the job")
+    return log.commit(log.version(progress=PROGRESS), SCHEMA, files, [])
+
+
+def test_a_commit_whose_answer_was_lost_is_recognised(object_storage: ObjectStorage, proxy: ObjectStorageProxy) -> None:
+    """A client does not repeat a conditional write by itself: it hears nothing, and the store has it."""
+    name = uuid4().hex
+    location = on_s3(object_storage, object_storage.endpoint, name)
+    files = written(location, 1)
+    fault = proxy.lose_answer("PUT", "00000000000000000000.json")
+    # Elsewhere: a Python that waits for delta-rs serves no proxy meanwhile.
+    with ProcessPoolExecutor(1, get_context("spawn")) as job:
+        assert job.submit(commit_new, on_s3(object_storage, proxy.endpoint, name), files).result() == 0
+    assert fault.done == 1
+    assert rows(location) == [1]
+    assert DeltaTableLog(location).version().number == 0
+
+
+def test_so_is_one_to_a_table_that_is_there(location: TableLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = DeltaTableLog(location, "the job")
+    log.commit(log.version(progress=PROGRESS), SCHEMA, written(location, 0), [])
+    commit = DeltaTable.create_write_transaction
+    lost: list[bool] = []
+
+    def answered_by_nobody(self: DeltaTable, *arguments: Any, **given: Any) -> None:
+        if not lost.pop():
+            raise OSError("connection reset by peer")  # before the storage had it
+        commit(self, *arguments, **given)
+        raise OSError("connection reset by peer")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", answered_by_nobody)
+    read, files = log.version(progress=PROGRESS), written(location, 1)
+    lost.append(False)
+    with pytest.raises(OSError, match="reset by peer"):
+        log.commit(read, SCHEMA, files, list(read.files))
+    lost.append(True)
+    assert log.commit(read, SCHEMA, files, list(read.files)) == 1
+    assert rows(location) == [1]
+
+
+def test_restoring_takes_back_what_a_job_of_this_package_did_and_nobody_elses(location: TableLocation) -> None:
+    log = TableVersions(location, "the job")
+    log.commit(log.version(progress=PROGRESS), SCHEMA, written(location, 1), [])
+    log.commit(log.version(progress=PROGRESS), SCHEMA, written(location, 2), [])
+    log.restore(0)
+    assert rows(location) == [1]
+    DeltaTable(location.uri, storage_options=dict(location.options)).delete()
+    with pytest.raises(ConfigurationError, match=r"changed by others: version 3 is 'DELETE'.*Nothing was written"):
+        log.restore(0)
+
+
+def test_forgetting_removes_what_was_taken_out_and_nothing_that_may_still_be_committed(location: TableLocation) -> None:
+    log = TableVersions(location)
+    first, second, third = (written(location, n) for n in range(3))
+    pending = written(location, 9)
+    log.commit(log.version(), SCHEMA, first, [])
+    log.commit(log.version(), SCHEMA, second, [file.path for file in first])
+    log.commit(log.version(), SCHEMA, third, [file.path for file in second])
+    log.forget(0, [1])
+    found = {
+        file.path: location.filesystem().get_file_info(file.path).is_file
+        for file in (*first, *second, *third, *pending)
+    }
+    assert list(found.values()) == [False, True, True, True]
+    log.commit(log.version(), SCHEMA, pending, [])
+    assert rows(location) == [2, 9]
+
+
+def test_forgetting_keeps_what_a_kept_version_has_of_a_forgotten_one(location: TableLocation) -> None:
+    log = TableVersions(location)
+    gone, shared, newest = (written(location, n) for n in range(3))
+    log.commit(log.version(), SCHEMA, [*gone, *shared], [])
+    log.commit(log.version(), SCHEMA, [], [file.path for file in gone])
+    log.commit(log.version(), SCHEMA, newest, [file.path for file in shared])
+    log.forget(0, [1])
+    files = location.filesystem()
+    assert [files.get_file_info(file.path).is_file for file in (*gone, *shared, *newest)] == [False, True, True]
+
+
+@pytest.mark.parametrize("name", ["more", "More"])
+def test_a_column_that_another_stream_has_added_with_another_type_is_a_conflict(
+    location: TableLocation, name: str
+) -> None:
+    """Where it goes is decided anew, from the columns that are there."""
+    one, two = (DeltaTableLog(location, f"job {number}") for number in (1, 2))
+    one.commit(one.version(), SCHEMA, written(location, 0), [])
+    read = two.version(progress=["sfstream:00D|2"])
+    as_text = SCHEMA.append(pa.field(name, pa.string()))
+    one.commit(one.version(progress=["sfstream:00D|1"]), as_text, written(location, 1), [])
+    as_struct = SCHEMA.append(pa.field("more", pa.struct([("x", pa.int64())])))
+    with pytest.raises(PositionConflictError, match="version 2, job 1"):
+        two.commit(read, as_struct, written(location, 2, schema=as_struct), [])
+    assert rows(location) == [0, 1]
+
+
+def test_without_bounds_a_version_has_what_a_commit_needs(location: TableLocation) -> None:
+    log = DeltaTableLog(location)
+    log.commit(log.version(), SCHEMA, written(location, 1), [])
+    ((file,), (narrow,)) = (log.version(bounds=bounds).files.values() for bounds in (True, False))
+    assert file["min.n"] == file["max.n"] == 1
+    assert narrow == {name: file[name] for name in ("path", "size_bytes", "modification_time", "num_records")}
+
+
+def test_a_compaction_that_came_between_is_named(location: TableLocation) -> None:
+    log = DeltaTableLog(location)
+    log.commit(log.version(), SCHEMA, [*written(location, 1), *written(location, 2)], [])
+    read = log.version(progress=PROGRESS)
+    DeltaTable(location.uri, storage_options=dict(location.options)).optimize.compact()
+    with pytest.raises(PositionConflictError, match="version 1, OPTIMIZE"):
+        log.commit(read, SCHEMA, written(location, 3), list(read.files)[:1])
+    assert rows(location) == [1, 2]

@@ -1,0 +1,236 @@
+"""What the event log's Delta tables promise beyond rows: who wins, what a kill leaves, what a compaction changes."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from deltalake.table import TableFeatures
+from tests.integration.spark.test_event_log import ORDER, ORDER_2, ORDER_3, milliseconds, order
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from airflow_provider_sfstream.tables.delta.partition_files import window_of
+from airflow_provider_sfstream.tables.event_log import delta_tables
+from airflow_provider_sfstream.tables.event_log.reader import read_event_log
+from tests.support.event_log import Lake
+from tests.support.killed import Killed, killed_at
+from tests.support.landing_files import LandedEvent
+
+ADDRESS = {"type": "record", "name": "Address", "fields": [{"name": "City", "type": ["null", "string"]}]}
+WIDE = {
+    "type": "record",
+    "name": "Order__e",
+    "fields": [*ORDER["fields"], {"name": "Address__c", "type": ["null", ADDRESS], "default": None}],
+}
+WIDER_ADDRESS = {**ADDRESS, "fields": [*ADDRESS["fields"], {"name": "Zip", "type": ["null", "string"]}]}
+WIDER = {
+    "type": "record",
+    "name": "Order__e",
+    "fields": [*ORDER_2["fields"], {"name": "Address__c", "type": ["null", WIDER_ADDRESS], "default": None}],
+}
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path, engine: Any) -> Lake:
+    return Lake(spark, tmp_path, engine)
+
+
+def numbers(lake: Lake) -> list[int]:
+    return [int.from_bytes(row["_replay_id"][:8], "big") for row in lake.rows()]
+
+
+def delta_table(lake: Lake, table: str = "Order__e") -> DeltaTable:
+    return DeltaTable(str(lake.output / table))
+
+
+def test_every_reader_sees_equal_rows(lake: Lake, spark: Any) -> None:
+    """Nulls, times, dates, doubles, structs, and columns that came later."""
+    due = milliseconds(datetime(1969, 12, 1, tzinfo=UTC))
+    first = [order(n, Due__c=due if n % 2 else None, Address__c={"City": "Köln"} if n else None) for n in range(6)]
+    later = [order(n, "two", Note__c="x" * n, Address__c={"City": None, "Zip": str(n)}) for n in range(6, 9)]
+    lake.run(lake.land("w1", first, {"one": WIDE}))
+    lake.run(lake.land("w2", later, {"two": WIDER}))
+
+    table = delta_table(lake)
+    arrow = table.to_pyarrow_table().sort_by("_ordinal").sort_by("window_id")
+    expected = sorted(arrow.to_pylist(), key=lambda row: row["_replay_id"])
+    assert [row["Address__c"] for row in expected[:2]] == [None, {"City": "Köln", "Zip": None}]
+    assert [row["Note__c"] for row in expected] == [None] * 6 + ["x" * n for n in range(6, 9)]
+    assert {row["Due__c"] for row in expected} == {None, date(1969, 12, 1)}
+    assert {row["event_date"] for row in expected} == {date(2026, 1, day) for day in (10, 11, 12)}
+
+    by_polars = pl.scan_delta(str(lake.output / "Order__e")).sort("_replay_id").collect()
+    dataset = table.to_pyarrow_dataset()  # noqa: F841 (duckdb finds it by its name)
+    by_duckdb = duckdb.sql("SELECT * FROM dataset ORDER BY _replay_id").to_arrow_table()
+    by_pandas = table.to_pandas().sort_values("_replay_id")
+    by_spark = read_event_log(spark, lake.output.as_uri(), "Order__e").toArrow().sort_by("_replay_id")
+    names = arrow.column_names
+    assert by_spark.column_names == names
+    assert by_spark.to_pylist() == expected
+    assert by_polars.select(names).to_dicts() == expected
+    assert by_duckdb.select(names).cast(arrow.schema).to_pylist() == expected
+    assert list(by_pandas["Amount__c"]) == [row["Amount__c"] for row in expected]
+    assert [moment.to_pydatetime() for moment in by_pandas["_event_time"]] == [row["_event_time"] for row in expected]
+
+
+def test_an_older_version_is_read_and_none_is_an_error(lake: Lake, spark: Any) -> None:
+    lake.run(lake.land("w1", [order(1)], {"one": ORDER}))
+    lake.run(lake.land("w2", [order(2, "two", Note__c="x")], {"two": ORDER_2}))
+    old = read_event_log(spark, lake.output.as_uri(), "Order__e", version=0)
+    assert (old.count(), "Note__c" in old.columns) == (1, False)
+    with pytest.raises(ConfigurationError, match="no version 99"):
+        read_event_log(spark, lake.output.as_uri(), "Order__e", version=99)
+    with pytest.raises(ConfigurationError, match="no Delta table Other__e"):
+        read_event_log(spark, lake.output.as_uri(), "Other__e")
+
+
+def test_a_table_without_rows_has_its_columns(lake: Lake, spark: Any) -> None:
+    lake.run(lake.land("w1", [order(1)], {"one": ORDER}))
+    delta_table(lake).delete()
+    rows = read_event_log(spark, lake.output.as_uri(), "Order__e")
+    assert (rows.count(), "Amount__c" in rows.columns) == (0, True)
+
+
+def test_files_of_a_window_that_runs_again_are_replaced_in_one_commit(lake: Lake) -> None:
+    manifest = lake.land("w1", [order(n) for n in range(9)], {"one": ORDER})
+    application = lake.run(manifest).application_id
+    before, rows = lake.files(), lake.rows()
+    assert {window_of(path) for path in before} == {"w1"}
+    assert {path.split("/")[0] for path in before} == {f"event_date=2026-01-{day}" for day in (10, 11, 12)}
+    lake.run(manifest, job="orders.event_log run two try 1")
+    assert lake.rows() == rows
+    assert not before & lake.files()
+    history = delta_table(lake).history()
+    assert [entry["version"] for entry in history] == [1, 0]
+    assert history[0]["sfstream"]["job"] == "orders.event_log run two try 1"
+    assert history[1]["sfstream"]["job"] == application, "the application's id, where nobody gives a name"
+
+
+def test_rows_of_a_window_that_a_compaction_has_merged_stay_as_they_are(lake: Lake) -> None:
+    one = lake.land("w1", [order(n) for n in range(12)], {"one": ORDER})
+    two = lake.land("w2", [order(n) for n in range(10, 20)], {"one": ORDER})
+    lake.run(one)
+    lake.run(two)
+    rows = lake.rows()
+    table = delta_table(lake)
+    table.optimize.compact()
+    assert {window_of(path) for path in lake.files()} == {None}
+    again = lake.run(one, two)
+    assert (again.rows_written, again.duplicates) == (0, 22)
+    assert lake.rows() == rows
+    third = lake.run(lake.land("w3", [order(n) for n in range(15, 25)], {"one": ORDER}))
+    assert (third.rows_written, third.duplicates) == (5, 5)
+    assert numbers(lake) == list(range(25))
+
+
+def test_rows_leave_the_quarantine_though_a_compaction_has_merged_them(lake: Lake) -> None:
+    one, two = (lake.land(f"w{n}", [order(n, f"s{n}"), order(n + 9)], {f"s{n}": ORDER, "one": ORDER}) for n in (1, 2))
+    hidden = {name: next(lake.landing.rglob(f"{name}.avsc")) for name in ("s1", "s2")}
+    texts = {name: path.read_text() for name, path in hidden.items()}
+    for path in hidden.values():
+        path.unlink()
+    assert lake.run(one).quarantined == lake.run(two).quarantined == 1
+    delta_table(lake, "_quarantine").optimize.compact()
+    assert {window_of(path) for path in lake.files("_quarantine")} == {None}
+    hidden["s1"].write_text(texts["s1"])
+    again = lake.run(one)
+    assert (again.rows_written, again.quarantined) == (2, 0)
+    assert [(row["window_id"], row["schema_id"]) for row in lake.rows("_quarantine")] == [("w2", "s2")]
+    assert {window_of(path) for path in lake.files("_quarantine")} == {"w2"}
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Have something done once, between what a run has written and its commit."""
+
+    def do(what: Any) -> None:
+        commit, waiting = DeltaTableLog.commit, [what]
+
+        def after_another(self: DeltaTableLog, *arguments: Any) -> int:
+            while waiting:
+                waiting.pop()()
+            return commit(self, *arguments)
+
+        monkeypatch.setattr(DeltaTableLog, "commit", after_another)
+
+    return do
+
+
+def test_of_two_jobs_of_one_stream_the_loser_names_the_winner(lake: Lake, meanwhile: Any) -> None:
+    one = lake.land("w1", [order(n) for n in range(5)], {"one": ORDER})
+    two = lake.land("w2", [order(n) for n in range(3, 8)], {"one": ORDER})
+    lake.run(lake.land("w0", [order(9)], {"one": ORDER}))
+    meanwhile(lambda: lake.run(two, job="live.event_log run 7 try 1"))
+    with pytest.raises(PositionConflictError, match=r"version 1, live\.event_log run 7 try 1") as caught:
+        lake.run(one, job="backfill.event_log run 1 try 1")
+    assert caught.value.retriable
+    assert numbers(lake) == [*range(3, 8), 9], "of the loser nothing counts"
+    metrics = lake.run(one)
+    assert (metrics.rows_written, metrics.duplicates) == (3, 2)
+    assert numbers(lake) == [*range(8), 9]
+
+
+def test_of_two_jobs_that_make_a_table_one_makes_it(lake: Lake, meanwhile: Any) -> None:
+    one = lake.land("w1", [order(n) for n in range(5)], {"one": ORDER})
+    two = lake.land("w2", [order(n) for n in range(3, 8)], {"one": ORDER})
+    meanwhile(lambda: lake.run(two, job="the winner"))
+    with pytest.raises(PositionConflictError, match="version 0, the winner"):
+        lake.run(one)
+    assert lake.run(one).duplicates == 2
+
+
+def test_jobs_of_different_streams_write_to_one_table_side_by_side(lake: Lake, meanwhile: Any) -> None:
+    first = lake.land("w0", [order(9)], {"one": ORDER})
+    one = lake.land("w1", [order(n) for n in range(5)], {"one": ORDER})
+    two = lake.land(
+        "w2", [order(n, "three", Amount__c="1 EUR") for n in range(5)], {"three": ORDER_3}, topic="/event/O__chn"
+    )
+    lake.run(first)
+    meanwhile(lambda: lake.run(two))
+    assert lake.run(one).rows_written == 5
+    assert [row["_topic"] for row in lake.rows()].count("/event/O__chn") == 5
+    assert len(lake.rows()) == 11
+    assert lake.columns()["Amount__c__string"] == "string"
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_kill_leaves_the_version_before_or_after(lake: Lake, after: bool) -> None:
+    lake.run(lake.land("w1", [order(n) for n in range(3)], {"one": ORDER}))
+    manifest = lake.land("w2", [order(n) for n in range(3, 6)] + [LandedEvent(99, "one", b"\xff")], {"one": ORDER})
+    before = lake.rows()
+    commits = [(delta_tables.DeltaTableLog, "commit")]
+    with pytest.raises(Killed), killed_at(commits, 1, after=after):
+        lake.run(manifest)
+    assert len(list((lake.output / "Order__e").rglob("*.parquet"))) == 2, "the files are written by then"
+    assert (numbers(lake) == list(range(6))) if after else (lake.rows() == before)
+    lake.run(manifest)
+    assert numbers(lake) == list(range(6))
+    assert len(lake.rows("_quarantine")) == 1
+
+
+def test_what_a_killed_first_run_has_left_is_no_table(lake: Lake) -> None:
+    manifest = lake.land("w1", [order(1)], {"one": ORDER})
+    with pytest.raises(Killed), killed_at([(DeltaTableLog, "commit")], 1, after=False):
+        lake.run(manifest)
+    assert list(lake.output.rglob("*.parquet"))
+    lake.run(manifest)
+    assert numbers(lake) == [1]
+    assert len(list((lake.output / "Order__e").rglob("*.parquet"))) == 2, "it may be another job's that commits soon"
+    delta_table(lake).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert len(list((lake.output / "Order__e").rglob("*.parquet"))) == 1
+
+
+def test_features_that_files_alone_do_not_tell_are_refused(lake: Lake, spark: Any) -> None:
+    manifest = lake.land("w1", [order(1)], {"one": ORDER})
+    lake.run(manifest)
+    table = delta_table(lake)
+    table.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    for refused in (lambda: lake.run(manifest), lambda: read_event_log(spark, lake.output.as_uri(), "Order__e")):
+        with pytest.raises(ConfigurationError, match="cannot read: deletionVectors"):
+            refused()

@@ -1,0 +1,79 @@
+"""A replica whose landing is pruned between its runs ends as one whose landing is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.actions.readers import Readers
+from airflow_provider_sfstream.exceptions import ManifestError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.replay_stores.table import TableReplayStore
+from airflow_provider_sfstream.replay_windows.pruning import PruneOutcome, PruneRequest, prune_windows
+from airflow_provider_sfstream.salesforce.streams import Stream
+from tests.support.change_lake import TOPIC, ChangeLake, change
+
+IDS = [f"a0W00000000000{number}AAA" for number in range(1, 10)]
+STREAM = Stream("00D000000000001EAA", "pubsub", TOPIC)
+
+
+class PrunedLake(ChangeLake):
+    """A lake whose windows are recorded in a replay table, and can be pruned."""
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        super().__init__(spark, folder)
+        folder.mkdir(exist_ok=True)
+        self.store = TableReplayStore(f"sqlite:///{folder}/positions.db")
+        self.catalog = LandingCatalog(Landing.from_url(str(self.landing)))
+
+    def land(self, *events: Any, **window: Any) -> str:
+        url = super().land(*events, **window)
+        manifest = self.catalog.read_manifest_url(url)
+        position = self.store.read(STREAM)
+        # One after the other, which windows made by hand are not.
+        finished = replace(manifest, finished_at=manifest.finished_at + timedelta(minutes=position.fence))
+        Path(url.removeprefix("file://")).write_text(finished.to_json())
+        self.store.advance(STREAM, position, manifest.window)
+        return url
+
+    def prune(self) -> PruneOutcome:
+        readers = Readers.of(STREAM, [self.output], [], None)
+        request = PruneRequest(STREAM, timedelta(days=30), needed=readers.needed, still_needed=readers.still_needed)
+        return prune_windows(
+            request, store=self.store, catalog=self.catalog, pruned_by="me", now=lambda: datetime.now(UTC)
+        )
+
+
+def test_a_replica_goes_on_over_pruned_windows(spark: Any, tmp_path: Path) -> None:
+    plain, pruned = ChangeLake(spark, tmp_path / "plain"), PrunedLake(spark, tmp_path / "pruned")
+    assert pruned.prune().removed == ()
+    batches = [
+        # The transaction t1 is cut in two by the end of the second window.
+        [change(1, "CREATE", [IDS[0]], "t0", Name="one")],
+        [change(2, "CREATE", [IDS[1]], "t1", Name="two")],
+        [change(3, "CREATE", [IDS[2]], "t1", Name="three"), change(4, "UPDATE", [IDS[0]], "t2", Name="uno")],
+        [change(5, "DELETE", [IDS[1]], "t3")],
+    ]
+    stops = ["caught_up", "max_events", "caught_up", "caught_up"]
+    gone, urls = [], []
+    for events, stop_reason in zip(batches, stops, strict=True):
+        given = plain.land(*events, stop_reason=stop_reason)
+        urls.append(pruned.land(*events, stop_reason=stop_reason))
+        if len(urls) != 3:  # the third run failed
+            plain.run(given)
+            pruned.run(urls[-1])
+        gone.append([window.window_id[-7:] for window in pruned.prune().removed])
+
+    # The second window was held back, and the third one read by the fourth run.
+    assert gone == [[], ["window0"], [], ["window1", "window2"]]
+    assert pruned.rows() == plain.rows()
+    assert pruned.snapshot().streams.keys() == plain.snapshot().streams.keys()
+    assert pruned.run(urls[3]).windows == []
+    with pytest.raises(ManifestError):
+        pruned.run(urls[0])
+    pruned.store.close()

@@ -1,0 +1,87 @@
+"""Fetched records as Spark reads them: each once, and with what types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.replica.refresh import images
+from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
+
+COLUMNS: dict[str, ColumnType] = {"Name": "string", "Amount__c": "double", "Secret__c": "string"}
+FULL = TableRefresh("full", ("Name", "Amount__c"), (), 0, "stream", 10, 13, "window-1", "2026-01-01T00:00:00+00:00")
+REFRESHED = datetime(2026, 1, 2, tzinfo=UTC)
+Row = dict[str, Any]
+
+
+def fetched(record_id: str, **values: Any) -> Row:
+    """A line of a record that the org has."""
+    usual = {"_found": "true", "_deleted": "false", "_refreshed_at": "2026-01-02T00:00:00.000+0000"}
+    return {"Id": record_id, **usual, "Name": "new", **values}
+
+
+class Refresher:
+    def __init__(self, spark: Any, folder: Path) -> None:
+        self._spark, self._folder = spark, folder
+
+    def images(self, lines: Iterable[Row], refresh: TableRefresh, columns: dict[str, ColumnType]) -> Any:
+        (self._folder / "part-00000.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        refresh = replace(refresh, files=("part-00000.jsonl",))
+        return images(self._spark, self._folder.as_uri(), refresh, columns)
+
+
+@pytest.fixture
+def refresh(spark: Any, tmp_path: Path) -> Refresher:
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    return Refresher(spark, tmp_path)
+
+
+def test_a_record_that_came_twice_is_there_once(refresh: Refresher) -> None:
+    assert refresh.images([fetched("A"), fetched("B"), fetched("A")], FULL, COLUMNS).count() == 2
+
+
+VALUES = {
+    "Text__c": ("string", "two\nlines 💧", "two\nlines 💧"),
+    "Flag__c": ("boolean", "true", True),
+    "Number__c": ("double", "12345678.125", 12345678.125),
+    "Large__c": ("double", "1.5E10", 1.5e10),
+    "Int__c": ("int", "-7", -7),
+    "Long__c": ("long", "9007199254740993", 9007199254740993),
+    "Whole__c": ("int", "5.0", 5),
+    "Time__c": ("long", "10:20:30.125Z", 37230125),
+    "Moment__c": ("timestamp", "1970-01-31T10:00:00.000+0000", datetime(1970, 1, 31, 10, tzinfo=UTC)),
+    "Bulk__c": ("timestamp", "2026-01-31T10:00:00.000Z", datetime(2026, 1, 31, 10, tzinfo=UTC)),
+    "Old__c": ("timestamp", "1701-02-03T04:05:06.007+0000", datetime(1701, 2, 3, 4, 5, 6, 7000, tzinfo=UTC)),
+    "Day__c": ("date", "4000-12-31", date(4000, 12, 31)),
+    "First_day__c": ("date", "1700-01-01", date(1700, 1, 1)),
+    "Moment_as_long__c": ("long", "1970-01-02T00:00:01.000+0000", 86_401_000),
+    "Day_as_long__c": ("long", "1970-01-02", 86_400_000),
+}
+
+
+def test_the_types(refresh: Refresher) -> None:
+    columns: dict[str, ColumnType] = {name: type_ for name, (type_, _, _) in VALUES.items()}
+    lines = [fetched("A", **{name: text for name, (_, text, _) in VALUES.items()}), fetched("B")]
+    given = replace(FULL, columns=tuple(VALUES))
+    found = {row["Id"]: row for row in refresh.images(lines, given, columns).toArrow().to_pylist()}
+    assert {name: found["A"][name] for name in VALUES} == {name: value for name, (_, _, value) in VALUES.items()}
+    assert all(found["B"][name] is None for name in VALUES)
+    assert (found["A"]["_found"], found["A"]["_deleted"], found["A"]["_refreshed_at"]) == (True, False, REFRESHED)
+
+
+@pytest.mark.parametrize(("type_", "text"), [("double", "a lot"), ("date", "soon"), ("timestamp", "now"), ("int", "x")])
+def test_a_text_that_is_no_such_value_is_an_error(refresh: Refresher, type_: str, text: str) -> None:
+    rows = refresh.images([fetched("A", Value__c=text)], replace(FULL, columns=("Value__c",)), {"Value__c": type_})
+    with pytest.raises(Exception, match=r"CAST_INVALID_INPUT|CANNOT_PARSE"):
+        rows.toArrow()
+
+
+def test_no_files_are_no_records(spark: Any) -> None:
+    assert images(spark, "file:///nowhere", FULL, COLUMNS).count() == 0

@@ -1,0 +1,257 @@
+"""The job as users start it: ``spark-submit`` by hand and by the operator, and killed in the middle of a write."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog.testing
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
+from airflow_provider_sfstream.exceptions import ConfigurationError, SparkJobError
+from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
+from airflow_provider_sfstream.tables.spark_apps.executor_package import write_executor_package
+from tests.support.landing_files import LandedEvent, encode, land_window
+from tests.support.spark import MASTER, SETTINGS, short_lived_environment
+from tests.support.standalone_cluster import DriverPage, standalone_cluster
+from tests.support.tasks import context_for, set_connection
+
+APPLICATION = Path(__file__).parents[3] / "airflow_provider_sfstream/tables/spark_apps/event_log.py"
+SCHEMA = {
+    "type": "record",
+    "name": "Order__e",
+    "fields": [{"name": "CreatedDate", "type": "long", "doc": "CreatedDate:DateTime"}, {"name": "N__c", "type": "int"}],
+}
+DAY = 86_400_000
+START = 20_463 * DAY
+EVENTS = 40_000
+
+
+def events(count: int, days: int = 3) -> list[LandedEvent]:
+    return [
+        LandedEvent(n, "one", encode(SCHEMA, {"CreatedDate": START + n * days * DAY // count, "N__c": n}))
+        for n in range(count)
+    ]
+
+
+def numbers(tables: Path) -> list[int]:
+    found = DeltaTable(str(tables / "Order__e")).to_pyarrow_table(columns=["N__c"])
+    return sorted(found.column("N__c").to_pylist())
+
+
+def command(application: Path, *arguments: str) -> list[str]:
+    settings = [part for name, value in SETTINGS.items() for part in ("--conf", f"{name}={value}")]
+    return ["spark-submit", "--master", MASTER, *settings, str(application), *arguments]
+
+
+@pytest.fixture
+def stopped() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes put here are ended with the test, with all that they started."""
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+
+
+HALTING = """
+import pathlib, sys, time
+
+from airflow_provider_sfstream.tables.spark_apps.event_log import main
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+
+
+def halt(self, *arguments):
+    pathlib.Path(sys.argv[1]).touch()
+    time.sleep(3600)
+
+
+DeltaTableLog.commit = halt
+main(sys.argv[2:])
+"""
+"""The application, which goes no further once its files are written."""
+
+
+@pytest.mark.extended
+def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped: list[Any]) -> None:
+    manifest = land_window(tmp_path / "landing", "w1", events(EVENTS), {"one": SCHEMA}, parts=4)
+    tables = tmp_path / "tables"
+    arguments = ("--manifest", manifest, "--output", str(tables))
+    halting, halted = tmp_path / "halting.py", tmp_path / "halted"
+    halting.write_text(HALTING)
+    with (tmp_path / "first.log").open("wb") as output:
+        process = subprocess.Popen(
+            command(halting, str(halted), *arguments),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=short_lived_environment(),
+            start_new_session=True,
+        )
+        stopped.append(process)
+        deadline = time.monotonic() + 600
+        while not halted.exists():
+            assert process.poll() is None, (tmp_path / "first.log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "the job never came to its commit"
+            time.sleep(0.05)
+        kill(process)
+    assert process.returncode == -signal.SIGKILL
+    assert list((tables / "Order__e").glob("event_date=*/w1/part-*.parquet"))
+    with pytest.raises(TableNotFoundError):
+        numbers(tables)
+
+    # Again, and as on a cluster: the driver has the application's one file, and this package only from the zip.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(APPLICATION, elsewhere)
+    again_command = command(elsewhere / APPLICATION.name, *arguments)
+    again_command[1:1] = ["--py-files", str(write_executor_package(elsewhere))]
+    again = subprocess.run(
+        again_command, capture_output=True, text=True, env=short_lived_environment(), timeout=600, check=False
+    )
+    assert again.returncode == 0, again.stderr[-4000:]
+    metrics = json.loads(again.stdout.strip().splitlines()[-1].removeprefix("event_log metrics: "))
+    assert (metrics["rows_in"], metrics["rows_written"], metrics["duplicates"]) == (EVENTS, EVENTS, 0)
+    assert numbers(tables) == list(range(EVENTS))
+
+
+def operator(tmp_path: Path, windows: Any, **arguments: Any) -> SparkSubmitEventLogOperator:
+    given = {"output_url": str(tmp_path / "tables"), "conf": dict(SETTINGS)} | arguments
+    return SparkSubmitEventLogOperator(task_id="event_log", windows=windows, **given)
+
+
+def test_the_operator_submits_windows_and_returns_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT", raising=False)
+    for name, value in short_lived_environment().items():
+        monkeypatch.setenv(name, value)
+    manifest = land_window(tmp_path / "landing", "w1", events(30), {"one": SCHEMA})
+    empty = {"manifest_url": (tmp_path / "never-read.json").as_uri(), "event_count": 0}
+    windows = [{"manifest_url": manifest, "event_count": 30, "window_id": "w1"}, empty, None]
+    with structlog.testing.capture_logs() as logged:
+        metrics = operator(tmp_path, windows).execute(context_for("event_log"))
+    lines = [str(entry["event"]) for entry in logged]
+    assert sum("event_log metrics:" in line for line in lines) == 1
+    assert any("1 windows with 30 events" in line for line in lines)
+    assert not any("yarn" in line.lower() for line in lines)
+    assert metrics is not None
+    assert (metrics["windows"], metrics["rows_in"], metrics["tables"]) == (["w1"], 30, {"Order__e": 30})
+    assert numbers(tmp_path / "tables") == list(range(30))
+    (commit,) = DeltaTable(str(tmp_path / "tables/Order__e")).history()
+    assert commit["sfstream"]["job"] == "orders.event_log run run-1 try 1"
+
+
+@pytest.mark.extended
+def test_a_job_at_work_and_one_that_failed_are_linked_on_their_master(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[tuple[str, str, bool]] = []
+
+    def look(key: str, value: str) -> None:
+        page = httpx.get(value, timeout=60, trust_env=False).text
+        looked.append((key, page, task._hook._submit_sp.poll() is None))
+
+    context = context_for("event_log")
+    context["ti"].xcom_push = look
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+    with standalone_cluster(tmp_path / "cluster", workers=1) as cluster:
+        set_connection(
+            monkeypatch, "spark_default", conn_type="spark", host=cluster.master, extra={"master_ui": cluster.web}
+        )
+        driver = DriverPage()
+        ports = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        conf = {**SETTINGS, **ports, **driver.settings}
+        manifest = land_window(tmp_path / "landing", "w1", events(30), {"one": SCHEMA})
+        task = operator(tmp_path, manifest, conf=conf)
+        metrics = task.execute(context)
+        assert metrics is not None
+        [(key, page, at_work)] = looked
+        assert (key, at_work) == ("_link_SparkUILink", True)
+        assert metrics["application_id"] in page
+        assert driver.settings["spark.ui.port"] in page, "it leads on to the UI of the running application"
+
+        looked.clear()
+        task = operator(tmp_path, (tmp_path / "missing.json").as_uri(), conf=conf)
+        with pytest.raises(AirflowFailException, match=r"missing\.json"):
+            task.execute(context)
+        [(_, page, at_work)] = looked
+        assert at_work
+        assert task.spark_application is not None
+        assert task.spark_application in page
+        assert task.spark_application != metrics["application_id"]
+
+
+def test_an_end_with_an_error_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    set_connection(monkeypatch, "spark_default", conn_type="spark", host="nowhere")
+    monkeypatch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+    manifest = land_window(tmp_path / "landing", "w1", events(30), {"one": SCHEMA})
+    with pytest.raises(SparkJobError) as caught, caplog.at_level("ERROR"):
+        operator(tmp_path, manifest).execute(context_for("event_log"))
+    assert str(caught.value).startswith("spark-submit to nowhere ended with exit code 1")
+    assert len(str(caught.value)) < 600
+    block = [record.getMessage() for record in caplog.records if record.name.endswith("tasks.failures")]
+    assert block[0].startswith("What   SparkJobError: spark-submit to nowhere ended with exit code 1")
+    assert any(line.startswith("Lost   Nothing: the windows stay landed") for line in block)
+
+
+def test_without_windows_the_task_is_skipped(tmp_path: Path) -> None:
+    for windows in (None, [], [None], {"manifest_url": "file:///m.json", "event_count": 0}):
+        with pytest.raises(AirflowSkipException):
+            operator(tmp_path, windows).execute(context_for("event_log"))
+
+
+@pytest.mark.parametrize("windows", ["{'manifest_url': 'x'}", "window-1", {"window_id": "w1"}, 7, [b"x"]])
+def test_anything_but_windows_is_refused_before_spark_starts(tmp_path: Path, windows: Any) -> None:
+    with pytest.raises(AirflowFailException, match="windows"):
+        operator(tmp_path, windows).execute(context_for("event_log"))
+
+
+def test_a_password_in_the_output_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    with pytest.raises(AirflowFailException, match="carries a password") as caught:
+        operator(tmp_path, "file:///m.json", output_url="s3://user:hunter2@lake/t").execute(context_for("event_log"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_half_an_interval_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AirflowFailException, match="both event_time_from and event_time_to"):
+        operator(tmp_path, "file:///m.json", event_time_from="2026-01-10T00:00:00Z").execute(context_for("event_log"))
+
+
+def test_arguments_of_ours_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="set by this operator"):
+        operator(tmp_path, None, application="other.py")
+
+
+def test_the_spark_connection_names_the_master(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_connection(monkeypatch, "spark_default", conn_type="spark", host="spark://master", port=7077)
+    hook = operator(tmp_path, None)._get_hook()
+    assert hook._connection["master"] == "spark://master:7077"
+    assert not hook._env_vars
+    assert "spark.log.level" not in hook._conf
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
+    with structlog.testing.capture_logs() as logged:
+        local = operator(tmp_path, None, env_vars={"PYSPARK_PYTHON": "/mine"})._get_hook()
+    assert any(entry["log_level"] == "warning" and "local[*]" in entry["event"] for entry in logged)
+    assert local._connection["master"] == "local[*]"
+    assert local._env_vars["PYSPARK_PYTHON"] == "/mine"
+    assert local._conf["spark.log.level"] == "WARN"
+    assert operator(tmp_path, None, conf={"spark.log.level": "INFO"})._get_hook()._conf["spark.log.level"] == "INFO"

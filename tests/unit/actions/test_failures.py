@@ -1,0 +1,205 @@
+"""What a task says before it fails."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream._airflow import AirflowFailException
+from airflow_provider_sfstream.actions import time_left
+from airflow_provider_sfstream.actions.failures import FailureReport, airflow_errors
+from airflow_provider_sfstream.exceptions import (
+    AuthenticationError,
+    LandingError,
+    PositionAgedOutError,
+    ReplayIdLostError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+)
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.monitoring.certainty import Certainty
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream
+
+DOCS = Path(__file__).parents[3] / "docs"
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+DRAIN: Any = SimpleNamespace(
+    topic="/event/Order__e",
+    api=None,
+    subscription="airflow",
+    salesforce_conn_id="salesforce_default",
+    landing_url="/lake",
+    landing_conn_id=None,
+)
+TEXT = "/event/Order__e: the login was refused (invalid_client. Really. Try again). Check consumer_key. Then clear."
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Set until when the landing has events: the end of the stream was proven, unless only events show it."""
+
+    def store(time: datetime | None, certainty: Certainty = "proven", retention: timedelta | None = None) -> None:
+        windows = [] if time is None else [_window(time, certainty, retention)]
+        catalog = SimpleNamespace(
+            streams_of=lambda api, topic, subscription: [Stream("00D000000000001EAA", api, topic, subscription)],
+            newest_live=lambda stream: windows[0] if windows else None,
+            chain=lambda stream, window_id: iter(windows),
+        )
+        monkeypatch.setattr(time_left, "open_landing", lambda url, conn_id: catalog)
+
+    return store
+
+
+def _window(time: datetime, certainty: Certainty, retention: timedelta | None) -> Manifest:
+    """Return the manifest of a window that a drain has just ended, with all events until ``time``."""
+    run = RunIdentity("orders", "drain", "run-1", NOW)
+    facts = {"covered_until" if certainty == "proven" else "last_event_time": time}
+    window = ReplayWindow("w1", "live", None, b"\x02", 0, time, facts.pop("last_event_time", None), "", run, **facts)
+    stream = Stream("00D000000000001EAA", "pubsub", "/event/Order__e", "airflow")
+    return Manifest(stream, window, 0, (), {}, 10, "caught_up", NOW, NOW, "test", retention=retention)
+
+
+def report(error: SalesforceStreamError, operator: Any = DRAIN) -> FailureReport:
+    return FailureReport.of(error, operator, NOW)
+
+
+def test_the_first_sentence_says_what_happened_and_the_others_what_to_do() -> None:
+    told = report(AuthenticationError(TEXT))
+    assert told.what == (
+        "AuthenticationError: /event/Order__e: the login was refused (invalid_client. Really. Try again)."
+    )
+    assert told.do == "Check consumer_key. Then clear."
+    assert "airflow tries" not in told.do.lower()
+    assert told.subject == "topic /event/Order__e, subscription airflow, connection salesforce_default, landing /lake"
+
+
+def test_an_error_that_says_nothing_of_it_has_the_remedy_of_its_kind() -> None:
+    assert report(AuthenticationError("refused")).do == "Mend the connection, then clear the task."
+    assert "Airflow tries the task again" in report(ServiceUnavailableError("gone")).do
+
+
+@pytest.mark.parametrize(
+    ("topic", "retention", "age", "left"),
+    [
+        ("/event/Order__e", 72, 2, "70 hours, until 2026-11-23 10:00 UTC (proven): events until 2026-11-20 10:00"),
+        ("/topic/Orders", None, 2, "22 hours, until 2026-11-21 10:00 UTC (proven): events until 2026-11-20 10:00"),
+        ("/event/Order__e", 72, 71, "60 minutes, until 2026-11-20 13:00 UTC"),
+        (
+            "/event/Order__e",
+            72,
+            72,
+            "Nothing (proven): events from 2026-11-17 12:00 UTC on were not read, and are",
+        ),
+        ("/event/Order__e", None, 2, "22 hours, until 2026-11-21 10:00 UTC (estimated): events until 2026-11-20"),
+        (
+            "/event/Order__e",
+            None,
+            30,
+            "Nothing (estimated): events from 2026-11-19 06:00 UTC on were not read, and",
+        ),
+    ],
+)
+def test_how_long_there_is(stored: Any, topic: str, retention: int | None, age: int, left: str) -> None:
+    """Standard-volume events are retained for 24 hours: as long as the definition is not known, so are all others."""
+    stored(NOW - timedelta(hours=age), retention=None if retention is None else timedelta(hours=retention))
+    told = report(AuthenticationError(TEXT), SimpleNamespace(**{**vars(DRAIN), "topic": topic}))
+    assert told.left is not None
+    assert told.left.startswith(left)
+    assert told.certainty["Left"] in left or "until 2026-11-20 13:00" in left
+
+
+def test_what_nothing_shows_is_not_claimed(stored: Any) -> None:
+    stored(None)
+    assert str(report(AuthenticationError(TEXT)).left).startswith("Unknown")
+    stored(NOW + timedelta(hours=1), "estimated")
+    assert str(report(AuthenticationError(TEXT)).left).startswith("Unknown"), "the event's publisher has a wrong clock"
+    stored(NOW)
+    assert str(report(LandingError("The storage is gone.")).left).startswith("Unknown"), "the landing is what failed"
+    assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).left is None, "reads no stream"
+
+
+@pytest.mark.parametrize(
+    ("certainty", "left", "lost"),
+    [
+        ("proven", "(proven): events", "are stored."),
+        ("estimated", "(estimated, by the time of the last one): events", "are stored, by the time of the last one."),
+    ],
+)
+def test_what_a_publisher_says_is_an_estimate(stored: Any, certainty: Certainty, left: str, lost: str) -> None:
+    stored(NOW - timedelta(hours=2), certainty, timedelta(hours=72))
+    told = report(ReplayIdLostError("lost"))
+    assert left in str(told.left)
+    assert told.lost.endswith(lost)
+    assert told.certainty == {"Lost": "unknown", "Left": certainty}, "a lost position proves no lost event"
+
+
+def test_the_certainty_of_what_nothing_shows_is_unknown(stored: Any) -> None:
+    stored(None)
+    assert report(AuthenticationError(TEXT)).certainty == {"Lost": "proven", "Left": "unknown"}
+    assert report(AuthenticationError(TEXT), SimpleNamespace(topic="/event/Order__e")).certainty == {"Lost": "proven"}
+
+
+def test_a_loss_says_since_when(stored: Any) -> None:
+    stored(NOW - timedelta(hours=80))
+    assert report(ReplayIdLostError("lost")).lost.endswith("Events until 2026-11-17 04:00 UTC are stored.")
+
+
+def test_an_aged_position_is_reported_as_a_possible_loss(stored: Any) -> None:
+    stored(NOW - timedelta(hours=80))
+    drain = SimpleNamespace(**{**vars(DRAIN), "topic": "/topic/Orders"})
+    told = report(PositionAgedOutError("/topic/Orders: the position 0a aged out: nothing is known to be lost."), drain)
+    assert told.lost.startswith("Nothing is known to be lost. Events that Salesforce stored and did not deliver may be")
+    assert str(told.left).startswith("Unknown: an event that was not delivered, if there is one, is lost")
+
+
+def test_its_lines_can_be_seen_at_once() -> None:
+    text = f"/event/Order__e: {'it failed and ' * 40}https://org.example/{'a' * 120} is gone. {'Mend it. ' * 30}"
+    lines = report(AuthenticationError(text)).lines()
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == [
+        *("What", "Of", "Lost", "Left", "Do", "Guide")
+    ]
+    assert all(len(line) <= 92 or line.strip().startswith("https://") for line in lines)
+
+
+def test_a_url_with_a_password_is_not_shown() -> None:
+    told = report(AuthenticationError(TEXT), SimpleNamespace(**{**vars(DRAIN), "landing_url": "s3://key:secret@lake"}))
+    assert "secret" not in "".join(told.lines())
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(AuthenticationError(TEXT), AirflowFailException), (ServiceUnavailableError(TEXT), ServiceUnavailableError)],
+)
+def test_the_block_is_logged_and_the_error_is_its_first_line(
+    error: SalesforceStreamError, raised: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    error.__cause__ = ValueError("a cause of another library")
+    with pytest.raises(raised) as caught, caplog.at_level(logging.ERROR), airflow_errors(DRAIN):
+        raise error
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged[0].startswith(f"What   {type(error).__name__}: /event/Order__e: the login was refused")
+    assert str(caught.value).endswith("the login was refused (invalid_client. Really. Try again).")
+    assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
+    notes = caught.value.__notes__
+    assert "Do: Check consumer_key. Then clear." in "\n".join(notes)
+
+
+def test_what_is_not_ours_passes() -> None:
+    with pytest.raises(ValueError, match="theirs"), airflow_errors(DRAIN):
+        raise ValueError("theirs")
+
+
+def test_every_error_names_a_place_of_the_documentation() -> None:
+    def subclasses(kind: type[SalesforceStreamError]) -> set[type[SalesforceStreamError]]:
+        return {kind}.union(*(subclasses(each) for each in kind.__subclasses__()))
+
+    for kind in subclasses(SalesforceStreamError):
+        page, _, anchor = kind.guide.partition("#")
+        headings = [line for line in (DOCS / page).read_text().splitlines() if line.startswith("#")]
+        anchors = {heading.lstrip("# ").lower().replace(" ", "-").replace(",", "") for heading in headings}
+        assert anchor in anchors, kind.guide
+        assert kind.lost.endswith("."), kind

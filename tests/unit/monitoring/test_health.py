@@ -1,0 +1,127 @@
+"""What needs attention, by the status that tasks have left."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.monitoring.health import Finding, HealthLimits, findings_of
+from airflow_provider_sfstream.monitoring.known_status import Known
+from airflow_provider_sfstream.monitoring.status import Status
+
+NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+STREAM, REPLICA, CONNECTION = "sfstream://c/event/A__e?subscription=airflow", "s3://lake/replica", "salesforce_default"
+TABLES = "s3://lake/tables"
+TASK = {"dag_id": "orders", "task_id": "drain", "run_id": "r", "map_index": -1, "try_number": 1}
+
+
+def ago(hours: float) -> str:
+    return (NOW - timedelta(hours=hours)).isoformat()
+
+
+def drain(**facts: Any) -> Status:
+    document = {
+        "retention": 72 * 3600.0,
+        "confirmed_at": ago(1),
+        "contact_at": ago(1),
+        "certainty": {"confirmed_at": "proven", "contact_at": "proven", "retention": "proven"},
+        "since": ago(100),
+        "gaps": [],
+        "missing": [],
+        "at": ago(1),
+        "task": TASK,
+        **facts,
+    }
+    return Status(STREAM, "drain", document)
+
+
+def failed(hours: float, subject: str = STREAM) -> Status:
+    return Status(subject, "failed", {"at": ago(hours), "task": TASK, "report": {"What": "LoginError: no"}})
+
+
+def written(hours: float, **task: Any) -> Status:
+    """Return what a job leaves of a stream that it wrote to an event log."""
+    return Status(STREAM, "event_log.1", {"output_url": TABLES, "at": ago(hours), "task": {**TASK, **task}})
+
+
+def table(**facts: Any) -> Status:
+    return Status(
+        REPLICA, "tables", {"tables": {"Account": {"dirty": 0, "unclean_since": None, **facts}}, "at": ago(1)}
+    )
+
+
+GAP = {"after": "0a", "since": None, "detected_at": ago(2), "reason": "accepted by x"}
+
+
+def findings(statuses: list[Status]) -> list[tuple[str, Finding]]:
+    """Return the findings of all subjects, each with its subject."""
+    known = Known(statuses)
+    return [(each, found) for each in known.subjects() for found in findings_of(known, each, HealthLimits(), NOW)]
+
+
+def test_time_left_is_assumed_where_the_server_has_not_shown_it() -> None:
+    for confirmed, is_assumed in ((ago(1), False), (ago(73), True), (None, True)):
+        found = findings([drain(confirmed_at=confirmed, last_event_time=ago(1))])
+        assert [each.is_over_limit for _, each in found if each.kind == "end"] == ([False] if is_assumed else [])
+
+
+@pytest.mark.parametrize(
+    ("statuses", "told"),
+    [
+        ([drain()], []),
+        ([drain(confirmed_at=ago(50))], ["22.0 hours are left until events are lost (proven)"]),
+        ([drain(confirmed_at=ago(60), last_event_time=ago(2))], []),
+        (
+            [drain(confirmed_at=ago(60), last_event_time=ago(50))],
+            ["22.0 hours are left until events are lost (estimated, by the time of the last event)"],
+        ),
+        (
+            [drain(confirmed_at=ago(50), certainty={"confirmed_at": "proven", "retention": "estimated"})],
+            ["22.0 hours are left until events are lost (estimated)"],
+        ),
+        ([drain(confirmed_at=ago(80))], ["-8.0 hours are left"]),
+        ([drain(confirmed_at=None)], ["nothing shows up to when events are stored"]),
+        ([drain(confirmed_at=None, since=ago(2))], []),
+        ([drain(contact_at=ago(30))], ["Salesforce last answered a drain 30.0 hours ago"]),
+        (
+            [drain(contact_at=ago(30), certainty={"confirmed_at": "proven", "contact_at": "estimated"})],
+            ["Salesforce last answered a drain 30.0 hours ago (estimated, by the worker's clock)"],
+        ),
+        ([drain(confirmed_at=ago(50), certainty={})], ["22.0 hours are left until events are lost (estimated"]),
+        ([drain(contact_at=None)], ["Salesforce never answered a drain"]),
+        ([drain(gaps=[GAP])], ["events were lost after 0a, since an unknown time (accepted by x)"]),
+        (
+            [drain(gaps=[{**GAP, "uncertain": True}])],
+            ["possible loss, nothing is known to be lost: after 0a, since an unknown time (accepted by x)"],
+        ),
+        ([drain(gaps=[{**GAP, "detected_at": ago(25)}])], []),
+        ([drain(missing=[{"from": ago(9), "to": ago(8)}])], ["were not to be had"]),
+        ([drain(), failed(0.5)], ["orders.drain failed at"]),
+        ([drain(), failed(2)], []),
+        ([failed(2)], ["orders.drain failed at"]),
+        ([failed(2, TABLES), written(1)], []),
+        ([failed(1, TABLES), written(2)], ["orders.drain failed at"]),
+        ([failed(2, TABLES), written(1, task_id="other")], ["orders.drain failed at"]),
+        (
+            [Status(STREAM, "event_log.1", {"set_aside": {"rows": 3, "at": ago(9)}, "at": ago(1)})],
+            ["3 events were put into quarantine at"],
+        ),
+        ([table()], []),
+        ([table(dirty=5, unclean_since=ago(2))], []),
+        ([table(dirty=5, unclean_since=ago(25))], ["Account has 5 dirty rows since"]),
+        ([table(flag="gap", unclean_since=ago(25))], ["flagged: gap"]),
+        ([Status(CONNECTION, "allocation.D", {"allocation": "D", "max": 100, "remaining": 10, "at": ago(1)})], []),
+        (
+            [Status(CONNECTION, "allocation.D", {"allocation": "D", "max": 1000, "remaining": 99, "at": ago(1)})],
+            ["99 of 1,000 D remain"],
+        ),
+    ],
+)
+def test_it_is_told(statuses: list[Status], told: list[str]) -> None:
+    found = [(subject, each) for subject, each in findings(statuses) if each.is_over_limit]
+    assert len(found) == len(told), found
+    for (subject, finding), text in zip(found, told, strict=True):
+        assert text in finding.detail
+        assert subject == statuses[0].subject

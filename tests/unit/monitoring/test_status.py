@@ -1,0 +1,205 @@
+"""Status documents: what is left of drains, bounded in size, and the headroom that follows from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.monitoring.certainty import certainty_of
+from airflow_provider_sfstream.monitoring.headroom import Headroom
+from airflow_provider_sfstream.monitoring.known_status import Known
+from airflow_provider_sfstream.monitoring.status import (
+    GAPS,
+    HOURS,
+    WINDOWS,
+    Status,
+    drain_document,
+    event_log_document,
+    windows_document,
+)
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
+
+NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+STREAM = Stream("00D000000000001EAA", "pubsub", "/event/Order__e")
+HOUR = timedelta(hours=1)
+
+
+def manifest(number: int, **window: Any) -> Manifest:
+    """Return the manifest of the window that a run drained ``number`` hours before now."""
+    at = NOW - number * HOUR
+    run = RunIdentity("orders", "drain", f"run-{number}", at)
+    facts: dict[str, Any] = {"event_count": 0, "covered_until": at, "contact_at": at, **window}
+    given = ReplayWindow(
+        window_id=f"w{number:05d}",
+        kind=facts.pop("kind", "live"),
+        after=b"\x01",
+        through=b"\x02",
+        first_event_time=None,
+        last_event_time=facts.pop("last_event_time", None),
+        manifest_url=f"s3://lake/{number}/manifest.json",
+        run=run,
+        **{**facts, "event_count": 0},
+    )
+    return Manifest(STREAM, given, 0, (), {}, 10, "caught_up", at, at, "test")
+
+
+def after(*manifests: Manifest, before: dict[str, Any] | None = None, at: datetime = NOW) -> dict[str, Any]:
+    """Return the section ``drain`` after one drain for each manifest."""
+    for each in manifests:
+        before = drain_document(before, STREAM, [each], run=each.window.run, at=at)
+    assert before is not None
+    return before
+
+
+def test_the_last_live_window_says_where_the_stream_stands() -> None:
+    document = after(manifest(2, last_event_time=NOW - 2 * HOUR), manifest(1), manifest(9, kind="backfill"))
+    assert document["position"] == "02"
+    assert document["confirmed_at"] == document["contact_at"] == (NOW - HOUR).isoformat()
+    assert document["last_event_time"] == (NOW - 2 * HOUR).isoformat(), "an empty window stored none"
+    assert document["window"]["window_id"] == "w00001"
+    assert document["task"]["run_id"] == "run-9"
+
+
+def test_a_drain_that_confirms_nothing_leaves_what_was_confirmed() -> None:
+    document = after(manifest(5), manifest(1, covered_until=None))
+    assert (document["confirmed_at"], document["contact_at"]) == (
+        (NOW - 5 * HOUR).isoformat(),
+        (NOW - HOUR).isoformat(),
+    )
+    assert document["certainty"]["confirmed_at"] == "proven", "for that moment"
+
+
+def test_contact_is_estimated_where_the_time_of_salesforce_was_not_measured() -> None:
+    document = after(manifest(5), manifest(1, covered_until=None, contact_at=None))
+    assert document["contact_at"] == (NOW - HOUR).isoformat(), "a drain that ended was answered"
+    assert certainty_of(document)["contact_at"] == "estimated"
+    assert certainty_of(after(manifest(1), before=document))["contact_at"] == "proven"
+
+
+def test_each_fact_has_a_certainty() -> None:
+    nothing = after(manifest(1, covered_until=None, contact_at=None))
+    assert nothing["certainty"] == certainty_of(nothing)
+    assert nothing["certainty"] == {
+        "confirmed_at": "unknown",
+        "contact_at": "estimated",
+        "last_event_time": "unknown",
+        "retention": "estimated",
+    }
+    window = manifest(1, last_event_time=NOW - 2 * HOUR)
+    assert after(replace(window, retention=72 * HOUR))["certainty"] == {
+        "confirmed_at": "proven",
+        "contact_at": "proven",
+        "last_event_time": "estimated",
+        "retention": "proven",
+    }
+
+
+def test_what_an_earlier_version_confirmed_is_an_estimate_until_a_drain_proves_an_end() -> None:
+    """It took an empty response for the end, and the worker's clock for the time."""
+    before = {name: value for name, value in after(manifest(5)).items() if name != "certainty"}
+    assert certainty_of(before)["confirmed_at"] == "estimated"
+    document = after(manifest(1, covered_until=None), before=before)
+    assert certainty_of(document)["confirmed_at"] == "estimated"
+    assert Headroom.of(document, NOW).known is None
+    assert Headroom.of(document, NOW).assumed == timedelta(seconds=document["retention"]) - 5 * HOUR
+    assert certainty_of(after(manifest(1), before=document))["confirmed_at"] == "proven"
+
+
+def test_what_an_earlier_version_confirmed_on_the_streaming_api_is_no_fact() -> None:
+    stream = replace(STREAM, api="streaming")
+    window = manifest(1, covered_until=None)
+    document = drain_document(after(manifest(5)), stream, [window], run=window.window.run, at=NOW)
+    assert "confirmed_at" not in document
+    assert document["certainty"]["confirmed_at"] == "unknown"
+
+
+def test_another_certainty_is_refused() -> None:
+    document = after(manifest(1)) | {"certainty": {"confirmed_at": "sure"}}
+    with pytest.raises(ValueError, match="certainty='sure' of confirmed_at must be one of proven, estimated, unknown"):
+        certainty_of(document)
+    with pytest.raises(ValueError, match="sure"):
+        Known([Status("sfstream://c/event/A__e", "drain", document)]).certainty("sfstream://c/event/A__e")
+
+
+def test_a_gap_is_listed_once_with_the_task_that_recorded_it() -> None:
+    gap = Gap(b"\x01", None, None, NOW - HOUR, "accepted by somebody")
+    lost = replace(manifest(1), window=replace(manifest(1).window, gap=gap))
+    gaps = after(lost, lost)["gaps"]
+    assert [(each["reason"], each["task"]["run_id"]) for each in gaps] == [("accepted by somebody", "run-1")]
+
+
+def test_it_is_bounded() -> None:
+    """However often a stream is drained, and whatever is lost."""
+    document, windows = None, None
+    for number in range(1000, 0, -1):
+        gap = Gap(b"\x01", None, None, NOW - number * HOUR, "x")
+        each = replace(manifest(number), window=replace(manifest(number).window, gap=gap))
+        document = after(each, before=document, at=NOW - number * HOUR)
+        windows = windows_document(windows, [each])
+    assert document is not None
+    assert windows is not None
+    assert (len(document["gaps"]), len(document["hours"])) == (GAPS, HOURS)
+    assert [line["window_id"] for line in windows["windows"]] == [f"w{n:05d}" for n in range(WINDOWS, 0, -1)]
+    assert json.loads(json.dumps([document, windows])) == [document, windows]
+
+
+def test_what_was_set_aside_stays_told_until_it_was_taken_up() -> None:
+    def after(before: dict[str, Any] | None, rows: int, run: int, *, replayed: bool = False) -> dict[str, Any]:
+        facts = {"quarantined": rows, "at": f"{run}", "task": {"run_id": f"run-{run}"}}
+        return event_log_document(before, facts, replayed=replayed)
+
+    first = after(None, 3, 1)
+    assert first["set_aside"] == {"rows": 3, "at": "1", "task": {"run_id": "run-1"}}
+    second = after(first, 0, 2)
+    assert (second["set_aside"], second["quarantined"]) == (first["set_aside"], 0)
+    assert after(second, 2, 3)["set_aside"]["rows"] == 2
+    assert after(second, 1, 3, replayed=True)["set_aside"]["rows"] == 1
+    assert after(second, 0, 3, replayed=True)["set_aside"] is None
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "stored", "known", "assumed"),
+    [
+        (2, None, 70, None),
+        (2, 5, 70, None),
+        (5, 2, 67, 70),
+        (None, 2, None, 70),
+        (None, None, None, None),
+        (80, None, -8, None),
+        (5, -3, 67, None),  # an event from the future tells nothing
+    ],
+)
+def test_headroom_tells_what_is_known_from_what_is_assumed(
+    confirmed: float | None, stored: float | None, known: float | None, assumed: float | None
+) -> None:
+    def ago(hours: float | None) -> str | None:
+        return None if hours is None else (NOW - timedelta(hours=hours)).isoformat()
+
+    drain: dict[str, Any] = {"retention": 72 * 3600.0, "confirmed_at": ago(confirmed), "last_event_time": ago(stored)}
+    drain["certainty"] = {"confirmed_at": "proven"}
+    headroom = Headroom.of(drain, NOW)
+    assert (headroom.known, headroom.assumed) == tuple(
+        None if hours is None else timedelta(hours=hours) for hours in (known, assumed)
+    )
+
+
+def test_headroom_does_not_exceed_the_last_answer() -> None:
+    """An event was published before Salesforce answered, whatever time its publisher set."""
+    document = after(manifest(2, covered_until=None, last_event_time=NOW - HOUR))
+    assert Headroom.of(document, NOW).until == NOW - 2 * HOUR
+
+
+def test_the_certainty_of_headroom_is_the_least_of_its_facts() -> None:
+    found = {
+        "proven": after(replace(manifest(1), retention=72 * HOUR)),
+        "estimated": after(manifest(1)),  # of a custom platform event, whose retention is not recorded
+        "unknown": after(manifest(1, covered_until=None)),
+    }
+    assert {each: Headroom.of(document, NOW).certainty for each, document in found.items()} == {
+        each: each for each in found
+    }

@@ -1,0 +1,117 @@
+"""Which fields a rule is for, what becomes of them, and what a table remembers of its rules."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, Coverage, FieldRules, Treatment, unmet
+
+KEY = "correct horse battery staple"
+RULES = FieldRules.of(["Phone"], ["Name.FirstName"], ["Contact.Email"], KEY)
+FLAT = {"name.firstname": {"firstname"}, "firstname": {"name.firstname"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "table", "expected"),
+    [
+        ("Phone", "Account", "exclude"),
+        ("PHONE", "Account", "exclude"),
+        ("Phone.Area", "Account", "exclude"),
+        ("Phone__c", "Account", None),
+        ("Name.FirstName", "Account", "mask"),
+        ("Name", "Account", None),
+        ("Name.LastName", "Account", None),
+        ("FirstName", "Account", "mask"),
+        ("Email", "Contact", "hash"),
+        ("Email", "Account", None),
+    ],
+)
+def test_the_fields_that_a_rule_is_for(path: str, table: str, expected: Treatment | None) -> None:
+    assert Coverage(RULES, [table], FLAT).of(path.split(".")) == expected
+
+
+def test_a_value_whose_parts_cannot_be_told_apart_is_treated_as_a_whole() -> None:
+    assert Coverage(RULES, ["Account"]).of(["Name"], is_opaque=True) == "mask"
+
+
+def test_of_several_rules_that_holds_which_leaves_least() -> None:
+    rules = FieldRules.of(["Address.Street"], ["Contact.Address"], ["Address"], KEY)
+    coverage = Coverage(rules, ["Contact"])
+    assert [coverage.of(path.split(".")) for path in ("Address.Street", "Address.City", "Address")] == [
+        "exclude",
+        "mask",
+        "mask",
+    ]
+
+
+def test_rules_that_are_for_no_field_are_told() -> None:
+    coverages = [Coverage(RULES, [table]) for table in ("Account", "Contact")]
+    for coverage in coverages:
+        coverage.of(["Phone"])
+    coverages[1].of(["Email"])
+    assert unmet(RULES, coverages) == ["Name.FirstName"]
+
+
+def test_a_hash_is_that_of_the_standard_library() -> None:
+    expected = hmac.new(KEY.encode(), "josé@example.com".encode(), hashlib.sha256).hexdigest()
+    assert RULES.text("josé@example.com", "hash") == expected
+    assert RULES.text("Ada", "mask") == "***"
+    assert RULES.text("Ada", "exclude") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (("Phone", [], []), r"exclude_fields='Phone' must be a list"),
+        (([], [7], []), r"mask_fields=\[7\] must be a list"),
+        (([], [], ["Phone; DROP"]), r"hash_fields: 'Phone; DROP' is no name of a field"),
+        ((["Id"], [], []), r"exclude_fields: rows are told apart by Id"),
+        ((["Phone"], ["phone"], []), r"phone is named in both exclude_fields and mask_fields"),
+    ],
+)
+def test_arguments_that_cannot_be_used(given: tuple[Any, Any, Any], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        FieldRules.of(*given)
+
+
+@pytest.mark.parametrize(("key", "why"), [(None, "is missing"), ("", "is missing"), ("short", "fewer than 16")])
+def test_hashes_need_a_key_that_nobody_finds_by_trying(key: str | None, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"key for the hash of Email .*{why}.*hash_conn_id"):
+        FieldRules.of([], [], ["Email"]).with_key(key)
+    assert FieldRules.of(["Email"], [], []).with_key(key).key == b""
+
+
+def test_the_key_is_in_no_document_and_no_repr() -> None:
+    document = json.dumps(RULES.to_document())
+    assert KEY not in document + repr(RULES)
+    again = FieldRules.of_document(json.loads(document))
+    assert again == RULES.recorded()
+    assert FieldRules.of_document({}) == NO_RULES
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (NO_RULES, r"T is written with exclude_fields=\['Phone'\], and for this job nothing is said of it"),
+        (FieldRules.of([], ["Phone"], []), "for this job it is named in mask_fields"),
+        (FieldRules.of(["Phone"], [], []), r"mask_fields=\['Name.FirstName'\]"),
+        (
+            FieldRules.of(["Phone"], ["Name.FirstName"], ["Contact.Email"], KEY + "!"),
+            "hashes of Contact.Email made with another key",
+        ),
+    ],
+)
+def test_a_job_that_would_store_what_a_table_may_not_have(given: FieldRules, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{text}.*Nothing was written"):
+        given.check_keep(RULES.recorded(), "T")
+
+
+def test_a_job_may_have_more_rules_than_a_table() -> None:
+    FieldRules.of(["PHONE", "Fax"], ["Name.FirstName"], ["Contact.Email"], KEY).check_keep(RULES.recorded(), "T")
+    RULES.check_keep(NO_RULES, "T")

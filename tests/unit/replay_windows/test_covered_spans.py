@@ -1,0 +1,121 @@
+"""Which span of time a window answers for, by how its drain began and what the server showed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from airflow_provider_sfstream.replay_windows.covered_spans import Drained, counts_from, covered_span
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity
+from airflow_provider_sfstream.streams.drain.drain import DrainResult
+from airflow_provider_sfstream.streams.drain.limits import StopReason
+from airflow_provider_sfstream.streams.source import StartFrom
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+AFTER = b"\1"
+GAP = Gap(after=AFTER, resumed_at=None, since=NOON - 9 * MINUTE, detected_at=NOON + MINUTE, reason="test")
+
+
+def at(minutes: int | None) -> datetime | None:
+    return None if minutes is None else NOON + minutes * MINUTE
+
+
+def drained(
+    start: bytes | StartFrom = AFTER,
+    *,
+    confirmed: int | None = None,
+    pinned: int | None = None,
+    gap: Gap | None = None,
+    hours: int = 72,
+    begins: int | None = None,
+    unbroken: int | None = None,
+    contact: int | None = 5,
+) -> Drained:
+    """A drain that began at 12:00 and was last answered at 12:05; times by minutes after noon."""
+    reason = StopReason.IDLE if confirmed is None else StopReason.CAUGHT_UP
+    return Drained(
+        start=start,
+        result=DrainResult(reason, None, 0, 0, gap, 0, None, at(contact), at(confirmed), at(pinned), NOON),
+        retention=timedelta(hours=hours),
+        begins_at=at(begins),
+        unbroken_since=at(unbroken),
+    )
+
+
+def window(until: int | None, begin: int | None = None) -> ReplayWindow:
+    run = RunIdentity("orders", "drain", "run-1", NOON)
+    span = {"covered_from": at(begin), "covered_until": at(until)}
+    return ReplayWindow("w", "live", None, AFTER, 0, None, None, "/manifest.json", run, **span)
+
+
+def minutes(span: tuple[datetime | None, ...]) -> tuple[float | None, ...]:
+    return tuple(None if time is None else (time - NOON) / MINUTE for time in span)
+
+
+@pytest.mark.parametrize(
+    ("ended", "previous", "span"),
+    [
+        (drained(confirmed=0), window(-30), (-30, 0)),
+        (drained(confirmed=4), window(-30), (-30, 4)),
+        (drained(), window(-30), (-30, -30)),
+        (drained(), window(None, -70), (-70, None)),
+        (drained(confirmed=0), window(None, -70), (-70, 0)),
+        (drained(confirmed=0), None, (None, 0)),
+        (drained(), None, (None, None)),
+        (drained(confirmed=-40), window(-30), (-30, -30)),
+        (drained(confirmed=0), window(150, -30), (150, 0)),
+        (drained(), window(150, -30), (150, None)),
+        (drained(confirmed=0), window(-30, -20), (-20, 0)),
+        (drained(StartFrom.EARLIEST, confirmed=0), None, (5 - 72 * 60, 0)),
+        (drained(StartFrom.EARLIEST), None, (5 - 72 * 60, None)),
+        (drained(StartFrom.EARLIEST, confirmed=0, unbroken=-90), None, (-90, 0)),
+        (drained(StartFrom.EARLIEST, unbroken=-90, contact=None), None, (None, None)),
+        (drained(StartFrom.EARLIEST, confirmed=0, hours=24), None, (5 - 24 * 60, 0)),
+        (drained(StartFrom.EARLIEST, confirmed=0, begins=-5), window(-5), (-5, 0)),
+        (drained(StartFrom.LATEST, pinned=2), None, (2, None)),
+        (drained(StartFrom.LATEST, pinned=2, confirmed=2), None, (2, 2)),
+        (drained(confirmed=0, begins=-10), None, (-10, 0)),
+        (drained(confirmed=2, gap=GAP), window(-30), (1, 2)),
+        (drained(gap=GAP), window(-30), (1, None)),
+        (drained(pinned=3, confirmed=3, gap=GAP), window(-30), (3, 3)),
+    ],
+)
+def test_the_span(ended: Drained, previous: ReplayWindow | None, span: tuple[float | None, ...]) -> None:
+    assert minutes(covered_span(ended, previous)) == span
+
+
+@pytest.mark.parametrize(
+    ("ended", "previous", "minute"),
+    [
+        (drained(), window(-30), -30),
+        (drained(gap=GAP), window(-30), -30),
+        (drained(), replace(window(None), counts_from=at(-70)), -70),
+        (drained(), replace(window(-30), counts_from=at(-70)), -30),
+        (drained(), window(None), None),
+        (drained(), None, None),
+        (replace(drained(), published_from=at(-9)), window(-30), -9),
+        (drained(StartFrom.EARLIEST), None, None),
+        (drained(StartFrom.EARLIEST, contact=None), None, None),
+        (drained(StartFrom.LATEST, pinned=2), None, 0),
+        # Recorded while a clock was fast.
+        (drained(), replace(window(500), counts_from=at(-70)), -70),
+        (drained(), window(500), None),
+        (drained(contact=None), window(500), 500),
+    ],
+)
+def test_events_count_from_the_end_of_what_was_read_before(
+    ended: Drained, previous: ReplayWindow | None, minute: float | None
+) -> None:
+    assert minutes((counts_from(ended, previous),)) == (minute,)
+
+
+def test_a_chain_of_windows_leaves_no_time_out() -> None:
+    first = covered_span(drained(StartFrom.EARLIEST, confirmed=0), None)
+    before = replace(window(None), covered_from=first[0], covered_until=first[1])
+    idle = covered_span(drained(), before)
+    assert idle == (first[1], first[1])
+    second = covered_span(drained(confirmed=60), replace(before, covered_from=idle[0], covered_until=idle[1]))
+    assert second == (first[1], NOON + 60 * MINUTE)

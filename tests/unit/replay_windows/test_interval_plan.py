@@ -1,0 +1,584 @@
+"""The plan of an interval: by example, against a model minute by minute, and on a simulated event bus."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+from hypothesis import strategies as st
+
+from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.replay_windows.interval_plan import (
+    BusDrain,
+    IntervalPlan,
+    least_events,
+    may_count_in,
+    plan_interval,
+)
+from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, Span, Stream
+from tests.support.examples import for_examples
+from tests.support.recorded_windows import HOUR, MINUTE, at, recorded_gap, recorded_window, span
+
+LONG_AGO = -10_000
+
+
+def plan(
+    windows: list[ReplayWindow],
+    *,
+    interval: tuple[int, int] = (0, 60),
+    gaps: list[Gap] | None = None,
+    horizon: int = LONG_AGO,
+    live: bool = False,
+) -> IntervalPlan:
+    return plan_interval(span(*interval), windows=windows, gaps=gaps or [], horizon=at(horizon), live=live)
+
+
+def ids(result: IntervalPlan) -> list[str]:
+    return [window.window_id for window in result.landed]
+
+
+def test_an_interval_of_which_nothing_is_known_is_drained_from_the_earliest_event():
+    assert plan([]) == IntervalPlan((), (BusDrain(span(0, 60), None),), (), ())
+
+
+def test_landed_windows_that_cover_the_interval_are_all_that_is_needed():
+    windows = [
+        recorded_window("w1", (-30, 30), (-20, 29), through=b"1"),
+        recorded_window("w2", (30, 50), through=b"2", after=b"1", previous="w1"),
+        recorded_window("w3", (50, 90), (59, 80), through=b"3", after=b"2", previous="w2"),
+        recorded_window("w4", (90, 120), (90, 110), through=b"4", after=b"3", previous="w3"),
+    ]
+    result = plan(windows)
+    assert (ids(result), result.drains, result.missing, result.unconfirmed) == (["w1", "w3"], (), (), ())
+
+
+def test_event_times_do_not_decide_where_a_window_belongs():
+    windows = [
+        recorded_window("before", (-30, -1), (5, 50_000), through=b"0"),
+        recorded_window("whole", (-1, 61), (-9_000, 90_000), through=b"1", previous="before"),
+        recorded_window("tail", (61, 90), (-500, 20), through=b"2", previous="whole"),
+    ]
+    assert ids(plan(windows)) == ["whole"]
+
+
+def test_events_that_came_after_the_end_was_known_belong_to_their_window_until_the_last_contact():
+    long = recorded_window("w1", (-60, -10), (-50, -5), through=b"1", contact=3)
+    rest = recorded_window("w2", (-10, 70), (-5, 60), through=b"2", previous="w1")
+    assert ids(plan([long, rest])) == ["w1", "w2"]
+    assert ids(plan([long, rest], interval=(4, 60))) == ["w2"]
+
+
+def test_a_drain_is_given_what_is_landed_from_its_span_on_once_more():
+    windows = [
+        recorded_window("before", (-30, 10), through=b"0"),
+        recorded_window("first", (10, 30), (11, 12), through=b"1", previous="before"),
+        recorded_window("second", (30, 90), (31, 32), through=b"2", previous="first", event_count=5),
+        recorded_window("beside", (30, 90), (31, 32), through=b"2", kind="backfill"),
+    ]
+    counts = {window.window_id: window.event_count for window in windows}
+    after_ten = counts["first"] + counts["second"]
+    assert after_ten > counts["second"] > 0
+    assert least_events([BusDrain(span(10, 30), b"0")], windows) == after_ten
+    both = [BusDrain(span(10, 30), b"0"), BusDrain(span(30, 60), b"1")]
+    assert least_events(both, windows) == after_ten + counts["second"], "each reads on to the end"
+    assert least_events([BusDrain(span(95, 99), None)], windows) == 0
+    assert least_events([], windows) == 0
+
+
+def test_a_hole_is_drained_from_the_position_before_it_however_small_it_is():
+    second = timedelta(seconds=1)
+    windows = [
+        recorded_window("w1", (0, 30), (0, 20), through=b"1"),
+        replace(recorded_window("w2", (30, 90), (40, 80), through=b"2"), covered_from=at(30) + second),
+    ]
+    assert plan(windows).drains == (BusDrain(Span(at(30), at(30) + second), b"1"),)
+    assert plan([windows[0], replace(windows[1], covered_from=at(30))]).drains == ()
+
+
+def test_drains_on_both_sides_of_a_landed_window_stay_apart():
+    windows = [
+        recorded_window("w0", (-60, 0), (-50, -1), through=b"0"),
+        recorded_window("w2", (20, 40), (20, 39), through=b"2"),
+    ]
+    assert plan(windows).drains == (BusDrain(span(0, 20), b"0"), BusDrain(span(40, 60), b"2"))
+
+
+def test_what_the_live_windows_hold_or_will_hold_is_unconfirmed_for_a_live_run_and_drained_for_a_backfill():
+    windows = [
+        recorded_window("w1", (-30, 20), (-20, 19), through=b"1"),
+        recorded_window("w2", (20, 20), (21, 59), through=b"2", previous="w1", contact=61),
+    ]
+    live = plan(windows, live=True)
+    assert (ids(live), live.drains, live.unconfirmed) == (["w1", "w2"], (), (span(20, 60),))
+    backfill = plan(windows)
+    assert (backfill.drains, backfill.unconfirmed) == ((BusDrain(span(20, 60), b"1"),), ())
+    expired = plan(windows, live=True, horizon=100)
+    assert (expired.missing, expired.unconfirmed) == ((), (span(20, 60),)), "it is landed, as far as anybody knows"
+
+
+def test_a_hole_before_the_live_windows_is_drained_by_a_live_run_too():
+    first = recorded_window("w1", (30, None), (31, 40), through=b"1", contact=61)
+    result = plan([first], live=True)
+    assert (result.drains, result.unconfirmed) == ((BusDrain(span(0, 30), None),), (span(30, 60),))
+    broken = recorded_window("w0", (0, 10), (1, 2), through=b"0")
+    assert plan([broken, first], live=True).drains == (BusDrain(span(10, 30), b"0"),)
+    gap = recorded_window("w2", (45, None), (46, 50), previous="w1", gap=recorded_gap(35, 44), contact=61)
+    result = plan([first, gap], live=True)
+    assert (result.missing, result.unconfirmed) == ((span(35, 45),), (span(45, 60),))
+
+
+def test_a_window_without_a_span_is_returned_and_answers_for_nothing():
+    result = plan([recorded_window("w1", events=(10, 50), through=b"1")])
+    assert (ids(result), result.drains) == (["w1"], (BusDrain(span(0, 60), None),))
+    only_until = recorded_window("w1", (None, 30), (10, 20), through=b"1")
+    assert plan([only_until], interval=(30, 60)).drains == (BusDrain(span(30, 60), b"1"),)
+
+
+def test_a_window_of_which_no_time_is_known_is_returned_where_its_events_may_count():
+    assert ids(plan([recorded_window("w1", event_count=3, through=b"1")])) == ["w1"]
+    assert ids(plan([recorded_window("w1", event_count=3, through=b"1", contact=-1)])) == []
+
+
+def test_a_part_that_straddles_the_horizon_is_split_there():
+    windows = [recorded_window("w1", (10, 20), (10, 19), through=b"1")]
+    assert plan(windows, horizon=40).missing == (span(0, 10), span(20, 40))
+    assert plan(windows, horizon=40).drains == (BusDrain(span(40, 60), None),)
+
+
+def test_what_a_gap_lost_is_missing_unless_a_window_has_it():
+    windows = [recorded_window("backfill", (20, 30), (20, 29), through=b"b", kind="backfill")]
+    result = plan(windows, gaps=[recorded_gap(10, 40)])
+    assert result.missing == (span(10, 20), span(30, 40))
+    assert [drain.span for drain in result.drains] == [span(0, 10), span(40, 60)]
+
+
+def test_a_gap_of_unknown_beginning_reaches_back_for_ever_and_one_that_ends_before_it_begins_loses_nothing():
+    assert plan([], gaps=[recorded_gap(None, 40)]).missing == (span(0, 40),)
+    assert plan([], gaps=[recorded_gap(40, 30)]).missing == ()
+
+
+def test_the_gap_that_a_window_carries_counts_though_the_store_forgot_it():
+    window = recorded_window("w1", (40, 90), (40, 80), gap=recorded_gap(10, 40))
+    assert plan([window]).missing == (span(10, 40),)
+
+
+def test_a_gap_lasts_until_a_window_goes_on_after_it():
+    gap = recorded_gap(10, 30)
+    windows = [
+        recorded_window("before", (-60, 20), (-60, 10)),
+        recorded_window("after", (40, 50), (40, 49), gap=gap),
+    ]
+    for gaps in ([], [gap]):
+        result = plan(windows, gaps=gaps)
+        assert result.missing == (span(20, 40),)
+        assert [part.span for part in result.drains] == [span(50, 60)]
+
+
+def test_a_position_that_has_aged_out_is_not_drained_from():
+    windows = [
+        recorded_window("w1", (-60, -30), (-50, -40), through=b"1"),
+        recorded_window("w2", (-30, 0), through=b"1", after=b"1", previous="w1"),
+    ]
+    assert plan(windows, horizon=-41).drains == (BusDrain(span(0, 60), b"1"),)
+    assert plan(windows, horizon=-40).drains == (BusDrain(span(0, 60), None),)
+    confirmed = replace(windows[1], through=b"2")
+    assert plan([windows[0], confirmed], horizon=-40).drains == (BusDrain(span(0, 60), b"2"),)
+
+
+def test_an_event_dated_ahead_gives_a_position_no_new_age():
+    ahead = recorded_window("w1", (-60, -30), (-50, 40_000), through=b"1")
+    assert plan([ahead], horizon=-31).drains == (BusDrain(span(0, 60), b"1"),)
+    assert plan([ahead], horizon=-30).drains == (BusDrain(span(0, 60), None),)
+
+
+def test_a_position_is_drained_from_only_if_the_drain_to_it_had_ended():
+    window = recorded_window("w1", (-60, -10), (-50, -40), through=b"1", contact=5)
+    assert plan([window]).drains == (BusDrain(span(0, 60), None),), "an event of minute 3 may lie before it"
+    assert plan([window], interval=(5, 60)).drains == (BusDrain(span(5, 60), b"1"),)
+
+
+def test_a_position_that_a_gap_names_and_those_before_it_are_not_drained_from():
+    windows = [
+        recorded_window("w1", (-60, -30), (-50, -40), through=b"1"),
+        recorded_window("w2", (-30, 0), (-20, -5), through=b"2", previous="w1"),
+    ]
+    assert plan(windows, gaps=[recorded_gap(-5, 0, b"2")]).drains == (BusDrain(span(0, 60), None),)
+    assert plan(windows[:1], gaps=[recorded_gap(-40, -1)]).drains == (BusDrain(span(0, 60), None),)
+    assert plan(windows[:1], gaps=[recorded_gap(-41, -1)]).drains == (BusDrain(span(0, 60), b"1"),)
+    assert plan(windows, gaps=[recorded_gap(None, -1, b"2")]).drains == (BusDrain(span(0, 60), b"1"),)
+
+
+def test_of_positions_at_one_time_the_last_one_given_counts():
+    windows = [
+        recorded_window("w1", (-60, 0), (-50, -1), through=b"1"),
+        recorded_window("w2", (0, 0), (0, 0), through=b"2", previous="w1"),
+    ]
+    assert plan(windows).drains == (BusDrain(span(0, 60), b"2"),)
+    assert plan(windows[::-1]).drains == (BusDrain(span(0, 60), b"2"),)
+
+
+def test_a_backfill_window_that_adds_nothing_to_live_windows_is_left_out():
+    live = recorded_window("live", (-60, 90), (-50, 80), through=b"1")
+    backfill = recorded_window("backfill", (0, 65), (0, 64), through=b"b", kind="backfill")
+    assert ids(plan([backfill, live])) == ["live"]
+    short = replace(live, covered_until=at(58))
+    assert ids(plan([backfill, short])) == ["live", "backfill"]
+
+
+def test_of_backfill_windows_that_have_the_same_events_one_is_enough():
+    windows = [
+        recorded_window(f"b{end}", (-60, end), (-60, end - 1), through=bytes([end]), kind="backfill")
+        for end in (70, 80, 90)
+    ]
+    assert ids(plan(windows)) == ["b70"]
+    assert ids(plan(windows, interval=(0, 75))) == ["b80"]
+
+
+def test_live_windows_are_in_chain_order_with_backfill_windows_between_by_time():
+    windows = [
+        recorded_window("a", (40, 90), (40, 80), previous="b"),
+        recorded_window("b", (45, 50), (45, 49), previous="c"),  # by a clock that was fast
+        recorded_window("c", (0, 10), (5, 9)),
+        recorded_window("d", (20, 40), (20, 39), kind="backfill"),
+    ]
+    assert ids(plan(windows)) == ["c", "d", "b", "a"]
+
+
+def test_of_two_windows_that_follow_one_the_earlier_comes_first():
+    windows = [
+        recorded_window("b", (40, 90), (40, 80), previous="c"),
+        recorded_window("a", (20, 40), (20, 39), previous="c"),
+        recorded_window("c", (0, 20), (5, 9)),
+    ]
+    assert ids(plan(windows)) == ["c", "a", "b"]
+
+
+def test_a_chain_whose_links_run_in_a_circle_still_gives_every_window():
+    windows = [
+        recorded_window("a", (0, 30), (0, 29), previous="b"),
+        recorded_window("b", (30, 90), (30, 59), previous="a"),
+    ]
+    assert sorted(ids(plan(windows))) == ["a", "b"]
+    assert sorted(ids(plan(windows, live=True))) == ["a", "b"]
+
+
+def test_local_time_in_the_hour_that_comes_twice_is_planned_in_utc():
+    berlin = ZoneInfo("Europe/Berlin")
+    start = datetime(2026, 10, 25, 2, 30, tzinfo=berlin)
+    end = datetime(2026, 10, 25, 3, 0, tzinfo=berlin)  # an hour and a half later
+    result = plan_interval(Span(start, end), windows=[], gaps=[], horizon=at(-100_000), live=False)
+    (drain,) = result.drains
+    assert drain.span == Span(datetime(2026, 10, 25, 0, 30, tzinfo=UTC), datetime(2026, 10, 25, 2, 0, tzinfo=UTC))
+
+
+# Against a model that looks at each minute.
+
+LAST = 60
+minutes = st.integers(0, LAST)
+lengths = st.integers(0, 15)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a plan is made from; all times are whole minutes, so that a minute is covered whole or not at all."""
+
+    interval: tuple[int, int]
+    windows: list[ReplayWindow]
+    gaps: list[Gap]
+    horizon: int
+    live: bool
+
+
+@st.composite
+def drawn_windows(draw: st.DrawFn) -> list[ReplayWindow]:
+    windows: list[ReplayWindow] = []
+    now, position, previous = draw(st.integers(-10, 10)), None, None
+    for number in range(draw(st.integers(0, 7))):
+        begin = now
+        now += draw(lengths)
+        sort = draw(st.sampled_from(["known", "known", "unknown", "until only", "from only", "hole"]))
+        if sort == "hole":
+            continue
+        covered = {
+            "known": (begin, now),
+            "unknown": (None, None),
+            "until only": (None, now),
+            "from only": (begin, None),
+        }
+        through = f"live-{number}".encode() if draw(st.booleans()) else position
+        window = recorded_window(
+            f"live-{draw(st.integers(0, 9))}-{number}",
+            covered[sort],
+            draw(drawn_events(begin, now)),
+            after=position,
+            through=through,
+            previous=previous,
+            contact=draw(st.none() | st.integers(now, now + 5)),
+        )
+        windows.append(window)
+        position, previous = through, window.window_id
+    for number in range(draw(st.integers(0, 3))):
+        begin, length = draw(minutes), draw(lengths)
+        windows.append(
+            recorded_window(
+                f"backfill-{number}",
+                (begin, begin + length) if draw(st.booleans()) else (None, None),
+                draw(drawn_events(begin, begin + length)),
+                through=f"backfill-{number}".encode(),
+                kind="backfill",
+            )
+        )
+    return windows
+
+
+@st.composite
+def drawn_events(draw: st.DrawFn, begin: int, end: int) -> tuple[int, int] | None:
+    if draw(st.booleans()):
+        return None
+    first, last = sorted((draw(st.integers(begin - 3, end + 3)), draw(st.integers(begin - 3, end + 3))))
+    return first, last
+
+
+@st.composite
+def drawn_cases(draw: st.DrawFn) -> Case:
+    start = draw(minutes)
+    windows = draw(drawn_windows())
+    names = st.sampled_from([None, *(window.through for window in windows)])
+    gaps = st.builds(recorded_gap, st.none() | minutes, minutes, names)
+    return Case(
+        interval=(start, start + draw(st.integers(1, 30))),
+        windows=windows,
+        gaps=draw(st.lists(gaps, max_size=2)),
+        horizon=draw(st.integers(-20, LAST + 20)),
+        live=draw(st.booleans()),
+    )
+
+
+def plan_of(case: Case) -> IntervalPlan:
+    return plan(case.windows, interval=case.interval, gaps=case.gaps, horizon=case.horizon, live=case.live)
+
+
+def held(minute: int, span: Span | BusDrain) -> bool:
+    span = span.span if isinstance(span, BusDrain) else span
+    return span.start <= at(minute) < span.end
+
+
+def answers(window: ReplayWindow, minute: int) -> bool:
+    if window.covered_from is None or window.covered_until is None:
+        return False
+    return window.covered_from <= at(minute) < window.covered_until
+
+
+def is_readable(case: Case, minute: int) -> bool:
+    lost = any((gap.since is None or gap.since <= at(minute)) and at(minute) < gap.detected_at for gap in case.gaps)
+    return at(minute) >= at(case.horizon) and not lost
+
+
+@for_examples(drawn_cases(), few=40, many=400)
+def test_each_minute_is_landed_or_drained_or_missing_or_unconfirmed_and_only_one_of_them(case):
+    result = plan_of(case)
+    start, end = case.interval
+    for minute in range(start - 20, end + 20):
+        drained = sum(held(minute, drain) for drain in result.drains)
+        missing = sum(held(minute, lost) for lost in result.missing)
+        unconfirmed = sum(held(minute, span) for span in result.unconfirmed)
+        open_ = start <= minute < end and not any(answers(window, minute) for window in case.windows)
+        assert drained + missing + unconfirmed == open_
+        assert case.live or not unconfirmed
+        if not unconfirmed:
+            assert drained == (open_ and is_readable(case, minute))
+            assert missing == (open_ and not is_readable(case, minute))
+    assert all(span.end == at(end) for span in result.unconfirmed[-1:]) or any(
+        answers(window, end - 1) for window in case.windows
+    ), "the live windows are not left again"
+
+
+@for_examples(drawn_cases(), few=40, many=400)
+def test_every_window_with_events_that_may_count_in_the_interval_is_landed_unless_others_have_them(case):
+    result = plan_of(case)
+    start, end = (at(minute) for minute in case.interval)
+    assert len(set(ids(result))) == len(result.landed)
+
+    def may_count(window: ReplayWindow) -> bool:
+        first, last = window.counts_from, window.contact_at
+        if first is not None and last is not None:
+            last = max(first, last)
+        return bool(window.event_count) and (first is None or first < end) and (last is None or last >= start)
+
+    holding = {window.window_id for window in case.windows if may_count(window)}
+    assert set(ids(result)) <= holding
+    left_out = holding - set(ids(result))
+    others = [window for window in case.windows if window.window_id not in left_out]
+    for window in (window for window in case.windows if window.window_id in left_out):
+        assert window.kind == "backfill"
+        first, last = (
+            max(window.counts_from or start, start),
+            min(window.contact_at or end, end),
+        )
+        for minute in range((first - HOUR) // MINUTE, (last - HOUR) // MINUTE):
+            assert any(answers(other, minute) for other in others)
+
+
+@for_examples(drawn_cases(), few=40, many=400)
+def test_a_drain_begins_at_the_nearest_position_that_can_be_read(case):
+    for drain in plan_of(case).drains:
+        eligible = [
+            window
+            for window in case.windows
+            if window.through is not None
+            and window.contact_at is not None
+            and window.contact_at <= drain.span.start
+            and position_is_readable(case, window.through)
+        ]
+        if drain.after is None:
+            assert not eligible
+        else:
+            nearest = max(window.contact_at for window in eligible)
+            assert drain.after in {window.through for window in eligible if window.contact_at == nearest}
+
+
+def position_is_readable(case: Case, replay_id: bytes) -> bool:
+    known = []
+    for window in (window for window in case.windows if window.through == replay_id):
+        times = [time for time in (window.last_event_time, window.contact_at) if time is not None]
+        if window.event_count:
+            known += [min(times)] if times else []
+        elif window.after != replay_id and window.contact_at is not None:
+            known.append(window.contact_at)
+    refused = any(
+        gap.after == replay_id or (gap.since is not None and known and max(known) <= gap.since) for gap in case.gaps
+    )
+    return bool(known) and max(known) > at(case.horizon) and not refused
+
+
+@for_examples(drawn_cases(), st.randoms(), few=30, many=200)
+def test_the_order_of_what_is_given_changes_nothing(case, rng):
+    windows, gaps = [*case.windows, *case.windows[:2]], list(case.gaps)
+    rng.shuffle(windows)
+    rng.shuffle(gaps)
+    assert plan_of(replace(case, windows=windows, gaps=gaps)) == plan_of(case)
+
+
+@for_examples(drawn_cases(), few=60, many=200)
+def test_results_are_in_order(case):
+    result = plan_of(case)
+    assert list(result.missing) == sorted(result.missing)
+    assert list(result.unconfirmed) == sorted(result.unconfirmed)
+    assert [drain.span for drain in result.drains] == sorted(drain.span for drain in result.drains)
+    place = {window.window_id: place for place, window in enumerate(result.landed)}
+    for window in result.landed:
+        if window.kind == "live" and window.previous_window_id in place:
+            assert place[window.previous_window_id] < place[window.window_id]
+
+
+# On an event bus whose publishers get times wrong: every landed event counts in one interval, and none is lost unsaid.
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event by the minutes at which it was published, and received, and says that it happened."""
+
+    published: int
+    received: int
+    happened: int
+
+
+@for_examples(st.integers(0, 2**32), few=100, many=1000)
+def test_every_landed_event_is_given_once_over_the_intervals_of_a_day_whatever_its_time_says(seed):
+    rng = random.Random(seed)  # evenly spread, where drawn values would crowd at the edges
+    published = sorted(rng.randrange(LAST) for _ in range(rng.randrange(60)))
+    windows, landed = drained_at_times(rng, published)
+    borders = [-2_000, *sorted(rng.sample(range(1, LAST), 3)), LAST + 100]
+    given: list[Event] = []
+    for interval in pairwise(borders):
+        for window in plan(windows, interval=interval, live=True).landed:
+            given += [
+                event for event in landed[window.window_id] if interval[0] <= counts_at(event, window) < interval[1]
+            ]
+    assert sorted(given, key=repr) == sorted((event for part in landed.values() for event in part), key=repr)
+
+
+@for_examples(st.integers(0, 2**32), few=100, many=1000)
+def test_an_interval_without_anything_unconfirmed_is_complete(seed):
+    rng = random.Random(seed)
+    published = sorted(rng.randrange(LAST) for _ in range(rng.randrange(60)))
+    windows, landed = drained_at_times(rng, published)
+    start = rng.randrange(LAST)
+    interval = (start, start + rng.randrange(1, 20))
+    result = plan(windows, interval=interval, live=True)
+    assert not result.drains
+    if not result.unconfirmed:
+        has = sum(len(part) for part in landed.values())
+        assert all(minute < interval[0] or minute >= interval[1] for minute in published[has:])
+
+
+def counts_at(event: Event, window: ReplayWindow) -> int:
+    begin = -10_000 if window.counts_from is None else (window.counts_from - HOUR) // MINUTE
+    return max(min(event.happened, event.received), begin)
+
+
+def drained_at_times(rng: random.Random, published: list[int]) -> tuple[list[ReplayWindow], dict[str, list[Event]]]:
+    """Return the windows of a stream that was drained now and then, and their events; answers may take long."""
+    windows: list[ReplayWindow] = []
+    landed: dict[str, list[Event]] = {}
+    place, known, now = 0, -1_000, 0
+    while now < LAST:
+        started = now
+        now += rng.randrange(1, 15)  # how long the drain took
+        there = sum(minute < rng.randrange(started, now + 1) for minute in published)
+        place, begin = max(place, there), place
+        is_confirmed = rng.random() < 0.5
+        if is_confirmed:
+            place = max(place, sum(minute < started for minute in published))
+        elif begin < place and rng.random() < 0.5:
+            place = rng.randrange(begin, place + 1)  # it met a limit
+        name = f"live-{len(windows)}"
+        landed[name] = [
+            Event(at_minute, min(now, at_minute + rng.randrange(5)), at_minute + rng.choice([0, 0, 0, -900, 900]))
+            for at_minute in published[begin:place]
+        ]
+        times = [event.happened for event in landed[name]]
+        until = started if is_confirmed else known
+        windows.append(
+            recorded_window(
+                name,
+                (known, until),
+                (min(times), max(times)) if times else None,
+                event_count=len(times),
+                through=str(place).encode(),
+                previous=windows[-1].window_id if windows else None,
+                contact=now,
+            )
+        )
+        known = max(known, until)
+        now += rng.randrange(10)
+    return windows, landed
+
+
+def manifest_of(window: ReplayWindow, *, untimed: int | None, started: int) -> Manifest:
+    stream = Stream("00Dxx0000001gPLEAY", "pubsub", "/event/Order__e")
+    files = (WindowFile("part-0.parquet", window.event_count, 1, "00"),)
+    return Manifest(stream, window, 0, files, {}, 0, "idle", at(started), at(started + 1), "0", untimed_events=untimed)
+
+
+def test_a_window_whose_events_tell_no_time_may_hold_some_of_any_interval() -> None:
+    drained_at_90 = {"through": b"1", "contact": 91}
+    untold = recorded_window("w", (0, None), event_count=3, **drained_at_90)
+    assert may_count_in(span(0, 10), manifest_of(untold, untimed=None, started=90)), "nobody knows"
+    assert may_count_in(span(0, 10), manifest_of(untold, untimed=3, started=90)), "only the worker timed the beginning"
+    counting = replace(untold, counts_from=at(89))
+    assert not may_count_in(span(0, 10), manifest_of(counting, untimed=3, started=90)), "they count when they came"
+    assert may_count_in(span(90, 95), manifest_of(untold, untimed=3, started=90))
+    told = recorded_window("w", (0, None), (20, 30), **drained_at_90)
+    assert not may_count_in(span(0, 10), manifest_of(told, untimed=0, started=90))
+    assert may_count_in(span(30, 40), manifest_of(told, untimed=0, started=90))
+    assert not may_count_in(span(40, 50), manifest_of(told, untimed=0, started=90))
+    assert may_count_in(span(85, 95), manifest_of(told, untimed=1, started=90)), "the one without a time"
+    late = recorded_window("w", (80, None), (20, 30), **drained_at_90)
+    assert may_count_in(span(80, 81), manifest_of(late, untimed=0, started=90)), "not before the window began"
+    assert not may_count_in(span(20, 31), manifest_of(late, untimed=0, started=90))
+    ahead = recorded_window("w", (80, None), (500, 600), **drained_at_90)
+    assert may_count_in(span(90, 92), manifest_of(ahead, untimed=0, started=90)), "not after they were received"

@@ -1,0 +1,85 @@
+"""Random histories of a stream: a store that is made anew from the landing holds what the lost one held."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
+from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
+from airflow_provider_sfstream.replay_windows.restoring import restore_position
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, Stream
+from tests.support.examples import for_examples
+from tests.support.replay_stores import (
+    DictVariables,
+    StoreUnderTest,
+    minute,
+    new_stream,
+    run_at,
+    variable_store,
+)
+
+HISTORIES = st.lists(
+    st.sampled_from(["window", "empty", "race", "reset", "forget", "backfill"]), min_size=1, max_size=14
+)
+
+
+def live(under_test: StoreUnderTest, stream: Stream, history: Sequence[str]) -> None:
+    """Do what a history says, a minute each; it ends with windows, so that the landing knows where the stream is."""
+    number = 0
+
+    def window(*, events: bool = True) -> None:
+        nonlocal number
+        number += 1
+        times = (number - 1, number) if events else None
+        under_test.advance(stream, number.to_bytes(2), run_at(number), events=times, covered=(number - 1, number))
+
+    for step in history:
+        number += 1
+        position = under_test.store.read(stream)
+        if step == "race":  # the loser is landed first, the winner goes on
+            under_test.land(stream, position, b"\xff\xff", run_at(number), events=(number - 1, number))
+            window()
+            window()
+        elif step in ("reset", "forget"):
+            to = number.to_bytes(2) if step == "reset" else None
+            under_test.store.reset(stream, to, reason="test", updated_by="test")
+        elif step == "backfill":
+            found = under_test.land(
+                stream, Position(b"\x01"), b"\x02", run_at(number), kind="backfill", events=(number, number)
+            )
+            under_test.store.record_backfill(stream, found)
+        else:
+            window(events=step == "window")
+    window()
+    window()
+
+
+def windows(store: ReplayStore, stream: Stream) -> list[ReplayWindow]:
+    return store.windows_overlapping(stream, minute(-60), minute(600))
+
+
+def held(store: ReplayStore, stream: Stream) -> list[str]:
+    return [window.window_id for window in windows(store, stream)]
+
+
+@for_examples(history=HISTORIES, cut=st.integers(0, 30), few=20, many=150)
+def test_it_holds_what_the_lost_one_held(history: list[str], cut: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        under_test, stream = variable_store(Path(folder)), new_stream()
+        live(under_test, stream, history)
+        before = under_test.store.read(stream)
+        recorded = held(under_test.store, stream)
+        anew = DocumentReplayStore(under_test.catalog, DictVariables())
+        arguments = {"store": anew, "catalog": under_test.catalog, "now": minute(600), "updated_by": "test"}
+
+        # At first up to some window, as a backup of an earlier day would be; then the rest.
+        ids = [window.window_id for window in windows(under_test.store, stream) if window.kind == "live"]
+        restore_position(stream, **arguments, last_window_id=ids[min(cut, len(ids) - 1)])
+        restored = restore_position(stream, **arguments)
+
+        assert (restored.after.replay_id, restored.after.window_id) == (before.replay_id, before.window_id)
+        assert held(anew, stream) == recorded

@@ -1,0 +1,174 @@
+"""Which schemas of a window are new, and which one each is compared with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.storage import write_once
+from airflow_provider_sfstream.replay_windows import schema_changes as module
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.replay_windows.schema_changes import schema_changes
+from tests.support.windows import STREAM, manifest
+
+
+class Lake:
+    """A landing of windows that have schemas and no events."""
+
+    def __init__(self, folder: Path) -> None:
+        self.catalog = LandingCatalog(Landing.from_url(str(folder)))
+        self.landed = LandedStream(STREAM, self.catalog, None)  # type: ignore[arg-type]  # of live windows, none is asked
+        self._last: str | None = None
+        self._number = 0
+
+    def schema(self, schema_id: str, *fields: str, event: str = "Order__e", text: str | None = None) -> None:
+        listed = [{"name": name, "type": ["null", "string"]} for name in fields]
+        text = text or json.dumps({"type": "record", "name": event, "fields": listed})
+        landing = self.catalog.landing
+        write_once(landing.filesystem, landing.schema_path(STREAM, schema_id), text.encode())
+
+    def window(self, *schema_ids: str) -> Manifest:
+        """Land the next window, with these schemas."""
+        self._number += 1
+        plain = manifest(self.catalog.landing, number=self._number, previous=self._last)
+        written = self.catalog.write_manifest(
+            replace(plain, schemas={each: Landing.schema_reference(each) for each in schema_ids})
+        )
+        self._last = written.window.window_id
+        return written
+
+    def changes(self, *windows: Manifest) -> list[tuple[str, str, list[str], list[str]]]:
+        found = schema_changes(self.landed, windows)
+        return [(each.before, each.schema_id, list(each.added), list(each.removed)) for each in found]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    one = Lake(tmp_path)
+    one.schema("A", "Name")
+    one.schema("B", "Name", "Note")
+    one.schema("C", "Name", "Note", "More")
+    one.schema("other", "Name", event="Invoice__e")
+    return one
+
+
+def test_a_new_schema_is_compared_with_the_one_before(lake: Lake) -> None:
+    assert lake.changes(lake.window("A")) == [], "nothing was before"
+    assert lake.changes(lake.window("A")) == []
+    assert lake.changes(lake.window("A", "B")) == [("A", "B", ["Note"], [])]
+    assert lake.changes(lake.window("B")) == []
+
+
+def test_windows_without_events_lie_between(lake: Lake) -> None:
+    lake.window("A")
+    for _ in range(3):
+        assert lake.changes(lake.window()) == []
+    assert lake.changes(lake.window("B")) == [("A", "B", ["Note"], [])]
+
+
+def test_an_older_schema_that_comes_again_is_not_new(lake: Lake) -> None:
+    """A publisher that has not been told of the change goes on with the one it has."""
+    lake.window("A")
+    lake.window("B")
+    assert lake.changes(lake.window("A")) == []
+    assert lake.changes(lake.window("B")) == []
+
+
+def test_after_a_hundred_windows_it_is(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KNOWN_FOR", 3)
+    lake.window("A")
+    for _ in range(5):
+        lake.window("B")
+    assert lake.changes(lake.window("A")) == [("B", "A", [], ["Note"])]
+
+
+def test_each_event_is_compared_with_its_own(lake: Lake) -> None:
+    lake.window("A")
+    lake.window("other")
+    assert lake.changes(lake.window("B", "other")) == [("A", "B", ["Note"], [])]
+
+
+def test_an_event_that_the_stream_never_had_is_no_change(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake.window("A")
+    assert lake.changes(lake.window("other")) == []
+    monkeypatch.setattr(module, "LONGEST_LOOK", 2)
+    for _ in range(4):
+        lake.window("A")
+    reads: list[str] = []
+    read = lake.catalog.read_manifest
+    monkeypatch.setattr(lake.catalog, "read_manifest", lambda stream, id_: reads.append(id_) or read(stream, id_))
+    lake.schema("third", "Name", event="Third__e")
+    assert lake.changes(lake.window("third")) == []
+    assert len(reads) <= 4, "a look back ends"
+
+
+def test_of_two_schemas_before_the_nearest_is_taken(lake: Lake) -> None:
+    lake.window("A", "B")
+    assert lake.changes(lake.window("C")) == [("B", "C", ["More"], [])]
+
+
+def test_schemas_that_differ_in_texts_alone_are_no_change(lake: Lake) -> None:
+    lake.window("A")
+    text = json.dumps(
+        {"type": "record", "name": "Order__e", "doc": "x", "fields": [{"name": "Name", "type": "string"}]}
+    )
+    lake.schema("A2", text=text)
+    assert lake.changes(lake.window("A2")) == []
+
+
+def test_of_one_that_may_be_null_since_the_other_way_round_is_no_change(lake: Lake) -> None:
+    required = {"type": "record", "name": "Order__e", "fields": [{"name": "Name", "type": "string"}]}
+    lake.schema("required", text=json.dumps(required))
+    lake.window("required")
+    [change] = schema_changes(lake.landed, [lake.window("A")])
+    assert (change.before, change.schema_id, dict(change.became_nullable)) == ("required", "A", {"Name": "string"})
+    assert lake.changes(lake.window("required")) == []
+
+
+def test_windows_together_tell_each_change_once(lake: Lake) -> None:
+    lake.window("A")
+    windows = [lake.window("B"), lake.window("B"), lake.window("C")]
+    assert [(before, now) for before, now, *_ in lake.changes(*windows)] == [("A", "B"), ("B", "C")]
+
+
+def test_one_read_of_a_manifest_is_enough_where_nothing_is_new(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(5):
+        lake.window("A")
+    last, reads = lake.window("A"), []
+    read = lake.catalog.read_manifest
+    monkeypatch.setattr(lake.catalog, "read_manifest", lambda stream, id_: reads.append(id_) or read(stream, id_))
+    monkeypatch.setattr(lake.catalog.landing.filesystem, "cat_file", _only_manifests(lake.catalog.landing.filesystem))
+    assert lake.changes(last) == []
+    assert len(reads) == 1
+
+
+def _only_manifests(filesystem: Any) -> Any:
+    read = filesystem.cat_file
+
+    def cat_file(path: str, *arguments: Any, **options: Any) -> Any:
+        assert path.endswith("manifest.json"), path
+        return read(path, *arguments, **options)
+
+    return cat_file
+
+
+def test_a_schema_that_cannot_be_used_is_left_out(lake: Lake) -> None:
+    lake.window("A")
+    lake.schema("broken", text="no JSON")
+    assert lake.changes(lake.window("broken", "B")) == [("A", "B", ["Note"], [])]
+
+
+def test_one_that_cannot_be_read_is_an_error(lake: Lake) -> None:
+    lake.window("A")
+    with pytest.raises(LandingError, match="Schema gone"):
+        lake.changes(lake.window("gone"))

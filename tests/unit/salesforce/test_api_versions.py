@@ -1,0 +1,32 @@
+"""API versions as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
+
+
+@pytest.mark.parametrize(
+    ("written", "version"),
+    [("62.0", "62.0"), ("62", "62.0"), ("v62.0", "62.0"), ("V62", "62.0"), (" 37.0 ", "37.0"), ("100.0", "100.0")],
+)
+def test_every_usual_form(written: str, version: str) -> None:
+    assert api_version_from(written) == version
+
+
+@pytest.mark.parametrize("written", ["", "36.0", "23", "62.1", "62.0/../x", "sixty", "v", "-62.0", "62.0 beta", "0x40"])
+def test_what_is_none_or_too_old(written: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"37\.0 or above.*Nothing was contacted"):
+        api_version_from(written)
+
+
+def test_the_default_is_one() -> None:
+    assert api_version_from(DEFAULT_API_VERSION) == DEFAULT_API_VERSION
+
+
+def test_a_higher_first_version() -> None:
+    assert api_version_from("v60", first=60, what="has it") == "60.0"
+    with pytest.raises(ConfigurationError, match=r"'59\.0' is none that has it: give 60\.0 or above"):
+        api_version_from("59.0", first=60, what="has it")

@@ -1,0 +1,184 @@
+"""Where subscriptions start, and which marker is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiocometd.exceptions import ServerError
+from aiosfstream import ConstantReplayId, DefaultMappingStorage, ReplayMarker, ReplayMarkerStorage, ReplayOption
+from aiosfstream.exceptions import ReplayError
+
+from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
+from airflow_provider_sfstream.salesforce.streaming.cometd.messages import EventMessage
+from airflow_provider_sfstream.salesforce.streaming.cometd.replay import (
+    AdaptedStorage,
+    MappingMarkers,
+    ReplayFrom,
+    is_replay_id_refused,
+)
+
+CHANNEL = "/topic/Invoices"
+FILTERED = f"{CHANNEL}?Status__c='Open'"
+
+
+async def subscribe(storage: ReplayMarkerStorage, subscription: str = CHANNEL) -> dict[str, Any]:
+    request = {"channel": "/meta/subscribe", "subscription": subscription}
+    await storage.outgoing([request], {})
+    return request
+
+
+def event(replay_id: int, date: str | None = "2026-11-21T10:00:00.000Z", channel: str = CHANNEL) -> EventMessage:
+    body: dict[str, Any] = {"event": {"replayId": replay_id, "createdDate": date}}
+    if date is None:
+        del body["event"]["createdDate"]
+    return EventMessage({"channel": channel, "data": body}, b"")
+
+
+@pytest.mark.parametrize("replay_id", [0, 1, -1, -2, 2**40])
+async def test_a_replay_id_is_sent_exactly_so(replay_id: int) -> None:
+    request = await subscribe(ReplayFrom(replay_id), FILTERED)
+
+    assert request["ext"] == {"replay": {CHANNEL: replay_id}}
+    assert request["subscription"] == FILTERED
+
+
+async def test_a_constant_stores_nothing() -> None:
+    storage = ReplayFrom(5)
+
+    async with storage(event(7)):
+        pass
+
+    assert (await subscribe(storage))["ext"] == {"replay": {CHANNEL: 5}}
+    assert await storage.get_replay_marker(CHANNEL) is None
+
+
+async def test_other_messages_go_out_as_they_are() -> None:
+    request = {"channel": "/meta/connect"}
+
+    await ReplayFrom(5).outgoing([request], {})
+
+    assert request == {"channel": "/meta/connect"}
+
+
+async def test_a_request_that_is_sent_again_is_not_changed() -> None:
+    storage = ReplayFrom(5)
+    storage.fall_back(CHANNEL, -2)
+    request = await subscribe(storage)
+
+    await storage.outgoing([request], {})
+
+    assert request["ext"] == {"replay": {CHANNEL: -2}}
+
+
+async def test_a_fallback_is_for_one_subscription_once() -> None:
+    storage = ReplayFrom(5)
+    storage.fall_back(CHANNEL, -1)
+
+    assert (await subscribe(storage, "/topic/Other"))["ext"] == {"replay": {"/topic/Other": 5}}
+    assert (await subscribe(storage))["ext"] == {"replay": {CHANNEL: -1}}
+    assert (await subscribe(storage))["ext"] == {"replay": {CHANNEL: 5}}
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (ReplayOption.NEW_EVENTS, ReplayFrom),
+        ({}, MappingMarkers),
+        (ConstantReplayId(-1), AdaptedStorage),
+        (ReplayFrom(3), ReplayFrom),
+    ],
+)
+def test_the_storage_for_an_argument(given: Any, kind: type) -> None:
+    assert type(CometdClient.create_replay_storage(given)) is kind
+
+
+@pytest.mark.parametrize("given", [None, 5, "/topic/X"])
+def test_what_is_no_replay_argument(given: Any) -> None:
+    assert CometdClient.create_replay_storage(given) is None
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+async def test_the_last_message_handled_is_the_marker(adapted: bool) -> None:
+    markers: dict[str, ReplayMarker] = {}
+    storage = AdaptedStorage(DefaultMappingStorage(markers, -2)) if adapted else MappingMarkers(markers)
+
+    for replay_id, date in [(9, "2026-11-21T10:00:00.5Z"), (3, "2026-11-21T09:00:00.5Z"), (4, None), (0, "1795")]:
+        async with storage(event(replay_id, date)):
+            pass
+        assert markers == {CHANNEL: ReplayMarker(date or "", replay_id)}
+
+
+async def test_a_message_that_arrived_earlier_moves_nothing_back() -> None:
+    markers: dict[str, ReplayMarker] = {}
+    storage = MappingMarkers(markers)
+    first, second, other = event(1), event(2), event(3, channel="/topic/Other")
+    await storage.incoming([first, other, {"channel": "/meta/connect"}])
+    await storage.incoming([second])
+
+    for message in (second, first, other):
+        await storage.extract_replay_id(message)
+
+    assert {channel: marker.replay_id for channel, marker in markers.items()} == {CHANNEL: 2, "/topic/Other": 3}
+
+
+@pytest.mark.parametrize("channel", [CHANNEL, FILTERED])
+async def test_a_marker_is_stored_under_the_name_it_is_looked_up_by(channel: str) -> None:
+    markers: dict[str, ReplayMarker] = {}
+    storage = MappingMarkers(markers)
+    assert "ext" not in await subscribe(storage, FILTERED)
+
+    await storage.extract_replay_id(event(6, channel=channel))
+
+    assert list(markers) == [FILTERED]
+    assert (await subscribe(storage, FILTERED))["ext"] == {"replay": {CHANNEL: 6}}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{"channel": "/x"}, {"channel": "/x", "data": None}, {"channel": "/x", "data": {"event": {"replayId": "7"}}}],
+)
+async def test_a_message_without_a_replay_id_is_not_marked(message: dict[str, Any]) -> None:
+    markers: dict[str, ReplayMarker] = {}
+
+    with pytest.raises(ReplayError, match="/x has no replayId"):
+        await MappingMarkers(markers).extract_replay_id(message)
+
+    assert markers == {}
+
+
+async def test_a_storage_with_a_rule_of_its_own_keeps_it() -> None:
+    class Own(ConstantReplayId):  # type: ignore[misc]
+        seen: list[Any] = []
+        arrived: list[Any] = []
+
+        async def extract_replay_id(self, message: dict[str, Any]) -> None:
+            self.seen.append(message)
+
+        async def incoming(self, payload: list[Any], headers: Any = None) -> None:
+            self.arrived.append(payload)
+
+    storage = AdaptedStorage(Own(-2))
+    await storage.incoming([event(1)])
+
+    async with storage(event(1)):
+        pass
+
+    assert Own.seen == [event(1)]
+    assert Own.arrived == [[event(1)]]
+    assert (await subscribe(storage))["ext"] == {"replay": {CHANNEL: -2}}
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        ("400::The replayId {5} you provided was invalid.  Please provide a valid ID, -2 to replay all events, or "
+         "-1 to replay only new events.", True),
+        ("400::The replayId for channel {/x} wasn't found using the provided replay ID map {{}}", False),
+        ("400::The channel you requested to subscribe to does not exist {/x}", False),
+        ("403:denied_by_security_policy:create_denied", False),
+        (None, False),
+    ],
+)  # fmt: skip
+def test_only_the_replay_error_is_one(error: str | None, refused: bool) -> None:
+    assert is_replay_id_refused(ServerError("Subscribe request failed.", {"error": error})) is refused

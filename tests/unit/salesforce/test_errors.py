@@ -1,0 +1,39 @@
+"""The error table: every known code, the statuses behind it, and what the messages say."""
+
+from __future__ import annotations
+
+import itertools
+
+from airflow_provider_sfstream.salesforce.errors.pubsub import CODE_PREFIX, STATUS_NAMES, error_from
+from tests.support.error_cases import PUBSUB_CODES, PUBSUB_STATUSES
+
+
+def test_a_code_decides_whatever_the_status() -> None:
+    for expected, codes in PUBSUB_CODES.items():
+        for code, status in itertools.product(codes, (*STATUS_NAMES, None)):
+            for written in (code, CODE_PREFIX + code):
+                assert type(error_from(written, status, "some text", topic="/event/A__e")) is expected, (code, status)
+
+
+def test_a_code_of_tomorrow_leaves_it_to_the_status_and_its_text() -> None:
+    for expected, cases in PUBSUB_STATUSES.items():
+        for status, details in cases:
+            for code in (None, "some.code.of.tomorrow"):
+                assert type(error_from(code, status, details, topic="/event/A__e")) is expected, (status, details)
+
+
+def test_a_status_may_be_a_number() -> None:
+    for number, name in enumerate(STATUS_NAMES):
+        by_number = error_from(None, number, None, topic="/event/A__e")
+        assert str(by_number) == str(error_from(None, name, None, topic="/event/A__e"))
+        assert type(by_number) is type(error_from(None, name, None, topic="/event/A__e"))
+    assert error_from(None, 99, None, topic="/event/A__e").retriable
+
+
+def test_the_message_names_topic_cause_remedy_and_rpc_id() -> None:
+    error = error_from(
+        CODE_PREFIX + "subscription.fetch.replayid.corrupted", 3, "The Replay ID val", topic="/event/A__e", rpc_id="r-1"
+    )
+    assert error.replay_lost
+    for part in ("/event/A__e", "replay ID", "replayid.corrupted", "The Replay ID val", "r-1", "on_invalid_replay"):
+        assert part in str(error)

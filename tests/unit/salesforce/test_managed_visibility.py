@@ -1,0 +1,155 @@
+"""When the Pub/Sub API counts as having seen a change, from what it answers to a subscribe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    SubscriptionBusyError,
+    SubscriptionStoppedError,
+    ThrottledError,
+    TopicNotFoundError,
+)
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.pubsub.visibility import Seen, look, wait_until_seen
+
+ORDERS = ManagedSubscription.parse("Orders")
+EVENT = object()
+
+
+class ScriptedStream:
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+        self.closed = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class ScriptedClient:
+    """Answers each subscribe with the next answer: an error, a batch, or ``None`` for silence."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+        self.streams: list[ScriptedStream] = []
+        self.renewed = 0
+        self.limits: list[int | None] = []
+        self.reached = 0
+        self.fault: Exception | None = None
+
+    def managed_subscribe(self, subscription: Any, *, limit: int | None, idle_timeout: float) -> ScriptedStream:
+        assert subscription == ORDERS
+        assert idle_timeout > 0
+        self.limits.append(limit)
+        stream = ScriptedStream(self._answers.pop(0))
+        self.streams.append(stream)
+        return stream
+
+    def prove_contact(self, topic: str) -> None:
+        """Be reached."""
+        self.reached += 1
+        if self.fault:
+            raise self.fault
+
+    def renew_session(self) -> None:
+        self.renewed += 1
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+
+
+@pytest.mark.parametrize(
+    ("answer", "seen"),
+    [
+        (None, Seen.OPEN),
+        (EVENT, Seen.OPEN),
+        (SubscriptionBusyError("taken"), Seen.OPEN),
+        (SubscriptionStoppedError("stopped"), Seen.STOPPED),
+        (TopicNotFoundError("unknown"), Seen.UNKNOWN),
+    ],
+)
+def test_what_an_answer_means(answer: Any, seen: Seen) -> None:
+    client: Any = ScriptedClient(answer)
+    assert look(client, ORDERS) is seen
+    assert client.limits == [1], "no more events are asked for than one"
+    assert [stream.closed for stream in client.streams] == [True]
+
+
+def test_a_refused_token_is_renewed_once() -> None:
+    client: Any = ScriptedClient(SessionExpiredError("expired"), None)
+    assert look(client, ORDERS) is Seen.OPEN
+    assert client.renewed == 1
+    client = ScriptedClient(SessionExpiredError("expired"), SessionExpiredError("expired"))
+    with pytest.raises(SessionExpiredError):
+        look(client, ORDERS)
+    assert all(stream.closed for stream in client.streams)
+
+
+def test_the_silence_of_a_network_is_no_answer() -> None:
+    client: Any = ScriptedClient(None)
+    client.fault = ServiceUnavailableError("no route")
+    with pytest.raises(ServiceUnavailableError, match="no route"):
+        look(client, ORDERS)
+    assert client.streams[0].closed
+
+
+def wait(client: Any, expected: Seen, clock: Clock, timeout: float = 20.0) -> None:
+    wait_until_seen(client, ORDERS, expected, timeout=timeout, interval=5.0, now=clock.now, sleep=clock.sleep)
+
+
+@pytest.mark.parametrize(
+    ("expected", "answers"),
+    [
+        (Seen.OPEN, [TopicNotFoundError("unknown"), ThrottledError("busy"), SubscriptionStoppedError("stopped"), None]),
+        (Seen.STOPPED, [None, EVENT, SubscriptionBusyError("taken"), SubscriptionStoppedError("stopped")]),
+        (Seen.UNKNOWN, [None, SubscriptionStoppedError("stopped"), EVENT, TopicNotFoundError("unknown")]),
+    ],
+)
+def test_it_asks_until_the_answer_is_the_one_expected(expected: Seen, answers: list[Any]) -> None:
+    client, clock = ScriptedClient(*answers), Clock()
+    wait(client, expected, clock)
+    assert len(client.streams) == len(answers)
+    assert clock.slept == [5.0] * (len(answers) - 1)
+    assert all(stream.closed for stream in client.streams)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [(TopicNotFoundError("unknown"), "is not known"), (ServiceUnavailableError("maintenance"), "maintenance")],
+)
+def test_it_gives_up_after_the_timeout_and_says_what_came_last(answer: Exception, reason: str) -> None:
+    client, clock = ScriptedClient(*[answer] * 10), Clock()
+    with pytest.raises(ServiceUnavailableError, match=rf"Orders.*within 20 seconds.*{reason}.*Run again"):
+        wait(client, Seen.OPEN, clock)
+    assert len(client.streams) == 5, "at 0, 5, 10, 15 and 20 seconds"
+
+
+def test_an_answer_that_will_not_pass_is_raised_at_once() -> None:
+    client, clock = ScriptedClient(AccessDeniedError("no")), Clock()
+    with pytest.raises(AccessDeniedError):
+        wait(client, Seen.OPEN, clock)
+    assert not clock.slept

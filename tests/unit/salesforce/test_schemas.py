@@ -1,0 +1,79 @@
+"""Schemas: parsing, Salesforce's types, and a cache that loads each once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import SchemaError, ServiceUnavailableError
+from airflow_provider_sfstream.salesforce import schemas
+
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "com.sforce.eventbus.Order__e",
+        "fields": [
+            {"name": "CreatedDate", "type": "long", "doc": "CreatedDate:DateTime"},
+            {"name": "Note__c", "type": ["null", "string"], "doc": "Data:Text:00NRO000000Wq7V", "default": None},
+            {"name": "Plain__c", "type": "string"},
+        ],
+    }
+)
+
+
+def test_the_record_name_is_the_event_name_without_its_namespace() -> None:
+    assert schemas.record_name(ORDER) == "Order__e"
+
+
+def test_the_doc_names_the_salesforce_type() -> None:
+    types = [schemas.salesforce_type(field) for field in schemas.parse(ORDER)["fields"]]
+    assert types == ["DateTime", "Text", None]
+
+
+@pytest.mark.parametrize("text", ["", "{", '"string"', "[]", '{"type": "record"}', '{"type": "enum", "fields": []}'])
+def test_what_is_no_record_schema_is_refused(text: str) -> None:
+    with pytest.raises(SchemaError):
+        schemas.parse(text)
+
+
+def test_many_threads_load_and_persist_a_schema_once() -> None:
+    loads: list[str] = []
+    kept: dict[str, str] = {}
+    together = threading.Barrier(8)
+
+    def load(schema_id: str) -> str:
+        loads.append(schema_id)
+        return ORDER
+
+    cache = schemas.SchemaCache(load, kept.__setitem__)
+
+    def get(_: int) -> str:
+        together.wait(60)
+        return cache.get("abc")
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(get, range(8))) == {ORDER}
+    assert loads == ["abc"]
+    assert kept == {"abc": ORDER}
+    assert "abc" in cache
+    assert "other" not in cache
+
+
+def test_a_failed_or_unusable_load_is_not_remembered() -> None:
+    answers: list[str | Exception] = [ServiceUnavailableError("busy"), "nonsense", ORDER]
+
+    def load(_: str) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    cache = schemas.SchemaCache(load)
+    with pytest.raises(ServiceUnavailableError):
+        cache.get("abc")
+    with pytest.raises(SchemaError):
+        cache.get("abc")
+    assert cache.get("abc") == ORDER

@@ -1,0 +1,22 @@
+"""The error table of the REST and Tooling API: documented codes, the statuses behind them, and what messages say."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_sfstream import exceptions as errors
+from airflow_provider_sfstream.salesforce.errors.tooling import error_from_response
+
+
+@pytest.mark.parametrize("code", ["NOT_FOUND", "ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY", None])
+def test_not_found_is_about_the_record_where_the_address_names_one(code: str | None) -> None:
+    error = error_from_response(404, code, None, what="Orders", names_record=True)
+    assert type(error) is errors.TopicNotFoundError
+
+
+def test_remedies_name_permission_and_version() -> None:
+    denied = error_from_response(403, "INSUFFICIENT_ACCESS", "no", what="Orders", names_record=False)
+    assert "Customize Application" in str(denied)
+    assert "View Setup and Configuration" in str(denied)
+    for status, code in ((400, "INVALID_TYPE"), (404, "NOT_FOUND")):
+        assert "60.0" in str(error_from_response(status, code, "no", what="Orders", names_record=False))

@@ -1,0 +1,247 @@
+"""A topic that is read over every fault that passes: what comes is an exact run of the stream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_sfstream.exceptions import (
+    AuthenticationError,
+    LoginUnavailableError,
+    QuotaExceededError,
+    ReplayIdLostError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    ThrottledError,
+    TopicNotFoundError,
+)
+from airflow_provider_sfstream.salesforce.events import StartFrom
+from airflow_provider_sfstream.streams.cursor import Cursor
+from airflow_provider_sfstream.streams.watch.arrivals import arrivals
+from airflow_provider_sfstream.streams.watch.read_ahead import ReadAhead
+from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, behind
+from tests.support.scripted_source import Deliver, End, Event, Keepalive, Silence, events
+from tests.support.virtual_time import run_in_virtual_time, virtual_clock
+
+TOPIC = "/event/Order__e"
+EARLIEST = StartFrom.EARLIEST
+RESET = ServiceUnavailableError("reset")
+
+
+def read(source: ScriptedAsyncSource, start=StartFrom.EARLIEST, *, count: int, limit=None, pauses=None, **arguments):
+    """Return the replay IDs of the first ``count`` events, and the named positions that came between them."""
+
+    async def sleep(seconds: float) -> None:
+        if pauses is not None:
+            pauses.append(seconds)
+        await asyncio.sleep(seconds)
+
+    async def main():
+        replay_ids, named = [], []
+        options = {"silence_timeout": 300, "clock": virtual_clock, "sleep": sleep, "random": lambda: 1.0, **arguments}
+        async with aclosing(arrivals(source, TOPIC, cursor(start), limit=limit, **options)) as responses:
+            async for response in responses:
+                replay_ids += response.replay_ids
+                if not len(response):
+                    named.append(response.latest_replay_id)
+                if limit is None and len(replay_ids) >= count:
+                    break
+        return replay_ids, named
+
+    try:
+        return run_in_virtual_time(main())
+    finally:
+        assert source.open_subscriptions == 0
+
+
+def cursor(start: bytes | StartFrom) -> Cursor:
+    return Cursor(start, virtual_clock)
+
+
+def ids(stream: list[Event]) -> list[bytes]:
+    return [event.replay_id for event in stream]
+
+
+faults = st.sampled_from(
+    [
+        RESET,
+        ThrottledError("slower"),
+        LoginUnavailableError("busy"),
+        End(),
+        Silence(),
+        Keepalive(),
+        Keepalive(pending=0),
+        Keepalive(at=b""),
+        Pass(7),
+    ]
+)
+scripts = st.lists(st.builds(Deliver, st.integers(1, 50), st.booleans()) | faults, max_size=30)
+
+
+@given(count=st.integers(1, 200), script=scripts, start=st.integers(0, 10), limit=st.none() | st.integers(1, 250))
+def test_what_comes_is_an_exact_run_of_the_stream(count, script, start, limit):
+    before = events(start)
+    stream = before + events(count, first=start + 1)
+    source = ScriptedAsyncSource(stream, list(script))
+    begin = before[-1].replay_id if before else StartFrom.EARLIEST
+    wanted = count if limit is None else min(limit, count)
+    replay_ids, _ = read(source, begin, count=wanted, limit=None if limit is None else wanted)
+    assert replay_ids[:wanted] == ids(stream[start : start + wanted])
+    if limit is not None:
+        assert len(replay_ids) == wanted
+        assert source.limits[0] == wanted
+
+
+def test_no_more_is_asked_for_than_is_still_missing():
+    source = ScriptedAsyncSource(events(30), [Deliver(4), RESET, Deliver(3, repeat=True), RESET])
+    replay_ids, _ = read(source, count=10, limit=10)
+    assert replay_ids == ids(source.stream[:10])
+    assert source.limits == [10, 6, 4]
+
+
+def test_a_fault_resumes_after_the_last_replay_id_seen():
+    script = [Deliver(4), RESET, Keepalive(), End(), Silence()]
+    source = ScriptedAsyncSource(events(5), script)
+    read(source, count=5)
+    fourth = source.stream[3].replay_id
+    assert source.starts == [StartFrom.EARLIEST, fourth, behind(fourth), behind(fourth)]
+
+
+def test_an_empty_response_names_a_position_only_while_requests_are_pending():
+    script = [Deliver(1), Keepalive(pending=0, at=b"no"), Keepalive(at=b""), Keepalive(at=b"yes"), Deliver(1)]
+    _, named = read(ScriptedAsyncSource(events(2), script), count=2)
+    assert named == [b"yes"]
+
+
+# -- faults --------------------------------------------------------------------------------------------------------
+
+
+def test_pauses_double_up_to_half_a_minute_and_begin_anew_after_a_response():
+    pauses: list[float] = []
+    source = ScriptedAsyncSource(events(2), [*[RESET] * 10, Keepalive(), RESET, ThrottledError("slower"), Deliver(2)])
+    read(source, count=2, pauses=pauses)
+    assert pauses == [0.25, 0.5, 1, 2, 4, 8, 16, 30, 30, 30, 0.25, 10]
+
+
+def test_no_number_of_faults_is_too_many():
+    source = ScriptedAsyncSource(events(1), [RESET] * 2_000)
+    replay_ids, _ = read(source, count=1)
+    assert replay_ids == ids(source.stream)
+    assert len(source.starts) == 2_001
+
+
+def test_silence_is_a_fault_after_the_given_time():
+    async def main():
+        source = ScriptedAsyncSource(events(1), [Silence()])
+        options = {"clock": virtual_clock, "sleep": asyncio.sleep, "random": lambda: 1.0}
+        async with aclosing(
+            arrivals(source, TOPIC, cursor(EARLIEST), limit=None, silence_timeout=40, **options)
+        ) as responses:
+            await anext(responses)
+        return virtual_clock()
+
+    assert 40 < run_in_virtual_time(main()) < 41
+
+
+def test_a_refused_session_is_renewed_and_the_topic_read_again_at_once():
+    pauses: list[float] = []
+    expired = SessionExpiredError("refused")
+    source = ScriptedAsyncSource(events(3), [expired, Deliver(1), expired, Keepalive(), expired])
+    replay_ids, _ = read(source, count=3, pauses=pauses)
+    assert (replay_ids, source.renewals, pauses) == (ids(source.stream), 3, [])
+
+
+def test_a_session_refused_right_after_its_renewal_is_raised():
+    source = ScriptedAsyncSource(events(3), [Deliver(1), SessionExpiredError("one"), SessionExpiredError("two")])
+    with pytest.raises(SessionExpiredError, match="two"):
+        read(source, count=3)
+    assert source.renewals == 1
+
+
+def test_a_renewed_session_that_held_for_a_while_may_end_too():
+    expired = SessionExpiredError("refused")
+    source = ScriptedAsyncSource(
+        events(1), [Pass(5), expired, Pass(30), expired, Pass(100), expired, Pass(1), Keepalive()]
+    )
+    replay_ids, _ = read(source, count=1)
+    assert (replay_ids, source.renewals) == (ids(source.stream), 3)
+    source = ScriptedAsyncSource(events(1), [expired, Pass(29), expired])
+    with pytest.raises(SessionExpiredError):
+        read(source, count=1)
+
+
+def test_what_was_yielded_is_not_kept_while_the_next_response_is_waited_for():
+    class Payload(bytes):
+        alive = 0
+
+        def __new__(cls, content):
+            cls.alive += 1
+            return super().__new__(cls, content)
+
+        def __del__(self):
+            type(self).alive -= 1
+
+    class Source(ScriptedAsyncSource):
+        def _batch(self, part, latest, pending):
+            return replace(super()._batch(part, latest, pending), payloads=[Payload(e.payload) for e in part])
+
+    async def main():
+        source = Source(events(300), [Deliver(100), Pass(50), Deliver(100), Pass(50)])
+        options = {"clock": virtual_clock, "sleep": asyncio.sleep, "random": lambda: 1.0}
+        responses = arrivals(source, TOPIC, cursor(EARLIEST), limit=None, silence_timeout=40, **options)
+        async with ReadAhead(responses) as reader:
+            kept = []
+            for _ in range(4):
+                response = await reader.next(10)
+                kept.append((response is not None, Payload.alive))
+                del response
+        return kept
+
+    kept = run_in_virtual_time(main())
+    assert kept == [(True, 100), (False, 0), (False, 0), (False, 0)]
+
+
+@pytest.mark.parametrize("kind", [AuthenticationError, QuotaExceededError, TopicNotFoundError, ReplayIdLostError])
+def test_what_cannot_pass_is_raised_as_it_is(kind):
+    error = kind("for good")
+    source = ScriptedAsyncSource(events(3), [Deliver(1), error])
+    with pytest.raises(kind) as raised:
+        read(source, count=3)
+    assert raised.value is error
+
+
+def test_an_error_that_is_none_of_ours_is_not_held_back():
+    with pytest.raises(ZeroDivisionError):
+        read(ScriptedAsyncSource(events(3), [ZeroDivisionError()]), count=3)
+
+
+def test_faults_are_told_once_and_warned_of_from_the_fifth_in_a_row_on(caplog):
+    caplog.set_level(logging.INFO, logger="airflow_provider_sfstream.streams.watch.arrivals")
+    source = ScriptedAsyncSource(events(2), [RESET, Deliver(1), *[RESET] * 6])
+    read(source, count=2)
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert [level for level, _ in lines] == ["INFO"] * 5 + ["WARNING"] * 3
+    assert lines[0][1] == f"{TOPIC}: resuming in 0.2 s after: reset"
+    assert lines[5][1] == (
+        f"{TOPIC}: out of reach for 4 s (5 faults in a row), trying again in 4.0 s. Nothing is lost while the org "
+        "retains the events. The last fault: reset"
+    )
+    assert lines[7][1] == f"{TOPIC}: within reach again after 16 s."
+
+
+# -- LATEST --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [Deliver(2), Keepalive()], ids=["events", "an empty response"])
+def test_latest_is_pinned_by_the_first_replay_id_seen(first):
+    source = ScriptedAsyncSource(events(20), [RESET, Keepalive(pending=0), RESET, first, RESET], latest_from=10)
+    replay_ids, _ = read(source, StartFrom.LATEST, count=10)
+    assert replay_ids == ids(source.stream[10:])
+    assert source.starts[:3] == [StartFrom.LATEST] * 3
+    assert all(isinstance(start, bytes) for start in source.starts[3:])

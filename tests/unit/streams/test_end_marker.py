@@ -1,0 +1,222 @@
+"""The second subscription of a drain: who opens it, what its faults cost, and when its evidence is discarded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import QuotaExceededError, ReplayIdLostError, ServiceUnavailableError
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+from airflow_provider_sfstream.streams.drain.drain import DrainResult, drain
+from airflow_provider_sfstream.streams.drain.end_marker import EndMarker
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.streams.source import EventBatch, StartFrom
+from tests.support.scripted_source import (
+    BEGAN,
+    Deliver,
+    FakeTime,
+    Keepalive,
+    ListSink,
+    ScriptedSource,
+    Silence,
+    events,
+    replay_id,
+)
+
+TOPIC = "/event/Order__e"
+CONFIRMING = DrainLimits(idle_timeout=10, confirm_timeout=300)
+WAITING = DrainLimits(idle_timeout=10, confirm_timeout=300, wait_for_confirmation=True)
+CUT = ServiceUnavailableError("the second subscription was cut")
+
+
+def run(source: ScriptedSource, start: bytes | StartFrom = StartFrom.EARLIEST, **arguments: Any) -> DrainResult:
+    options: dict[str, Any] = {
+        "limits": CONFIRMING,
+        "event_times": lambda ids, payloads: [None] * len(ids),
+        "clock": source.time.clock,
+        "sleep": source.time.sleep,
+        "random": lambda: 0.5,
+        **arguments,
+    }
+    sink, limits = options.pop("sink", ListSink()), options.pop("limits")
+    return drain(source, sink, TOPIC, start, limits, **options)
+
+
+class StreamingSource(ScriptedSource):
+    """A source of the API that names no positions."""
+
+    confirms_positions: ClassVar[bool] = False
+
+
+# -- who opens it ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "limits", [DrainLimits(), DrainLimits(max_events=2), DrainLimits(wait_for_confirmation=True)], ids=str
+)
+def test_a_drain_that_confirms_nothing_opens_no_second_subscription(limits: DrainLimits) -> None:
+    source = ScriptedSource(events(3))
+    result = run(source, limits=limits)
+    assert (source.references, result.confirmed_at) == (0, None)
+    assert result.stop_reason in (StopReason.IDLE, StopReason.MAX_EVENTS)
+
+
+@pytest.mark.parametrize("limits", [CONFIRMING, DrainLimits(to_the_end=True)], ids=["confirm_timeout", "to_the_end"])
+def test_a_drain_that_has_to_confirm_opens_one_and_closes_it(limits: DrainLimits) -> None:
+    source = ScriptedSource(events(3))
+    result = run(source, limits=limits)
+    assert (result.stop_reason, result.confirmed_at) == (StopReason.CAUGHT_UP, BEGAN)
+    assert (source.references, source.open_references, source.open_subscriptions) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("limits", [CONFIRMING, DrainLimits(to_the_end=True)], ids=["confirm_timeout", "to_the_end"])
+def test_nothing_is_confirmed_where_the_api_names_no_positions(limits: DrainLimits) -> None:
+    script = [Deliver(3), Keepalive(), Silence(400)]
+    source = StreamingSource(events(3), script)
+    result = run(source, limits=limits)
+    assert (result.stop_reason, result.confirmed_at, source.references) == (StopReason.IDLE, None, 0)
+    assert source.time.seconds < 30, "there is nothing to wait for"
+
+
+def test_an_error_of_the_drain_closes_it_too() -> None:
+    source = ScriptedSource(events(3), [QuotaExceededError("used up")], reference=())
+    with pytest.raises(QuotaExceededError):
+        run(source)
+    assert (source.references, source.open_references) == (1, 0)
+
+
+# -- the moment that it confirms -------------------------------------------------------------------------------------
+
+
+def test_the_end_is_confirmed_for_a_lower_bound_of_the_moment_of_the_request() -> None:
+    time = FakeTime(100.0)
+    marker = EndMarker(ScriptedSource(events(1), time=time), TOPIC, time.clock)
+    marker.open(ServerTime(BEGAN, sent=90.0, received=94.0))
+    marker.took([events(1)[0].replay_id])
+    assert marker.opened_at == BEGAN + timedelta(seconds=100 - 94)
+    assert marker.is_reached
+
+
+def test_a_later_answer_does_not_change_that_moment() -> None:
+    time = FakeTime(100.0)
+    source = ScriptedSource(events(1), time=time, reference=[None, None, events(1)[0].replay_id])
+    marker = EndMarker(source, TOPIC, time.clock)
+    measured = ServerTime(BEGAN, 100.0, 100.0)
+    marker.open(measured)
+    time.seconds += 250
+    marker.open(measured)
+    marker.look()
+    marker.look()
+    marker.took([events(1)[0].replay_id])
+    assert (marker.is_reached, marker.opened_at, source.references) == (True, BEGAN, 1)
+
+
+def test_without_a_measured_time_the_end_has_no_moment() -> None:
+    marker = EndMarker(ScriptedSource(events(1)), TOPIC, FakeTime().clock)
+    marker.open(None)
+    marker.took([events(1)[0].replay_id])
+    assert (marker.is_reached, marker.opened_at) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("script", "reference"),
+    [
+        ([Silence(7)], [None, None, None, replay_id(9)]),
+        ([Keepalive(pending=0), Silence(2), CUT, Silence(7)], [None, None, CUT, None, None, replay_id(9)]),
+    ],
+    ids=["its only answer", "its last answer"],
+)
+def test_contact_was_not_before_the_moment_that_is_confirmed(script: list[Any], reference: list[Any]) -> None:
+    """A drain that stands at the end may end before its own subscription was answered."""
+    source = ScriptedSource(events(3), script, reference=reference)
+    result = run(source, replay_id(9))
+    assert (result.stop_reason, result.event_count) == (StopReason.CAUGHT_UP, 0)
+    assert result.confirmed_at is not None
+    assert result.contact_at is not None
+    assert result.contact_at > result.confirmed_at
+    assert result.contact_at == BEGAN + timedelta(seconds=source.time.seconds + 1)
+
+
+# -- faults ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_of_it_neither_ends_nor_reconnects_the_drain(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    source, sink = ScriptedSource(events(3), reference=[CUT]), ListSink()
+    result = run(source, sink=sink)
+    assert (result.stop_reason, result.event_count, result.reconnects) == (StopReason.IDLE, 3, 0)
+    assert (result.confirmed_at, source.open_references) == (None, 0)
+    assert f"{TOPIC}: the subscription that looks for the end of the stream failed: {CUT}" in caplog.text
+
+
+def test_it_is_opened_again_with_the_next_subscription_and_confirms_a_later_moment() -> None:
+    script = [Deliver(1), Silence(20), ServiceUnavailableError("cut"), Deliver(2)]
+    source = ScriptedSource(events(3), script, reference=[None, CUT, events(3)[2].replay_id])
+    result = run(source, limits=WAITING)
+    assert (result.stop_reason, result.reconnects, source.references) == (StopReason.CAUGHT_UP, 1, 2)
+    assert result.confirmed_at == BEGAN + timedelta(seconds=20 + sum(source.time.sleeps))
+
+
+def test_evidence_of_a_subscription_that_failed_does_not_count_for_the_next_one() -> None:
+    """The replay ID that the first one named says nothing of the moment at which the second one was opened."""
+    script = [Silence(1), ServiceUnavailableError("cut"), Deliver(1), Silence(400)]
+    source = ScriptedSource(events(3), script, reference=[events(3)[0].replay_id, CUT, None, *[None] * 2_000])
+    result = run(source)
+    assert (source.references, result.stop_reason, result.confirmed_at) == (2, StopReason.IDLE, None)
+
+
+def test_a_fault_of_the_drain_alone_does_not_open_another() -> None:
+    script = [Deliver(1), ServiceUnavailableError("cut"), Deliver(2)]
+    source = ScriptedSource(events(3), script)
+    result = run(source)
+    assert (result.stop_reason, result.confirmed_at, source.references) == (StopReason.CAUGHT_UP, BEGAN, 1)
+
+
+def test_it_ends_with_its_event_and_is_not_opened_again() -> None:
+    script = [Deliver(1), ServiceUnavailableError("cut"), Silence(30), Deliver(2)]
+    source = ScriptedSource(events(3), script, reference=[1])
+    sink = ListSink()
+    result = run(source, sink=sink, limits=WAITING)
+    assert (result.stop_reason, result.confirmed_at, source.references) == (StopReason.CAUGHT_UP, BEGAN, 1)
+    assert sink.replay_ids[-1] == replay_id(9), "the batch that has the event is stored whole"
+
+
+# -- a lost position -------------------------------------------------------------------------------------------------
+
+
+def test_a_lost_position_discards_the_evidence() -> None:
+    """The stream was reset: its replay IDs begin anew, and those of before prove nothing."""
+    stream = events(6)
+    lost = ReplayIdLostError("The Replay ID validation failed.")
+    script = [Deliver(2), ServiceUnavailableError("cut"), Silence(5), lost, Deliver(6), Silence(400)]
+    named_before = stream[3].replay_id
+    source = ScriptedSource(stream, script, reference=[named_before, None])
+    sink = ListSink()
+    result = run(source, sink=sink, on_invalid_replay="earliest")
+    assert result.gap is not None
+    assert named_before in sink.replay_ids
+    assert (source.references, result.stop_reason, result.confirmed_at) == (2, StopReason.IDLE, None)
+
+
+def test_the_subscription_after_a_lost_position_confirms_its_own_moment() -> None:
+    stream = events(4)
+    lost = ReplayIdLostError("The Replay ID validation failed.")
+    script = [Deliver(2), Silence(5), ServiceUnavailableError("cut"), lost, Deliver(4)]
+    source = ScriptedSource(stream, script, reference=[None, *[None] * 30])
+    opened: list[float] = []
+
+    class Noting(ScriptedSource):
+        def latest(self, topic: str, *, idle_timeout: float) -> Iterator[EventBatch | None]:
+            opened.append(self.time.seconds)
+            if len(opened) == 2:
+                self.reference = [stream[3].replay_id]
+            return super().latest(topic, idle_timeout=idle_timeout)
+
+    source = Noting(stream, script, reference=[None] * 30)
+    result = run(source, on_invalid_replay="earliest")
+    assert (result.stop_reason, len(opened)) == (StopReason.CAUGHT_UP, 2)
+    assert result.confirmed_at == BEGAN + timedelta(seconds=opened[1])
+    assert opened[1] > 5

@@ -1,0 +1,715 @@
+"""What a source on a managed subscription leaves out, commits and waits for, with a scripted Salesforce."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import (
+    AccessDeniedError,
+    CommitError,
+    CommitFailedError,
+    ConfigurationError,
+    InvalidTopicError,
+    ReplayIdLostError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    SubscriptionBusyError,
+    SubscriptionMovedError,
+    SubscriptionStoppedError,
+)
+from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
+from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.streams.managed.redelivery import Redelivery
+from airflow_provider_sfstream.streams.managed.slot import SlotWait
+from airflow_provider_sfstream.streams.managed.source import ManagedSource
+from airflow_provider_sfstream.streams.managed.topic import TopicCheck, may_deliver
+
+TOPIC = "/event/Order__e"
+ORDERS = ManagedSubscription(developer_name="Orders")
+COMMITTED = StartFrom.COMMITTED
+
+CAUGHT_UP, OWES_NOTHING, SILENCE = "caught up", "owes nothing", "silence"
+Step = int | str | SalesforceStreamError
+"""So many events; an empty response that confirms the position, or that does not; nothing; the end of the stream."""
+
+
+def rid(number: int) -> bytes:
+    """Return the replay ID of event ``number``; one and a half (a position between two events) is a number too."""
+    return int(number * 10).to_bytes(8, "big") + b"\0\0"
+
+
+def ids(*numbers: int) -> list[bytes]:
+    return [rid(number) for number in numbers]
+
+
+def batch(replay_ids: list[bytes], latest: bytes, pending: int) -> EventBatch:
+    count = len(replay_ids)
+    return EventBatch(replay_ids, [None] * count, ["schema"] * count, [b"payload"] * count, latest, pending, 1)
+
+
+@dataclass
+class Salesforce:
+    """A managed subscription of a topic with ``events`` numbered events, and a script for each stream in turn."""
+
+    events: int
+    scripts: deque[list[Step]]
+    committed: float | None = None
+    default_replay: str = "EARLIEST"
+    commit_faults: deque[SalesforceStreamError | None] = field(default_factory=deque)
+    """For each commit in turn: why it is not answered well. One that ends a stream ends it after carrying it out."""
+    streams: list[Stream] = field(default_factory=list)
+    log: list[tuple[str, bytes]] = field(default_factory=list)
+    sessions_renewed: int = 0
+    ordinary: list[SalesforceStreamError | None] = field(default_factory=list)
+    """Responses of an ordinary subscription before it delivers the event after its position, or names the end."""
+    schema_id: str = "schema"
+    """Of the events of the managed stream."""
+    opened: list[bytes | StartFrom] = field(default_factory=list)
+    """The positions of the ordinary subscriptions."""
+
+    def in_contact(self, name: str) -> nullcontext[None]:
+        return nullcontext()
+
+    def managed_subscribe(self, subscription: ManagedSubscription, **arguments: Any) -> Stream:
+        assert subscription == ORDERS
+        assert all(stream.closed for stream in self.streams), "one stream at a time"
+        position = self.committed
+        if position is None:
+            position = 0 if self.default_replay == "EARLIEST" else self.events
+        self.streams.append(Stream(self, position, self.scripts.popleft() if self.scripts else [], **arguments))
+        return self.streams[-1]
+
+    def subscribe(
+        self, topic: str, start: bytes | StartFrom, *, limit: int | None, **_: Any
+    ) -> Iterator[EventBatch | None]:
+        self.opened.append(start)
+        for said in self.ordinary:
+            if said is not None:
+                raise said
+            yield None
+        position = int.from_bytes(start[:8], "big") / 10 if isinstance(start, bytes) else 0
+        following = list(range(int(position) + 1, self.events + 1))[:limit]
+        if following:
+            yield batch(ids(*following), rid(following[-1]), 1)
+        if limit is None or len(following) < limit:
+            yield batch([], rid(self.events + 0.5), 1)
+
+    def schema(self, schema_id: str) -> str:
+        return schema_id
+
+    def renew_session(self) -> None:
+        self.sessions_renewed += 1
+
+
+@dataclass
+class Stream:
+    salesforce: Salesforce
+    position: float
+    script: list[Step]
+    limit: int | None
+    idle_timeout: float
+    recommit: bytes | None
+    closed: bool = False
+    is_open: bool = True
+    fetching: bool = True
+    confirmed: set[float] = field(default_factory=set)
+    _sent: dict[bytes, SalesforceStreamError | None] = field(default_factory=dict)
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> EventBatch | None:
+        if self.limit == 0 or not self.script:
+            raise StopIteration
+        step = self.script.pop(0)
+        if isinstance(step, SalesforceStreamError):
+            self.is_open = False
+            raise step
+        if step == SILENCE:
+            return None
+        if step == OWES_NOTHING:
+            return batch([], rid(self.position), 0)
+        if step == CAUGHT_UP:
+            assert int(self.position) == self.salesforce.events, "a script that is not true"
+            self.position = self.salesforce.events + 0.5
+            self.confirmed.add(self.position)
+            return batch([], rid(self.position), 100)
+        assert isinstance(step, int)
+        count = step if self.limit is None else min(step, self.limit)
+        numbers = [int(self.position) + 1 + index for index in range(count)]
+        assert numbers[-1] <= self.salesforce.events, "a script that is not true"
+        self.position = numbers[-1]
+        if self.limit is not None:
+            self.limit -= count
+        delivered = batch(ids(*numbers), rid(self.position), 50)
+        return replace(delivered, schema_ids=[self.salesforce.schema_id] * count)
+
+    def allow(self, count: int) -> None:
+        self.limit = None if self.limit is None else self.limit + count
+
+    def stop_fetching(self) -> None:
+        self.fetching = False
+
+    def close(self) -> None:
+        self.closed, self.is_open = True, False
+
+    def commit(self, replay_id: bytes) -> None:
+        if not self.is_open:
+            raise ServiceUnavailableError("it has ended")
+        position = int.from_bytes(replay_id[:8], "big") / 10
+        fault = self.salesforce.commit_faults.popleft() if self.salesforce.commit_faults else None
+        refused = isinstance(fault, CommitError)
+        assert position <= self.position, "not delivered yet"
+        if not refused:
+            assert position >= (self.salesforce.committed or 0), "older than the committed one"
+            self.salesforce.committed = position
+            self.salesforce.log.append(("committed", replay_id))
+        self.is_open = fault is None or refused
+        self._sent[replay_id] = fault
+
+    def wait_for_commit(self, replay_id: bytes, timeout: float) -> None:
+        fault = self._sent[replay_id]
+        if fault is not None:
+            raise fault
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+    pauses: list[float] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now += seconds
+
+
+def scripted(events: int, *scripts: list[Step], **arguments: Any) -> Salesforce:
+    return Salesforce(events, deque(scripts), **arguments)
+
+
+def source_on(salesforce: Salesforce, clock: Clock | None = None, **arguments: Any) -> ManagedSource:
+    clock = clock or Clock()
+    return ManagedSource(
+        salesforce,  # type: ignore[arg-type]
+        ORDERS,
+        clock=clock,
+        sleep=clock.sleep,
+        random=lambda: 1.0,
+        **arguments,
+    )
+
+
+def responses(source: ManagedSource, start: bytes | StartFrom, limit: int | None = None) -> Iterator[EventBatch | None]:
+    return source.subscribe(TOPIC, start, limit=limit, idle_timeout=10)
+
+
+def events_of(stream: Iterable[EventBatch | None], end: type[Exception] | None = None) -> list[bytes]:
+    """Return the replay IDs that come until the stream ends, with an error of that type."""
+    got: list[bytes] = []
+    with nullcontext() if end is None else pytest.raises(end):
+        for response in stream:
+            if response is not None:
+                got += response.replay_ids
+    return got
+
+
+def fault() -> ServiceUnavailableError:
+    return ServiceUnavailableError("the connection failed")
+
+
+def landed(*numbers: int) -> Callable[[bytes], bool]:
+    return set(ids(*numbers)).__contains__
+
+
+class TestWhatIsLeftOut:
+    def test_nothing_where_nothing_was_delivered_before(self) -> None:
+        salesforce = scripted(4, [2, 2])
+        assert events_of(responses(source_on(salesforce), COMMITTED)) == ids(1, 2, 3, 4)
+        assert salesforce.committed is None, "only the reader knows what is durable"
+
+    def test_what_this_source_has_yielded(self) -> None:
+        salesforce = scripted(6, [2, 1, fault()], [4, fault()], [3, 3])
+        source = source_on(salesforce)
+        assert events_of(responses(source, COMMITTED), ServiceUnavailableError) == ids(1, 2, 3)
+        assert events_of(responses(source, rid(3)), ServiceUnavailableError) == ids(4)
+        assert events_of(responses(source, rid(4))) == ids(5, 6)
+        assert salesforce.log == []
+
+    def test_what_it_has_yielded_but_nobody_kept_comes_again(self) -> None:
+        source = source_on(scripted(3, [3, fault()], [3], [3]))
+        assert events_of(responses(source, COMMITTED), ServiceUnavailableError) == ids(1, 2, 3)
+        assert events_of(responses(source, COMMITTED)) == ids(1, 2, 3)
+        assert events_of(responses(source, rid(1))) == ids(2, 3), "of what was kept, the rest"
+
+    def test_what_lies_before_a_position_that_was_confirmed(self) -> None:
+        salesforce = scripted(2, [2, CAUGHT_UP, fault()])
+        source = source_on(salesforce)
+        assert events_of(responses(source, COMMITTED), ServiceUnavailableError) == ids(1, 2)
+        salesforce.events = 4
+        salesforce.scripts.append([1, 2, 1])
+        assert events_of(responses(source, rid(2.5))) == ids(3, 4)
+
+    def test_what_is_landed_by_an_earlier_run_and_that_is_committed(self) -> None:
+        salesforce = scripted(5, [2, 2, 1])
+        source = source_on(salesforce, is_landed=landed(1, 2, 3))
+        stream = responses(source, rid(3))
+        assert events_of(itertools.islice(stream, 1)) == ids(4)
+        assert salesforce.committed == 3, "before anything else is yielded"
+        assert events_of(stream) == ids(5)
+        assert salesforce.log == [("committed", rid(3))]
+
+    def test_what_is_landed_before_a_position_that_was_confirmed(self) -> None:
+        salesforce = scripted(5, [3, 2], committed=0)
+        source = source_on(salesforce, is_landed=landed(1, 2, 3))
+        assert events_of(responses(source, rid(3.5))) == ids(4, 5)
+        assert salesforce.committed == 3
+
+    def test_what_is_landed_and_nothing_else_has_come(self) -> None:
+        salesforce = scripted(3, [3, CAUGHT_UP])
+        source = source_on(salesforce, is_landed=landed(1, 2, 3))
+        *_, confirmed = responses(source, rid(3))
+        assert confirmed is not None
+        assert (len(confirmed), confirmed.latest_replay_id) == (0, rid(3.5))
+        assert salesforce.committed == 3, "the last landed event"
+
+    def test_a_fault_among_the_landed(self) -> None:
+        salesforce = scripted(5, [2, fault()], [4, fault()], [2])
+        source = source_on(salesforce, is_landed=landed(1, 2, 3))
+        assert events_of(responses(source, rid(3)), ServiceUnavailableError) == []
+        assert events_of(responses(source, rid(3)), ServiceUnavailableError) == ids(4)
+        assert events_of(responses(source, rid(4))) == ids(5), (
+            "the second stream committed 3, so the third begins with 4"
+        )
+
+    def test_nothing_where_salesforce_is_past_the_start(self) -> None:
+        salesforce = scripted(7, [2], committed=5)
+        source = source_on(salesforce, is_landed=landed(1, 2, 3, 4, 5))
+        assert events_of(responses(source, rid(5))) == ids(6, 7)
+        assert salesforce.log == []
+
+    def test_what_lies_up_to_the_start_where_nobody_knows_what_is_landed(self) -> None:
+        assert events_of(responses(source_on(scripted(3, [3])), rid(2))) == ids(3)
+
+    @pytest.mark.parametrize("committed", [3, 4])
+    def test_nothing_of_the_topic_where_the_position_moved_meanwhile(self, committed: int) -> None:
+        """Another client committed, so that what was yielded is not delivered again."""
+        salesforce = scripted(3, [3, fault()], [1, CAUGHT_UP] if committed == 3 else [CAUGHT_UP])
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED), ServiceUnavailableError)
+        salesforce.events, salesforce.committed = 4, committed
+        assert events_of(responses(source, rid(3))) == ids(4)
+        assert source.differs == (committed == 4)
+
+    def test_the_limit_counts_what_is_yielded(self) -> None:
+        salesforce = scripted(9, [3, fault()], [2, 2, 2, 9])
+        source = source_on(salesforce)
+        assert events_of(responses(source, COMMITTED, 5), ServiceUnavailableError) == ids(1, 2, 3)
+        assert events_of(responses(source, rid(3), 2)) == ids(4, 5)
+        assert salesforce.streams[-1].position == 5, "never asked for more"
+
+    @pytest.mark.parametrize("size", [1, 2, 7, 100])
+    @pytest.mark.parametrize("count", [1, 5, 99, 150])
+    def test_few_events_of_a_response_are_looked_up(self, count: int, size: int) -> None:
+        asked: list[bytes] = []
+
+        def is_landed(replay_id: bytes) -> bool:
+            asked.append(replay_id)
+            return replay_id <= rid(count)
+
+        redelivery, got = Redelivery(rid(10_000), is_landed), 0
+        for first in range(1, 301, size):
+            known = redelivery.known(ids(*range(first, first + size)))
+            got += known
+            assert len(asked) <= 10 * (first // size + 1)
+            if redelivery.is_over:
+                break
+        assert got == count
+        assert redelivery.last == rid(count)
+
+
+class TestALostPosition:
+    def test_nothing_is_yielded(self) -> None:
+        salesforce = scripted(5, [3, 2], [CAUGHT_UP], ordinary=[None, None, ReplayIdLostError("too old")])
+        source = source_on(salesforce, is_landed=landed(1, 2, 3))
+        assert events_of(responses(source, rid(3)), ReplayIdLostError) == []
+        assert source.stream is None
+
+    def test_it_continues_where_salesforce_does(self) -> None:
+        salesforce = scripted(5, [2], [2, 3], committed=0, ordinary=[ReplayIdLostError("too old")])
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(3)), ReplayIdLostError) == []
+        assert events_of(responses(source, StartFrom.LATEST)) == ids(1, 2, 3, 4, 5)
+
+    def test_or_with_the_earliest_event_wherever_salesforce_does(self) -> None:
+        salesforce = scripted(5, [2], [2], committed=3, ordinary=[ReplayIdLostError("too old")])
+        source = source_on(salesforce)
+        events_of(responses(source, rid(2)), ReplayIdLostError)
+        salesforce.ordinary = []
+        assert events_of(responses(source, StartFrom.EARLIEST)) == ids(1, 2, 3, 4, 5)
+        assert salesforce.opened == [rid(2), StartFrom.EARLIEST, rid(1)]
+
+    def test_a_silence_yields_nothing(self) -> None:
+        class Ticking(Clock):
+            def __call__(self) -> float:
+                self.now += 10
+                return self.now
+
+        salesforce = scripted(5, [3, 2], ordinary=[None] * 50)
+        stream = responses(source_on(salesforce, Ticking(), is_landed=landed(1, 2, 3)), rid(3))
+        assert list(itertools.islice(stream, 50)) == [None] * 50
+
+
+class TestAPositionThatMoved:
+    """The recorded position is event 5 of 400, or of 9."""
+
+    @pytest.mark.parametrize("committed", [7, 9], ids=["forward", "to the end"])
+    def test_forward(self, committed: int) -> None:
+        salesforce = scripted(9, [9 - committed] if committed < 9 else [CAUGHT_UP], committed=committed)
+        source = source_on(salesforce, is_landed=landed(4, 5))
+        assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
+        assert source.differs == (committed == 9)
+        assert salesforce.log == []
+
+    def test_it_reads_the_managed_stream_again_once_that_is_reached(self) -> None:
+        salesforce = scripted(400, [100, 100, 100, 93], committed=7)
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(5))) == ids(*range(6, 401))
+        assert salesforce.opened == [rid(5), rid(6)]
+        assert source.commit(rid(400))
+        assert (salesforce.committed, len(salesforce.streams)) == (400, 1)
+
+    @pytest.mark.parametrize("sizes", [[9], [5, 4], [2, 2, 2, 3], [1] * 9])
+    def test_backward(self, sizes: list[Step]) -> None:
+        salesforce = scripted(9, [*sizes, CAUGHT_UP])
+        source = source_on(salesforce, is_landed=landed(4, 5))
+        assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
+
+    @pytest.mark.parametrize("limit", [1, 2, 3, 4])
+    @pytest.mark.parametrize("committed", [None, 5, 6, 8, 9])
+    def test_the_limit_holds(self, committed: int | None, limit: int) -> None:
+        salesforce = scripted(9, [1] * (9 - (committed or 0)) + [CAUGHT_UP], committed=committed)
+        stream = responses(source_on(salesforce), rid(5), limit)
+        got: list[bytes] = []
+        for response in stream:
+            got += [] if response is None else response.replay_ids
+            if len(got) >= limit:
+                break
+        assert got == ids(*range(6, 6 + limit))
+
+    def test_an_equal_replay_id_of_another_event_is_no_agreement(self) -> None:
+        salesforce = scripted(9, [4], committed=5, schema_id="of another topic")
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
+        assert source.differs
+
+    def test_events_of_another_topic(self) -> None:
+        salesforce = scripted(9, [4], committed=5, schema_id='{"type": "record", "name": "Invoice__e", "fields": []}')
+        for start in (COMMITTED, rid(5)):
+            salesforce.scripts.append([4])
+            source = source_on(salesforce)
+            with pytest.raises(ConfigurationError, match=r"Orders delivers events of Invoice__e, .*/event/Order__e"):
+                events_of(responses(source, start))
+            assert salesforce.streams[-1].closed
+
+    @pytest.mark.parametrize("ahead", [False, True])
+    def test_the_end_is_committed_where_no_event_lies_between(self, ahead: bool) -> None:
+        """A subscription that was recreated with LATEST, and has delivered nothing."""
+        salesforce = scripted(9, [CAUGHT_UP], [CAUGHT_UP], committed=9)
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
+        salesforce.events = 10 if ahead else 9
+        salesforce.committed = 10 if ahead else 9
+        assert source.commit(rid(9)) == (not ahead)
+        assert salesforce.log == ([] if ahead else [("committed", rid(9.5))])
+
+    def test_the_end_is_committed_when_it_is_delivered_again(self) -> None:
+        salesforce = scripted(9, [1], [2, 2, 2, 2, 1])
+        source = source_on(salesforce)
+        assert events_of(responses(source, rid(5))) == ids(6, 7, 8, 9)
+        assert source.differs
+        assert source.commit(rid(9))
+        assert salesforce.log == [("committed", rid(9))]
+
+    def test_an_end_between_two_events(self) -> None:
+        salesforce = scripted(9, [1], [2, 2, 2, 2, 2])
+        source = source_on(salesforce)
+        *_, confirmed = responses(source, rid(9))
+        assert confirmed is not None
+        salesforce.events = 10
+        assert source.differs
+        assert source.commit(confirmed.latest_replay_id)
+        assert salesforce.log == [("committed", rid(9))]
+
+
+@pytest.mark.parametrize(
+    ("topic", "event", "expected"),
+    [
+        ("/event/Order__e", "Order__e", True),
+        ("/event/Order__e", "order__e", True),
+        ("/event/acme__Order__e", "Order__e", True),
+        ("/event/Order__e", "Invoice__e", False),
+        ("/event/Order__e", "AccountChangeEvent", False),
+        ("/data/AccountChangeEvent", "AccountChangeEvent", True),
+        ("/data/AccountChangeEvent", "ContactChangeEvent", False),
+        ("/data/Asset__ChangeEvent", "Asset__ChangeEvent", True),
+        ("/data/ChangeEvents", "ContactChangeEvent", True),
+        ("/data/ChangeEvents", "Order__e", False),
+        ("/data/Sales__chn", "ContactChangeEvent", True),
+        ("/data/Sales__chn", "Order__e", False),
+        ("/event/Orders__chn", "Order__e", True),
+        ("/event/Orders__chn", "LoginEventStream", True),
+        ("/event/Orders__chn", "AccountChangeEvent", False),
+    ],
+)
+def test_the_events_that_a_topic_can_deliver(topic: str, event: str, expected: bool) -> None:
+    assert may_deliver(topic, event) == expected
+
+
+class TestTheTopicOfSchemas:
+    def test_one_that_cannot_be_fetched_for_the_time_being(self) -> None:
+        def schema(_: str) -> str:
+            raise ServiceUnavailableError("not now")
+
+        TopicCheck("Orders", schema, is_proven=True).check(TOPIC, ["1"])
+        with pytest.raises(ServiceUnavailableError):
+            TopicCheck("Orders", schema, is_proven=False).check(TOPIC, ["1"])
+
+    def test_one_that_is_hidden_proves_nothing(self) -> None:
+        def schema(_: str) -> str:
+            raise AccessDeniedError("hidden")
+
+        TopicCheck("Orders", schema, is_proven=False).check(TOPIC, ["1", ""])
+
+
+class TestWhatIsCommitted:
+    def test_a_quiet_position_before_it_is_yielded(self) -> None:
+        salesforce = scripted(2, [CAUGHT_UP, SILENCE], default_replay="LATEST")
+        source = source_on(salesforce)
+        first, silence = responses(source, COMMITTED)
+        assert first is not None
+        assert (first.latest_replay_id, salesforce.committed, silence) == (rid(2.5), 2.5, None)
+
+    def test_a_quiet_latest_subscription_misses_nothing_over_a_fault(self) -> None:
+        salesforce = scripted(2, [CAUGHT_UP, fault()], [2], default_replay="LATEST")
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED), ServiceUnavailableError)
+        salesforce.events = 4
+        assert events_of(responses(source, rid(2.5))) == ids(3, 4)
+
+    def test_no_position_behind_events_that_were_yielded(self) -> None:
+        salesforce = scripted(2, [2, CAUGHT_UP])
+        events_of(responses(source_on(salesforce), COMMITTED))
+        assert salesforce.log == []
+
+    def test_nothing_by_a_sensor(self) -> None:
+        salesforce = scripted(3, [2, CAUGHT_UP], committed=1)
+        source = source_on(salesforce, commits=False, is_landed=landed(2))
+        assert events_of(responses(source, rid(2))) == ids(3)
+        assert salesforce.log == []
+        assert salesforce.streams[0].recommit is None
+
+    def test_no_position_that_is_not_confirmed(self) -> None:
+        salesforce = scripted(2, [OWES_NOTHING])
+        assert events_of(responses(source_on(salesforce), COMMITTED)) == []
+        assert salesforce.log == []
+
+    def test_a_refused_commit_ends_the_subscription(self) -> None:
+        salesforce = scripted(0, [CAUGHT_UP], commit_faults=deque([CommitError("refused")]))
+        assert events_of(responses(source_on(salesforce), COMMITTED), CommitError) == []
+        assert salesforce.streams[0].closed
+
+    @pytest.mark.parametrize(("start", "recommit"), [(COMMITTED, None), (rid(3), rid(3))])
+    def test_the_keepalive_may_repeat_what_is_stored(self, start: bytes | StartFrom, recommit: bytes | None) -> None:
+        salesforce = scripted(5, [1, fault()], [2])
+        source = source_on(salesforce, is_landed=landed())
+        salesforce.committed = 3
+        events_of(responses(source, start), ServiceUnavailableError)
+        events_of(responses(source, rid(4)))
+        assert [stream.recommit for stream in salesforce.streams] == [recommit, recommit], "never what was only yielded"
+
+
+class TestCommit:
+    def test_on_the_stream_that_delivered_it(self) -> None:
+        salesforce = scripted(5, [2, 2])
+        source = source_on(salesforce)
+        stream = responses(source, COMMITTED)
+        events_of(itertools.islice(stream, 2))
+        stream.close()  # type: ignore[attr-defined]
+        assert source.stream is salesforce.streams[0]
+        assert not salesforce.streams[0].fetching
+        source.commit(rid(3))
+        assert (salesforce.committed, len(salesforce.streams)) == (3, 1)
+        source.commit(rid(3))
+        assert salesforce.log == [("committed", rid(3))], "it knows already"
+        salesforce.scripts.append([2])
+        assert events_of(responses(source, rid(3))) == ids(4, 5), "nothing that was committed is expected again"
+        source.close()
+        assert source.stream is None
+        assert salesforce.streams[-1].closed
+
+    def test_on_a_new_stream_once_it_came_again(self) -> None:
+        salesforce = scripted(9, [3, fault()], [1, 1, 1, 6])
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED), ServiceUnavailableError)
+        source.commit(rid(3))
+        assert salesforce.committed == 3
+        assert salesforce.streams[-1].position == 3, "nothing beyond was read"
+
+    def test_of_a_confirmed_position_on_a_new_stream(self) -> None:
+        salesforce = scripted(2, [2, CAUGHT_UP, fault()], [2])
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED), ServiceUnavailableError)
+        source.commit(rid(2.5))
+        assert salesforce.committed == 2, "the last event before it"
+
+    def test_of_what_salesforce_is_past_already(self) -> None:
+        """The commit was carried out, and its acknowledgement lost."""
+        salesforce = scripted(5, [3], [2], commit_faults=deque([fault()]))
+        source = source_on(salesforce)
+        assert events_of(responses(source, COMMITTED)) == ids(1, 2, 3)
+        source.commit(rid(3))
+        assert salesforce.log == [("committed", rid(3))]
+        assert len(salesforce.streams) == 2
+
+    @pytest.mark.parametrize("is_landed", [None, landed(1, 2, 3)])
+    @pytest.mark.parametrize(("already", "expected"), [(0, 3), (3, 3), (4, 4)])
+    def test_by_a_source_that_has_read_nothing(
+        self, is_landed: Callable[[bytes], bool] | None, already: int, expected: int
+    ) -> None:
+        """A run that was killed between its manifest and its commit."""
+        salesforce = scripted(5, [1] * (5 - already) + [CAUGHT_UP], committed=already)
+        source = source_on(salesforce, is_landed=is_landed)
+        source.commit(rid(3))
+        assert salesforce.committed == expected
+
+    def test_where_nothing_more_comes(self) -> None:
+        salesforce = scripted(3, [3], [CAUGHT_UP], commit_faults=deque([fault()]))
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED))
+        source.commit(rid(3))
+        assert salesforce.committed == 3
+
+    def test_where_the_position_moved(self) -> None:
+        salesforce = scripted(3, [3, fault()], [1, CAUGHT_UP])
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED), ServiceUnavailableError)
+        salesforce.events = 1
+        with pytest.raises(SubscriptionMovedError):
+            source.commit(rid(3))
+        assert salesforce.committed is None
+
+    def test_faults_are_outlasted(self) -> None:
+        clock = Clock()
+        salesforce = scripted(
+            3,
+            [3, fault()],
+            [SessionExpiredError("expired")],
+            [1, fault()],
+            [3],
+            [3],
+            commit_faults=deque([CommitFailedError("it failed")]),
+        )
+        source = source_on(salesforce, clock)
+        events_of(responses(source, COMMITTED), ServiceUnavailableError)
+        source.commit(rid(3))
+        assert (salesforce.committed, salesforce.sessions_renewed) == (3, 1)
+        assert len(clock.pauses) == 3
+
+    @pytest.mark.parametrize(
+        "error", [CommitError("refused"), SubscriptionStoppedError("stopped")], ids=["refused", "stopped"]
+    )
+    def test_what_cannot_pass_is_raised(self, error: SalesforceStreamError) -> None:
+        salesforce = scripted(3, [3], commit_faults=deque([error]))
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED))
+        with pytest.raises(type(error)):
+            source.commit(rid(3))
+        assert salesforce.streams[0].closed
+
+    def test_a_refused_session_is_renewed_once(self) -> None:
+        salesforce = scripted(3, [3, fault()], *([SessionExpiredError("expired")] for _ in range(9)))
+        source = source_on(salesforce)
+        events_of(responses(source, COMMITTED), ServiceUnavailableError)
+        with pytest.raises(SessionExpiredError):
+            source.commit(rid(3))
+        assert salesforce.sessions_renewed == 1
+
+    def test_time_is_bounded(self) -> None:
+        clock = Clock()
+        salesforce = scripted(3, [3, fault()], *([fault()] for _ in range(99)))
+        source = source_on(salesforce, clock)
+        events_of(responses(source, COMMITTED), ServiceUnavailableError)
+        with pytest.raises(ServiceUnavailableError):
+            source.commit(rid(3), timeout=20)
+        assert 15 < clock.now <= 20
+
+
+class TestTheOnePlace:
+    def test_it_waits_with_longer_and_longer_pauses(self) -> None:
+        clock = Clock()
+        busy = SubscriptionBusyError("another stream holds it")
+        salesforce = scripted(1, *([busy] for _ in range(6)), [1])
+        assert events_of(responses(source_on(salesforce, clock), COMMITTED)) == ids(1)
+        assert clock.pauses == [0.5, 1, 2, 4, 5, 5]
+
+    def test_no_longer_than_it_may_and_then_not_at_all(self) -> None:
+        clock = Clock()
+        salesforce = scripted(1, *([SubscriptionBusyError("held")] for _ in range(50)))
+        source = source_on(salesforce, clock, busy_timeout=30)
+        with pytest.raises(SubscriptionBusyError, match=r"Orders.*15 minutes.*busy_timeout.*Nothing was read or moved"):
+            list(responses(source, COMMITTED))
+        assert 20 < clock.now <= 30
+        count = len(clock.pauses)
+        with pytest.raises(SubscriptionBusyError):
+            list(responses(source, COMMITTED))
+        assert len(clock.pauses) == count, "the time is over"
+
+    def test_the_time_begins_anew_once_it_had_the_place(self) -> None:
+        clock = Clock()
+        wait = SlotWait("Orders", 10, clock, lambda: 0.0)
+        error = SubscriptionBusyError("held")
+        for _ in range(2):
+            assert wait.pause_after(error) == 0.25
+            clock.now += 9
+            wait.taken()
+        wait.pause_after(error)
+        clock.now += 10
+        with pytest.raises(SubscriptionBusyError):
+            wait.pause_after(error)
+
+
+class TestArguments:
+    @pytest.mark.parametrize("start", [StartFrom.EARLIEST, StartFrom.LATEST])
+    def test_where_it_begins_is_salesforces_business(self, start: StartFrom) -> None:
+        salesforce = scripted(1)
+        with pytest.raises(ConfigurationError, match="defaultReplay"):
+            responses(source_on(salesforce), start)
+        assert salesforce.streams == []
+
+    def test_topics_limits_and_timeouts(self) -> None:
+        source = source_on(scripted(1))
+        with pytest.raises(InvalidTopicError):
+            source.subscribe("/topic/Push", COMMITTED, limit=None, idle_timeout=1)
+        with pytest.raises(ConfigurationError, match="limit=0"):
+            source.subscribe(TOPIC, COMMITTED, limit=0, idle_timeout=1)
+        with pytest.raises(ConfigurationError, match="idle_timeout=0"):
+            source.subscribe(TOPIC, COMMITTED, limit=None, idle_timeout=0)
+
+    def test_it_is_a_source(self) -> None:
+        salesforce = scripted(1)
+        source = source_on(salesforce)
+        assert (source.payload_encoding, source.confirms_positions) == ("avro", True)
+        assert source.schema("schema") == "schema"
+        source.renew_session()
+        assert salesforce.sessions_renewed == 1

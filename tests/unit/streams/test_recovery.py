@@ -1,0 +1,51 @@
+"""The pauses between faults, for a drain that gives up and for a watch that does not; and losses that are accepted."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import (
+    ReplayIdLostError,
+    ServiceUnavailableError,
+    SessionExpiredError,
+    ThrottledError,
+)
+from airflow_provider_sfstream.streams.recovery import ReplayLosses, Retries
+
+FAULT = ServiceUnavailableError("reset")
+
+
+def test_retries_without_an_end_outlast_any_number_of_faults():
+    retries = Retries("/event/Order__e", None, lambda: 1.0)
+    pauses = [retries.pause_after(FAULT) for _ in range(5_000)]
+    assert pauses[:9] == [0.25, 0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert set(pauses[8:]) == {30}
+
+
+def test_a_bounded_number_of_retries_can_be_large():
+    retries = Retries("/event/Order__e", 3_000, lambda: 0.0)
+    assert [retries.pause_after(ThrottledError("slower")) for _ in range(3_000)][-1] == 15
+    with pytest.raises(ServiceUnavailableError, match="gave up after 3000 faults in a row"):
+        retries.pause_after(FAULT)
+
+
+def test_a_renewed_session_that_is_refused_too_ends_endless_retries():
+    retries = Retries("/event/Order__e", None, lambda: 1.0)
+    assert retries.pause_after(SessionExpiredError("refused")) == 0
+    retries.progressed()
+    assert retries.pause_after(SessionExpiredError("refused")) == 0
+    assert retries.pause_after(FAULT) == 0.5
+    with pytest.raises(SessionExpiredError):
+        retries.pause_after(SessionExpiredError("refused"))
+
+
+def test_a_gap_of_two_losses_ends_with_what_came_after_the_second():
+    losses = ReplayLosses("/event/Order__e", "earliest", lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    losses.accept(ReplayIdLostError("aged out"), b"\x01", None)
+    losses.resumed(b"\x05")
+    losses.accept(ReplayIdLostError("reset"), b"\x06", None)
+    losses.resumed(b"\x09")
+    assert losses.gap is not None
+    assert (losses.gap.after, losses.gap.resumed_at) == (b"\x01", b"\x09")

@@ -1,0 +1,42 @@
+"""``until`` measures event times that lie ahead by Salesforce's clock, not by the worker's."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from airflow_provider_sfstream.streams.drain.drain import drain
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.streams.source import StartFrom
+from tests.support.scripted_source import BEGAN, Event, ListSink, ScriptedSource, replay_id
+
+
+@pytest.mark.parametrize(
+    ("worker", "measured", "ahead", "kept"),
+    [
+        pytest.param(timedelta(days=400), True, timedelta(days=365), 3, id="a worker's clock ahead"),
+        pytest.param(timedelta(days=-400), True, timedelta(hours=2), 1, id="a worker's clock behind"),
+        pytest.param(timedelta(0), False, timedelta(days=365), 3, id="no time of the server"),
+    ],
+)
+def test_events_ahead_of_the_servers_clock_are_passed(
+    worker: timedelta, measured: bool, ahead: timedelta, kept: int
+) -> None:
+    times = [int((BEGAN + each).timestamp() * 1000) for each in (timedelta(hours=-1), ahead, timedelta(minutes=-30))]
+    source = ScriptedSource([Event(replay_id(n + 1), bytes([n]), time) for n, time in enumerate(times)])
+    source.measures_time = measured
+    result = drain(
+        source,
+        ListSink(),
+        "/event/Order__e",
+        StartFrom.EARLIEST,
+        DrainLimits(until=BEGAN),
+        event_times=lambda _, payloads: [times[payload[0]] for payload in payloads],
+        clock=source.time.clock,
+        sleep=source.time.sleep,
+        now=lambda: BEGAN + worker,
+        random=lambda: 0.5,
+    )
+    assert result.event_count == kept
+    assert (result.stop_reason is StopReason.UNTIL) is (kept == 1)

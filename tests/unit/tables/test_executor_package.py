@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from airflow_provider_sfstream.tables.spark_apps.executor_package import write_executor_package
+
+EXECUTED = (
+    "rows.event_batches",
+    "delta.partition_files",
+    "event_log.field_survey",
+    "rows.change_batches",
+    "spark_apps.event_log",
+    "spark_apps.replica",
+    "source.rows",
+)
+"""The modules that executors import, and drivers that have nothing but the zip; what they import comes along."""
+
+_LANDING = ("backfill_index", "catalog", "folder_owner", "location", "manifest", "pruned", "storage", "window_bounds")
+
+
+def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: Path) -> None:
+    package = write_executor_package(tmp_path)
+    imports = "\n".join(f"import airflow_provider_sfstream.tables.{name} as module" for name in EXECUTED)
+    imports += "\nimport pyspark_sfstream.landed"
+    begun = "import sys\nsys.path.insert(0, sys.argv[1])\nsys.modules['airflow'] = None"
+    program = f"{begun}\n{imports}\nprint(module.__file__)"
+    run = subprocess.run([sys.executable, "-I", "-c", program, package], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith(str(package))
+
+
+NEEDED = ("__init__", "avro", "bitmaps", "events", "schemas", "streams", "topics")
+
+
+def test_the_zip_holds_no_more_of_the_package_than_executors_need(tmp_path: Path) -> None:
+    names = zipfile.ZipFile(write_executor_package(tmp_path)).namelist()
+    inside = sorted(name.partition("/")[2] for name in names if "/tables/" not in name)
+    salesforce = [f"salesforce/{name}.py" for name in NEEDED]
+    privacy = ["privacy/__init__.py", "privacy/field_rules.py"]
+    landing = [f"landing/{name}.py" for name in ("__init__", *_LANDING)]
+    source = ["__init__.py", "landed.py", "readers.py"]
+    order = ["replay_windows/__init__.py", "replay_windows/committed_order.py"]
+    assert inside == sorted(
+        ["__init__.py", "exceptions.py", *landing, *salesforce, *privacy, "redaction.py", *order, *source]
+    )

@@ -1,0 +1,207 @@
+"""Fields that may not be stored as they come: everything else is what it would be without rules."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.event_log.table_plans import TableSources, place_columns
+from airflow_provider_sfstream.tables.replica.rules import treatment_of, under_rules
+from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
+from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
+from airflow_provider_sfstream.tables.rows.event_batches import TablePlan, WindowReference, quarantine_rows, table_rows
+from airflow_provider_sfstream.tables.rows.hidden_values import (
+    coverage_of,
+    hidden_columns,
+    placed,
+    shown,
+    stored,
+    stored_type,
+)
+from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
+from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+from sfstream_localorg.records.entities import STANDARD_ENTITIES
+from tests.support.change_events import encode_events, random_event
+
+SCHEMA = STANDARD_ENTITIES[0].schema()
+TEXT = json.dumps(SCHEMA)
+KEY = "a key of sixteen or more characters"
+TOPIC = "/data/AccountChangeEvent"
+NAMES = ("Phone", "Name", "Name.LastName", "FirstName", "BillingAddress", "BillingAddress.Street", "BillingCity")
+NUMBERS = ("NumberOfEmployees", "AnnualRevenue", "BillingAddress.Latitude", "Account.Website", "Nowhere__c")
+
+
+def landed(payloads: list[bytes]) -> pa.RecordBatch:
+    count = len(payloads)
+    columns = {
+        "ordinal": pa.array(range(count), pa.int64()),
+        "replay_id": pa.array([number.to_bytes(8, "big") for number in range(count)], pa.binary()),
+        "event_id": pa.nulls(count, pa.string()),
+        "schema_id": pa.array(["a"] * count, pa.string()),
+        "payload": pa.array(payloads, pa.binary()),
+        "received_at": pa.array([0] * count, pa.timestamp("us", tz="UTC")),
+        "window": pa.array([0] * count, pa.int32()),
+        "format": pa.array(["avro"] * count, pa.string()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def change_plan(rules: FieldRules) -> ChangePlan:
+    hidden = hidden_columns(coverage_of(rules, "Account", (TEXT,)), TEXT)
+    columns = replica_columns(SCHEMA)
+    wanted = [(c.name, stored_type(c.type, how)) for c, how in zip(columns, hidden, strict=True) if how != "exclude"]
+    registry = ColumnRegistry()
+    names = placed(registry.place(wanted, reserved=TABLE_ENVELOPE), hidden)
+    return ChangePlan(registry.columns, {"a": ChangeSchema(TEXT, names)}, (1,), rules=rules)
+
+
+def changes(rules: FieldRules, payloads: list[bytes]) -> Iterator[tuple[dict[str, Any], set[str]]]:
+    """Yield each change row, and the columns that it sets."""
+    plan = change_plan(rules)
+    names = list(plan.columns)
+    for batch in change_rows(plan, lambda _: None)(iter([landed(payloads)])):
+        batch.validate(full=True)
+        for row in batch.to_pylist():
+            bits = sum((word % (1 << 64)) << (64 * at) for at, word in enumerate(row.pop("_set")))
+            yield row, {name for at, name in enumerate(names) if bits >> at & 1}
+
+
+def log_rows(rules: FieldRules, payloads: list[bytes], table: str = "AccountChangeEvent") -> list[dict[str, Any]]:
+    sources = TableSources(schemas={"a": TEXT})
+    columns, schemas, fields = place_columns(table, sources, ColumnRegistry(), rules)
+    window = WindowReference("w", "00D", TOPIC, has_rules=bool(rules))
+    plan = TablePlan(columns, schemas, fields, (window,), rules=rules, table=table)
+    return [row for batch in table_rows(plan, Counter().update)(iter([landed(payloads)])) for row in batch.to_pylist()]
+
+
+def expected(rules: FieldRules, name: str, value: Any, how: str | None) -> Any:
+    if how is None or value is None:
+        return value
+    return rules.text(value, how) if isinstance(value, str) else None  # type: ignore[arg-type]
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=6)
+def test_change_rows_by_rules_are_those_without_rules_but_for_the_fields_named(data: st.DataObject) -> None:
+    hows = {name: data.draw(st.sampled_from(("", "", "exclude", "mask", "hash"))) for name in (*NAMES, *NUMBERS)}
+    rules = FieldRules.of(*([name for name in hows if hows[name] == how] for how in ("exclude", "mask", "hash")), KEY)
+    shape = random.Random(data.draw(st.integers(0, 1 << 30)))
+    payloads = encode_events(SCHEMA, [random_event(SCHEMA, shape) for _ in range(12)])
+    plan = change_plan(rules)
+    names, (schema,) = [column.name for column in replica_columns(SCHEMA)], plan.schemas.values()
+    treated = dict(zip(names, hidden_columns(coverage_of(rules, "Account", (TEXT,)), TEXT), strict=True))
+    left_out = {name for name, how in treated.items() if how == "exclude"}
+    assert left_out == {name for name, column in zip(names, schema.columns, strict=True) if column is None}
+    for (row, sets), (clear, sets_clear) in zip(changes(rules, payloads), changes(NO_RULES, payloads), strict=True):
+        assert sets == sets_clear - left_out
+        assert row.keys() == clear.keys() - left_out
+        for name, value in row.items():
+            assert value == expected(rules, name, clear[name], treated.get(name)), name  # type: ignore[arg-type]
+
+
+def test_the_parts_that_a_rule_is_for_whichever_name_they_are_given_by() -> None:
+    def left_out(*names: str) -> set[str]:
+        hidden = hidden_columns(coverage_of(FieldRules.of(names, [], []), "Account", (TEXT,)), TEXT)
+        return {c.name for c, how in zip(replica_columns(SCHEMA), hidden, strict=True) if how == "exclude"}
+
+    assert left_out("BillingAddress.Street") == left_out("BillingStreet") == left_out("Account.BillingStreet")
+    assert left_out("BillingStreet") == {"BillingStreet"}
+    assert {"BillingStreet", "BillingCity"} < left_out("BillingAddress")
+    assert {"Name", "FirstName", "LastName"} <= left_out("Name")
+    assert left_out("Contact.Phone", "Contact.BillingStreet") == set()
+    assert left_out("AccountChangeEvent.Phone") == {"Phone"}
+
+
+@pytest.mark.parametrize("name", ["BillingStreet", "BillingAddress.Street", "Account.BillingStreet"])
+def test_the_event_log_hides_the_same_in_its_structs(name: str) -> None:
+    shape = random.Random(3)
+    payloads = encode_events(SCHEMA, [random_event(SCHEMA, shape, "CREATE") for _ in range(20)])
+    rules = FieldRules.of([name], ["Phone", "AnnualRevenue"], ["Website"], KEY)
+    found, clear = log_rows(rules, payloads), log_rows(NO_RULES, payloads)
+    assert any(row["BillingAddress"] and row["BillingAddress"]["Street"] for row in clear)
+    assert any(row["Phone"] for row in clear)
+    for row, without in zip(found, clear, strict=True):
+        want = copy.deepcopy(without)
+        if want["BillingAddress"]:
+            del want["BillingAddress"]["Street"]
+        want["Phone"] = want["Phone"] and "***"
+        want["AnnualRevenue"] = None
+        want["Website"] = expected(rules, "Website", want["Website"], "hash")
+        assert row == want
+
+
+def test_a_struct_of_which_nothing_stays_has_no_column() -> None:
+    payloads = encode_events(SCHEMA, [random_event(SCHEMA, random.Random(1), "CREATE")])
+    (row,) = log_rows(FieldRules.of(["ShippingAddress", "Name"], [], []), payloads)
+    assert not row.keys() & {"ShippingAddress", "Name", "Name_record"}
+
+
+def test_slices_and_nulls_of_structs() -> None:
+    rules = FieldRules.of([], [], ["A"], KEY)
+    values = pa.array([{"A": "x", "B": 1}, None, {"A": None, "B": 2}, {"A": "y", "B": None}])[1:]
+    assert stored(values, {"A": "hash", "B": None}, rules).to_pylist() == [
+        None,
+        {"A": None, "B": 2},
+        {"A": rules.text("y", "hash"), "B": None},
+    ]
+    assert stored(pa.array([], pa.string()), "hash", rules).to_pylist() == []
+
+
+@pytest.mark.parametrize("has_rules", [False, True])
+def test_the_quarantine_keeps_a_payload_only_where_all_fields_may_be_stored(has_rules: bool) -> None:
+    payload = b"\x00secret of a person"
+    window = WindowReference("w", "00D", TOPIC, has_rules=has_rules)
+    rules = FieldRules.of(["Phone"], [], []) if has_rules else NO_RULES
+    sources = TableSources(schemas={"a": TEXT})
+    columns, schemas, fields = place_columns("AccountChangeEvent", sources, ColumnRegistry(), rules)
+    plan = TablePlan(columns, schemas, fields, (window,), rules=rules, table="AccountChangeEvent")
+    of_record = encode_events(SCHEMA, [random_event(SCHEMA, random.Random(1), "CREATE") | {}])[0]
+    unusable = copy.deepcopy(random_event(SCHEMA, random.Random(1), "CREATE"))
+    unusable["ChangeEventHeader"]["recordIds"] = ["Ada Lovelace"]
+    rows = [
+        *(row for batch in quarantine_rows(plan)(iter([landed([payload, of_record])])) for row in batch.to_pylist()),
+        *(
+            row
+            for batch in undecodable_rows(change_plan(rules), (window,))(
+                iter([landed([payload, *encode_events(SCHEMA, [unusable])])])
+            )
+            for row in batch.to_pylist()
+        ),
+    ]
+    assert [row["replay_id"][-1] for row in rows] == [0, 0, 1]
+    assert all(row["reason"] for row in rows)
+    assert ("Ada" in rows[2]["reason"]) is not has_rules
+    assert [row["payload"] is None for row in rows] == [has_rules] * 3
+
+
+def test_what_a_table_has_of_fields_that_get_a_rule_only_now() -> None:
+    columns = {"Phone": "string", "Fax__double": "double", "A": {"struct": {"B": "string", "C": "long"}}}
+    now = coverage_of(FieldRules.of(["Phone", "Fax", "A.B", "New__c"], [], []), "Order__e")
+    before = coverage_of(FieldRules.of(["Phone"], [], []), "Order__e")
+    assert shown(columns, now, before) == ["A.B", "Fax"]
+    assert shown({"Phone": "string", "Phone__c": "string"}, now, before) == []
+
+
+def test_a_replica_remembers_the_columns_that_its_rules_are_of() -> None:
+    rules = FieldRules.of(["BillingAddress.Street", "Full_Name__c"], ["Name.FirstName"], ["Email__c"], KEY)
+    table = under_rules("Account", TableState("stream"), rules, [TEXT])
+    again = Snapshot.from_json(Snapshot(1, None, {}, {"Account": table}).to_json(), "here").tables["Account"]
+    assert again == table
+    assert KEY not in repr(table)
+    assert treatment_of("Account", again, "BillingStreet", is_computed=False) == "exclude"
+    assert treatment_of("Account", again, "FirstName", is_computed=False) == "mask"
+    assert treatment_of("Account", again, "full_name__c", is_computed=True) == "exclude"
+    assert treatment_of("Account", again, "Email__c__string", is_computed=False) == "hash"
+    assert treatment_of("Account", again, "Phone", is_computed=True) is None
+    assert treatment_of("Account", again, "Name", is_computed=True) == "mask"

@@ -1,0 +1,230 @@
+"""What a refresh has to fetch: which tables, how, and which fields for which columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.field_rules import FieldRules
+from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.refresh.plan import (
+    ComputedFields,
+    RefreshPlan,
+    check_org,
+    fields_of_columns,
+    plan_all,
+    plan_dirty,
+)
+from airflow_provider_sfstream.tables.replica.snapshots import (
+    AppliedWindow,
+    Computed,
+    Flag,
+    Snapshot,
+    StreamState,
+    TableState,
+)
+
+ORG, SINCE = "00D000000000001AAA", "2026-01-01T00:00:00+00:00"
+STREAM = StreamState(ORG, "pubsub", "/data/ChangeEvents", "", AppliedWindow("window-1", "", 1, 5), None, 5)
+CLEAN = TableState("stream")
+DIRTY = replace(CLEAN, dirty=3, dirty_list="_sfstream/replica/dirty/Contact/one")
+FLAGGED = replace(CLEAN, flag=Flag("overflow", "2026-01-01T00:00:00+00:00", 5))
+SNAPSHOT = Snapshot(7, None, {"stream": STREAM}, {"Account": CLEAN, "Contact": DIRTY, "Lead": FLAGGED})
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        (None, {"Contact": "records", "Lead": "full"}),
+        (["Account"], {}),
+        (["Contact"], {"Contact": "records"}),
+        (["Lead", "Contact", "Lead"], {"Contact": "records", "Lead": "full"}),
+        ([], {}),
+    ],
+)
+def test_dirty_tables(tables: list[str] | None, expected: dict[str, str]) -> None:
+    assert [(one.name, one.mode) for one in plan_dirty(SNAPSHOT, tables)] == list(expected.items())
+
+
+def test_a_flag_of_columns_fetches_them_unless_rows_are_dirty() -> None:
+    flagged = replace(CLEAN, flag=Flag("schema", SINCE, 5, ("Name",)))
+    for table, mode in ((flagged, "columns"), (replace(flagged, dirty=3), "full")):
+        assert [one.mode for one in plan_dirty(replace(SNAPSHOT, tables={"Lead": table}), None)] == [mode]
+
+
+def test_a_table_that_the_replica_does_not_have() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"no table Acount; it has Account, Contact, Lead.*Nothing was fetched"
+    ):
+        plan_dirty(SNAPSHOT, ["Acount"])
+
+
+def test_a_replica_that_does_not_exist_yet() -> None:
+    assert plan_dirty(Snapshot(), None) == []
+    with pytest.raises(ConfigurationError, match="it has none"):
+        plan_dirty(Snapshot(), ["Account"])
+
+
+def test_the_org_must_be_that_of_the_replica() -> None:
+    plans = plan_dirty(SNAPSHOT, None)
+    check_org(plans, ORG, "sf")
+    check_org(plans, ORG[:15], "sf")
+    with pytest.raises(ConfigurationError, match=rf"'sf' leads to the org 00D000000000002AAA, the replica is of {ORG}"):
+        check_org(plans, "00D000000000002AAA", "sf")
+
+
+def test_each_column_has_the_field_of_its_name_that_fits() -> None:
+    described = {
+        "Id": "id",
+        "Name": "string",
+        "Phone": "phone",
+        "AnnualRevenue": "currency",
+        "NumberOfEmployees": "int",
+        "Birthdate": "date",
+        "LastModifiedDate": "datetime",
+        "Pickup__c": "time",
+        "BillingAddress": "address",
+        "Amount": "currency",
+        "Changed__c": "string",
+        "Now_a_number__c": "double",
+    }
+    columns = {
+        "name": "string",
+        "Phone": "string",
+        "AnnualRevenue": "double",
+        "NumberOfEmployees": "int",
+        "Birthdate": "date",
+        "LastModifiedDate": "timestamp",
+        "Pickup__c": "long",
+        "BillingAddress": "string",
+        "Amount__c": "double",
+        "Changed__c": "double",
+        "Changed__c__string": "string",
+        "Now_a_number__c": "string",
+        "Now_a_number__c__double_2": "double",
+        "Deleted__c": "string",
+        "Nested": {"struct": {"a": "string"}},
+    }
+    expected = {name: name for name in columns} | {
+        "name": "Name",
+        "Changed__c__string": "Changed__c",
+        "Now_a_number__c__double_2": "Now_a_number__c",
+    }
+    for left_out in ("BillingAddress", "Amount__c", "Changed__c", "Now_a_number__c", "Deleted__c", "Nested"):
+        del expected[left_out]
+    assert fields_of_columns(columns, described) == expected
+
+
+def test_only_columns_that_the_newest_schema_lacks_may_become_null() -> None:
+    """A field that events carry and the user may not see keeps its values."""
+    flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c"))
+    columns = ColumnRegistry(dict.fromkeys(("Came__c", "Gone__c", "Older__c"), "string"))
+    table = TableState("stream", columns=columns, flag=flag, fields={"Came__c": "Data:Text"})
+    assert RefreshPlan("Account", "columns", table, STREAM).may_be_gone == ("Gone__c",)
+    assert RefreshPlan("Account", "full", table, STREAM).may_be_gone == ("Gone__c", "Older__c")
+    assert RefreshPlan("Account", "records", table, STREAM).may_be_gone == ("Gone__c", "Older__c")
+    assert RefreshPlan("Account", "records", replace(table, fields=None), STREAM).may_be_gone == ()
+
+
+def test_columns_that_the_user_does_not_see() -> None:
+    flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c", "Secret__c", "Typed__c__string"))
+    fields = {name: "Data:Text" for name in flag.columns if name != "Gone__c"}
+    table = TableState("stream", flag=flag, fields=fields)
+    described = {"came__C": "string", "Typed__c": "string"}
+    for mode, hidden in (("columns", ("Secret__c",)), ("full", ("Secret__c",)), ("records", ())):
+        assert RefreshPlan("Account", mode, table, STREAM).hidden(["Came__c", "Typed__c__string"], described) == hidden
+    address = {"BillingCity": "Data:Address", "BillingStateCode": "Data:Address"}
+    damaged = replace(table, flag=Flag("undecodable", SINCE, 1), fields=fields | address)
+    hidden = RefreshPlan("Account", "full", damaged, STREAM).hidden(["Came__c", "BillingCity"], described)
+    assert hidden == ("Secret__c", "Typed__c__string")
+
+
+LISTED = replace(CLEAN, computed=Computed(("Sum__c",), "2026-01-01T00:00:00+00:00", on_change=True, changed=2))
+
+
+@pytest.mark.parametrize(
+    ("table", "computed_fields", "expected"),
+    [
+        (CLEAN, "on_change", "computed"),
+        (CLEAN, "on_fetch", None),
+        (CLEAN, "never", None),
+        (DIRTY, "on_change", "records"),
+        (FLAGGED, "on_change", "full"),
+        (LISTED, "on_change", "records"),
+        (LISTED, "on_fetch", None),
+        (replace(LISTED, computed=replace(LISTED.computed, changed=0)), "on_change", None),
+    ],
+)
+def test_rows_that_an_event_changed(table: TableState, computed_fields: ComputedFields, expected: str | None) -> None:
+    plans = plan_dirty(replace(SNAPSHOT, tables={"Account": table}), None, computed_fields)
+    assert [one.mode for one in plans] == ([] if expected is None else [expected])
+    if table is LISTED and plans:
+        assert plans[0].on_change
+
+
+def test_all_records_of_all_tables_or_of_some() -> None:
+    assert {one.name: one.mode for one in plan_all(SNAPSHOT, None, "computed")} == dict.fromkeys(
+        SNAPSHOT.tables, "computed"
+    )
+    assert [one.name for one in plan_all(SNAPSHOT, ["Lead"], "computed")] == ["Lead"]
+    assert plan_all(Snapshot(), None, "computed") == []
+    with pytest.raises(ConfigurationError, match="no table Acount"):
+        plan_all(SNAPSHOT, ["Acount"], "computed")
+
+
+def test_a_comparison_leaves_it_as_it_is_whether_changed_rows_are_listed() -> None:
+    for table in (CLEAN, LISTED):
+        (one,) = plan_all(replace(SNAPSHOT, tables={"Account": table}), None, "computed")
+        assert one.on_change == table.computed.on_change
+
+
+DESCRIBED = {
+    "Id": "id",
+    "IsDeleted": "boolean",
+    "SystemModstamp": "datetime",
+    "LastViewedDate": "datetime",
+    "LastReferencedDate": "datetime",
+    "Name": "string",
+    "Amount__c": "string",
+    "BillingAddress": "address",
+    "Sum__c": "double",
+    "When__c": "datetime",
+    "Day__c": "date",
+    "Flag__c": "boolean",
+    "Text__c": "picklist",
+}
+COLUMNS = ColumnRegistry({"Name": "string", "Amount__c": "double", "Sum__c": "string", "Text__c": "string"})
+
+
+def test_fields_that_no_event_carries_are_those_that_describe_has_and_the_newest_schema_has_not() -> None:
+    carried = {"Name": "Data:Text", "Amount__c": "Data:Double"}
+    table = replace(CLEAN, columns=COLUMNS, fields=carried, computed=Computed(("Text__c",)))
+    assert RefreshPlan("Account", "full", table, STREAM).computed_columns(DESCRIBED) == {
+        "Sum__c__double": ("Sum__c", "double"),
+        "When__c": ("When__c", "timestamp"),
+        "Day__c": ("Day__c", "date"),
+        "Flag__c": ("Flag__c", "boolean"),
+        "Text__c": ("Text__c", "string"),
+    }
+    assert (RefreshPlan("Account", "records", table, STREAM).computed_columns(DESCRIBED) or {}).keys() == {"Text__c"}
+    assert RefreshPlan("Account", "columns", table, STREAM).computed_columns(DESCRIBED) is None
+    assert RefreshPlan("Account", "full", table, STREAM, "never").computed_columns(DESCRIBED) is None
+    assert "Text__c" not in RefreshPlan("Account", "full", table, STREAM).columns
+    unknown = replace(table, fields=None)
+    assert (RefreshPlan("Account", "full", unknown, STREAM).computed_columns(DESCRIBED) or {}).keys() == {
+        "When__c",
+        "Day__c",
+        "Flag__c",
+        "Text__c",
+    }
+
+
+def test_a_field_that_the_tables_rules_exclude_is_no_field_that_no_event_carries() -> None:
+    rules = FieldRules.of(["BillingAddress.Street", "When__c"], [], ["Text__c"]).recorded()
+    table = replace(CLEAN, fields={"Name": "Data:Text"}, rules=rules, hidden={"billingstreet": "exclude"})
+    described = DESCRIBED | {"BillingStreet": "textarea"}
+    found = RefreshPlan("Account", "full", table, STREAM).computed_columns(described) or {}
+    assert "Text__c" in found
+    assert not found.keys() & {"BillingStreet", "When__c"}

@@ -1,0 +1,183 @@
+"""Pieces of a table that are read, merged and written anew, by the functions that Spark's tasks run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.delta import table_files
+from airflow_provider_sfstream.tables.replica.pieces import pieces_of_table
+from airflow_provider_sfstream.tables.rows.change_fold import fold
+from airflow_provider_sfstream.tables.rows.history_batches import version_schema
+from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Deletes, table_schema
+from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+from tests.support import history_model
+from tests.support.local_table import LocalTable
+from tests.support.replica_changes import COLUMNS, START, batch_of, change_batch, random_changes
+from tests.support.replica_model import Row, apply_window, with_seen
+
+RECORDS = [f"001{number:04d}" for number in range(60)]
+FIRST_COLUMNS = dict(list(COLUMNS.items())[:10])
+
+
+@dataclass
+class Replica:
+    """One table, as a job would keep it."""
+
+    folder: Path
+    deletes: Deletes = "soft"
+    columns: dict[str, ColumnType] = field(default_factory=lambda: dict(FIRST_COLUMNS))
+    target: int = 1 << 27
+
+    def __post_init__(self) -> None:
+        self.table = LocalTable(self.folder, deletes=self.deletes, target=self.target)
+
+    def run(
+        self, changes: Sequence[Row], parts: int = 1, *, seen: bool = False, more: Sequence[str] = ()
+    ) -> list[dict]:
+        batches = [change_batch(changes[part::parts], self.columns) for part in range(parts)]
+        merge = ChangesMerge(self.columns, self.deletes)
+        return self.table.merge(batches, merge, are_changes=True, may_be_seen=seen, more=more)
+
+    def rows(self) -> dict[str, Row]:
+        return self.table.rows()
+
+
+def in_layout(versions: list[Row], columns: dict[str, ColumnType]) -> list[Row]:
+    schema = version_schema(columns)
+    rows = [{name: version.get(name) for name in schema.names} for version in versions]
+    rows.sort(key=lambda row: (row["Id"], row["_sequence"], row["_valid_from"]))
+    return pa.Table.from_pylist(rows, schema).to_pylist()
+
+
+@pytest.mark.parametrize("target", [1 << 27, 8_000])
+@pytest.mark.parametrize("deletes", ["soft", "hard"])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.extended) for seed in range(1, 12))])
+def test_random_windows_give_what_the_model_gives(tmp_path: Path, seed: int, deletes: Deletes, target: int) -> None:
+    shape = random.Random(seed)
+    replica, model, sequence = Replica(tmp_path, deletes, target=target), {}, 1
+    past: list[Row] = []
+    for window in range(4):
+        if window == 2:
+            replica.columns = COLUMNS
+        some = shape.sample(RECORDS, shape.choice((3, len(RECORDS))))
+        changes = random_changes(shape, some, shape.randrange(1, 200), replica.columns, sequence)
+        sequence += len(changes)
+        more = shape.sample(RECORDS, 3) if shape.random() < 0.5 else ()
+        replica.run(changes, shape.randrange(1, 4), more=sorted(more))
+        past += history_model.closed_versions(model, changes, replica.columns, hard=deletes == "hard")
+        apply_window(model, changes, replica.columns, hard=deletes == "hard")
+        assert replica.rows() == model
+    assert replica.table.versions(COLUMNS) == in_layout(past, COLUMNS)
+    replica.run(changes)
+    assert replica.rows() == model, "running the last window again changed rows"
+
+
+def test_every_state_of_a_row_meets_every_change() -> None:
+    """Rows that are dirty, deleted, fetched, ahead, behind and missing, as records that share one window."""
+    shape = random.Random(7)
+    records = [f"001{number:05d}" for number in range(500)]
+    changes = random_changes(shape, records, 1_000, COLUMNS, first_sequence=1_000, disorder=200)
+    model: dict[str, Row] = {}
+    apply_window(model, random_changes(shape, records, 1_000, COLUMNS), COLUMNS)
+    for row in model.values():
+        row["_sequence"] = shape.choice((None, 0, 999, 1_500, 9_000))
+        row["_refreshed_at"] = shape.choice((None, START, START + timedelta(seconds=shape.randrange(2_200))))
+        if shape.random() < 0.5:
+            row |= {"_dirty": False, "_dirty_since": None, "_dirty_reason": None}
+    marked = sorted(with_seen(model, changes), key=lambda change: (change["Id"], change["_sequence"]))
+    folded = fold(change_batch(marked, COLUMNS), COLUMNS)
+    ids = sorted({*model, *folded["Id"].to_pylist()})
+    base = batch_of([model.get(each, {}) for each in ids], TABLE_ENVELOPE | COLUMNS)
+    change = folded.take(pa.compute.index_in(pa.array(ids), value_set=folded["Id"]))
+    for deletes in ("soft", "hard"):
+        expected = {key: dict(row) for key, row in model.items()}
+        apply_window(expected, changes, COLUMNS, hard=deletes == "hard")
+        new, dropped = ChangesMerge(COLUMNS, deletes)(base, change)
+        assert new.schema == table_schema(COLUMNS)
+        assert {row["Id"]: row for row in new.filter(pa.compute.invert(dropped)).to_pylist()} == expected
+        assert pa.compute.any(dropped).as_py() is (deletes == "hard")
+
+
+def test_records_fetched_after_a_change_keep_what_was_fetched(tmp_path: Path) -> None:
+    shape, replica = random.Random(5), Replica(tmp_path)
+    model: dict[str, Row] = {}
+    before = random_changes(shape, RECORDS, 200, replica.columns)
+    apply_window(model, before, replica.columns)
+    for row in model.values():
+        row["_refreshed_at"] = shape.choice((None, START + timedelta(seconds=shape.randrange(200, 300))))
+        row |= {"_dirty": False, "_dirty_since": None, "_dirty_reason": None}
+    table = batch_of(list(model.values()), TABLE_ENVELOPE | replica.columns)
+
+    class Given:
+        columns = replica.columns
+
+        def __call__(self, base: pa.RecordBatch, change: pa.RecordBatch) -> tuple:
+            return change, pa.array([False] * len(change))
+
+    replica.table.merge([table], Given())
+    changes = random_changes(shape, RECORDS, 200, replica.columns, 201, disorder=40)
+    replica.run(changes, seen=True)
+    apply_window(model, changes, replica.columns)
+    assert replica.rows() == model
+
+
+def test_files_without_changes_stay_and_large_ones_are_divided(tmp_path: Path) -> None:
+    shape, replica = random.Random(11), Replica(tmp_path, target=700)
+    replica.run(random_changes(shape, RECORDS, 400, replica.columns), parts=3)
+    before = replica.table.log.version().files
+    assert len(before) > 2
+    told = replica.run(random_changes(shape, RECORDS[:1], 5, replica.columns, 1_000))
+    after = replica.table.log.version().files
+    assert len(before.keys() - after.keys()) == 1, "the file that has the record"
+    rewritten = {path: file for path, file in after.items() if path not in before}
+    assert {line["path"]: line["rows"] for line in told} == {p: file["num_records"] for p, file in rewritten.items()}
+    divided = pieces_of_table(after)
+    assert [piece.through for piece in divided[:-1]] == sorted(file["max.Id"] for file in after.values())[:-1]
+
+
+def test_files_of_others_that_meet_are_a_piece_until_it_is_rewritten(tmp_path: Path) -> None:
+    shape, replica = random.Random(3), Replica(tmp_path, target=700)
+    model: dict[str, Row] = {}
+    changes = random_changes(shape, RECORDS, 400, replica.columns)
+    replica.run(changes)
+    apply_window(model, changes, replica.columns)
+    version = replica.table.log.version()
+    assert len(version.files) > 2
+    stored = [pa.parquet.read_table(f"{replica.table.log.location.uri}/{path}") for path in version.files]
+    mixed = pa.concat_tables(stored)
+    mixed = mixed.take(pa.array(shape.sample(range(len(mixed)), len(mixed))))
+    files = []
+    for part in (mixed.slice(0, 30), mixed.slice(30)):
+        writer = table_files.TableFileWriter(
+            replica.table.log.location.filesystem(), f"x{len(files)}.parquet", part.schema
+        )
+        for batch in part.to_batches():
+            writer.append(batch)
+        files.append(writer.close())
+    replica.table.log.commit(version, mixed.schema, files, list(version.files))
+    (piece,) = replica.table.pieces()
+    assert len(piece.files) == 2
+    changes = random_changes(shape, RECORDS, 20, replica.columns, 1_000)
+    replica.run(changes)
+    apply_window(model, changes, replica.columns)
+    assert replica.rows() == model
+
+
+def test_a_piece_that_loses_all_rows_loses_its_file(tmp_path: Path) -> None:
+    replica = Replica(tmp_path, "hard")
+    full = {"_operation": "full", "_set": frozenset(FIRST_COLUMNS), "_commit_time": START}
+    gone = {"_operation": "delete", "_set": frozenset(), "_commit_time": START}
+    replica.run([full | {"Id": each, "_sequence": n} for n, each in enumerate(RECORDS)])
+    (line,) = replica.run([gone | {"Id": each, "_sequence": 100 + n} for n, each in enumerate(RECORDS)])
+    assert (line["path"], line["rows"]) == (None, 0)
+    assert replica.table.log.version().files == {}
+    assert replica.rows() == {}
+    assert replica.run([]) == [], "nothing came"

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.source.options import SourceOptions
+
+PLACE = {"path": "s3://lake/landing", "topic": "/event/Order__e"}
+
+
+def test_options_are_known_in_any_case_and_have_their_types() -> None:
+    given = {
+        **PLACE,
+        "TOPIC": "/event/Order__e, /data/AccountChangeEvent",
+        "Max_Events": "500",
+        "verify_files": "FALSE",
+    }
+    given.pop("topic")
+    options = SourceOptions.of(given)
+    assert [topic.name for topic in options.topics] == ["/event/Order__e", "/data/AccountChangeEvent"]
+    assert (options.max_events, options.verify_files, options.rows, options.subscription) == (
+        500,
+        False,
+        "decoded",
+        "airflow",
+    )
+    assert options.replay_store is None
+
+
+def test_manifests_are_a_list_with_commas_or_json() -> None:
+    urls = ("file:///a/manifest.json", "file:///b,c/manifest.json")
+    assert SourceOptions.of({"manifests": json.dumps(urls)}).manifests == urls
+    assert SourceOptions.of({"manifests": "file:///a, file:///b"}).manifests == ("file:///a", "file:///b")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "Say what to read"),
+        ({"path": "/lake"}, "Say what to read"),
+        ({**PLACE, "manifests": "file:///a"}, "not both"),
+        ({**PLACE, "subscribtion": "spark"}, "'subscribtion' is no option"),
+        ({**PLACE, "rows": "cooked"}, "rows='cooked' must be one of decoded, raw, quarantine"),
+        ({**PLACE, "on_undecodable": "drop"}, "must be one of fail, leave_out"),
+        ({**PLACE, "replay_store": "redis"}, "replay_store='redis' must be one of landing, table, variable"),
+        ({**PLACE, "pushdown": "yes"}, "pushdown='yes' must be true or false"),
+        ({**PLACE, "max_events": "0"}, "max_events='0' must be a whole number above zero"),
+        ({**PLACE, "max_events": "many"}, "max_events='many' must be a whole number above zero"),
+        ({**PLACE, "topic": "Order__e"}, "is not a topic name"),
+        ({**PLACE, "path": "s3://key:s3cret@lake/landing"}, "carries a password"),
+        ({"manifests": "[1,"}, "no JSON array"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(given: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told) as caught:
+        SourceOptions.of(given)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_options_of_the_storage_are_in_no_text() -> None:
+    secret = "9f8e7d6c5b4a-of-the-storage"
+    client = '{"endpoint_url": "http://127.0.0.1:8333"}'
+    given = {**PLACE, "storage.secret": secret, "storage.anon": "false", "storage.client_kwargs": client}
+    options = SourceOptions.of(given)
+    assert options.storage == {"secret": secret, "anon": False, "client_kwargs": json.loads(client)}
+    assert secret not in repr(options)
+    with pytest.raises(ConfigurationError) as caught:
+        SourceOptions.of({**given, "rows": secret})
+    assert secret not in str(caught.value)
