@@ -93,7 +93,7 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "extra-links": [
-            f"{_PACKAGE}.tasks.links.{name}"
+            f"{_PACKAGE}.monitoring.links.{name}"
             for name in ("StreamLink", "ManifestLink", "PreviousWindowLink", "SparkUILink")
         ],
         "cli": [f"{_PACKAGE}.cli.airflow_command.get_cli_commands"],
