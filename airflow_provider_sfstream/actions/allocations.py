@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import AllocationReserveError, ConfigurationError
-from airflow_provider_sfstream.salesforce.allocations import API_REQUESTS, Allocation, Reserve
-from airflow_provider_sfstream.streams.watch.allocations import log_delivered
+from airflow_provider_sfstream.salesforce.allocations import API_REQUESTS, Allocation, Reserve, log_delivered
 
 log = logging.getLogger(__name__)
 

@@ -1,17 +1,20 @@
-"""How much of an org's allocations remains, as ``/limits`` tells it, and how much of one is to be left to others. Pure.
+"""How much of an org's allocations remains, as ``/limits`` tells it, and how much of one is to be left to others.
 
 Source: "Limits" of the REST API guide. Every entry is ``{"Max": ..., "Remaining": ...}``; some have others within.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.exceptions import ConfigurationError, QuotaExceededError, SalesforceStreamError
+
+log = logging.getLogger(__name__)
 
 API_REQUESTS = "DailyApiRequests"
 """Calls of the REST API and the Bulk API, of the last 24 hours."""
@@ -103,3 +106,50 @@ def delivery_allocation(topic: str) -> str:
     """Return which allocation the events of a topic count towards when they are delivered."""
     kinds = (name for prefix, name in _DELIVERED_BY_STREAMING.items() if topic.startswith(prefix))
     return next(kinds, DELIVERED_EVENTS)
+
+
+def enough(read: Callable[[str], Allocation], name: str, reserve: Reserve) -> dict[str, Any] | None:
+    """Return what remains of an allocation, if that is at least the reserve; ``None`` if it is not, or if this look
+    failed in a way that may pass. Logs either.
+
+    An org whose API requests are used up answers no look: that passes too, and is what one may be waiting for.
+
+    :param read: returns the allocation of a name.
+    :return: ``allocation``, ``max``, ``remaining`` and ``reserve``, all numbers of events or requests.
+    :raises ConfigurationError: if the reserve is more than the org has in all.
+    :raises SalesforceStreamError: what no later look can mend.
+    """
+    try:
+        found = read(name)
+    except SalesforceStreamError as error:
+        if not isinstance(error, QuotaExceededError) and (not error.retriable or error.invalidates_token):
+            raise
+        log.warning("%s: this look failed; the next one tries again. %s", name, error)
+        return None
+    amount = reserve.amount(found)
+    if amount > found.most:
+        raise ConfigurationError(
+            f"{found}: a reserve of {amount:,} is more than the org has in all, so that waiting for it has no end. "
+            "Lower the reserve."
+        )
+    log.info("%s; at least %s are to remain.", found, f"{amount:,}")
+    if found.remaining < amount:
+        return None
+    return {"allocation": name, "max": found.most, "remaining": found.remaining, "reserve": amount}
+
+
+def log_delivered(name: str, read: Callable[[], Mapping[str, int]]) -> None:
+    """Log what an allocation of which too little remains went to, as far as Salesforce says. Never an error.
+
+    :param name: of the allocation; of requests there is no such metric.
+    :param read: returns how many events of each kind were delivered in 24 hours.
+    """
+    if name == API_REQUESTS:
+        return
+    try:
+        delivered = read()
+    except SalesforceStreamError as error:  # it explains, and nothing hangs on it
+        log.info("%s: what it went to is not known: %s", name, error)
+        return
+    told = ", ".join(f"{count:,} {kind}" for kind, count in delivered.items())
+    log.info("%s: delivered to all clients in the 24 hours to the last full hour: %s.", name, told or "not known")

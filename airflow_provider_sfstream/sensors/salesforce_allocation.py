@@ -15,8 +15,7 @@ from airflow_provider_sfstream.actions.soft_failing import soft_failing
 from airflow_provider_sfstream.actions.status import tell_of_allocation
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook
-from airflow_provider_sfstream.salesforce.allocations import DELIVERED_EVENTS, Reserve
-from airflow_provider_sfstream.streams.watch.allocations import enough, log_delivered
+from airflow_provider_sfstream.salesforce.allocations import DELIVERED_EVENTS, Reserve, enough, log_delivered
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
