@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.integration.stores.test_lost_store import NotToBeRead
+from tests.integration.replay_stores.test_lost_store import NotToBeRead
 
 from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError, ReplayStoreLostError
 from airflow_provider_sfstream.landing import recorded_position
