@@ -46,8 +46,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ and memory_has_room():
 TOGETHER = {
     "tests/system/deployment/": "the services of the compose file, in the memory of several Airflows",
     "tests/system/": "one Airflow, one org",
-    "tests/integration/spark/test_replica": "one Spark session",
-    "tests/integration/spark/": "another one",
+    "tests/integration/tables/test_replica": "one Spark session",
+    "tests/integration/tables/": "another one",
 }
 """Beginnings of the paths of tests that run one after the other on one worker, and what they share. They take longest,
 so they begin."""

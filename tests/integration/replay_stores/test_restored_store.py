@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.integration.replay_stores.test_lost_store import NotToBeRead
 
 from airflow_provider_sfstream.exceptions import LandingError, PositionConflictError, ReplayStoreLostError
 from airflow_provider_sfstream.landing import recorded_position
@@ -16,6 +15,7 @@ from airflow_provider_sfstream.replay_windows import recorded_positions
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, commit_window
 from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_windows
 from airflow_provider_sfstream.streams.source import StartFrom
+from tests.integration.replay_stores.test_lost_store import NotToBeRead
 from tests.support.drained_minutes import Minutes
 from tests.support.killed import Killed, killed_at
 from tests.support.replay_stores import StoreUnderTest, minute, run_at

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
-from tests.integration.stores.conftest import ON_SERVERS
 
 from airflow_provider_sfstream.exceptions import ReplayStoreError
 from airflow_provider_sfstream.monitoring.status_store import StatusStore, VariableStatusStore, variable_key
 from airflow_provider_sfstream.monitoring.table_status import TableStatusStore
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore
 from airflow_provider_sfstream.replay_stores.table.schema import VERSION_TABLE
+from tests.integration.replay_stores.conftest import ON_SERVERS
 from tests.support.replay_stores import DictVariables, new_stream
 
 SUBJECT = "sfstream://salesforce_default/event/Order__e?subscription=airflow"

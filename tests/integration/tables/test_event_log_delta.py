@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 from deltalake.table import TableFeatures
-from tests.integration.spark.test_event_log import ORDER, ORDER_2, ORDER_3, milliseconds, order
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.partition_files import window_of
 from airflow_provider_sfstream.tables.event_log import delta_tables
 from airflow_provider_sfstream.tables.event_log.reader import read_event_log
+from tests.integration.tables.test_event_log import ORDER, ORDER_2, ORDER_3, milliseconds, order
 from tests.support.event_log import Lake
 from tests.support.killed import Killed, killed_at
 from tests.support.landing_files import LandedEvent

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from deltalake.table import TableOptimizer
-from tests.integration.spark.test_event_log import ORDER, order
 
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.maintenance.job import run
 from airflow_provider_sfstream.tables.maintenance.options import MaintenanceMetrics, MaintenanceOptions
 from airflow_provider_sfstream.tables.replica.reader import read_history
+from tests.integration.tables.test_event_log import ORDER, order
 from tests.support.change_lake import ChangeLake, change
 from tests.support.event_log import Lake
 from tests.support.landing_files import LandedEvent

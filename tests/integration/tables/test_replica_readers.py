@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
-from tests.integration.spark.test_session_settings import EVERY_TYPE, LONG_AGO, VALUES
 
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
@@ -25,6 +24,7 @@ from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, read_ve
 from airflow_provider_sfstream.tables.replica.reader import read_history, read_replica
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from sfstream_localorg.records.fields import Field
+from tests.integration.tables.test_session_settings import EVERY_TYPE, LONG_AGO, VALUES
 from tests.support.change_lake import ChangeLake, change
 
 ONE, TWO, THREE, FOUR = (f"a0W00000000000{number}AAA" for number in (1, 2, 3, 4))

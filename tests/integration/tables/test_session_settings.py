@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.integration.spark.test_event_log import ORDER, order
 
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from sfstream_localorg.records.entity import Entity
 from sfstream_localorg.records.fields import Field
+from tests.integration.tables.test_event_log import ORDER, order
 from tests.support.change_lake import START, ChangeLake, change
 from tests.support.event_log import Lake
 from tests.support.spark import HOSTILE, session_with

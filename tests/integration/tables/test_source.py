@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.spark.test_event_log import ORDER, ORDER_2, order
 
+from tests.integration.tables.test_event_log import ORDER, ORDER_2, order
 from tests.support.event_log import DAY, Lake
 from tests.support.guides import SNIPPETS
 from tests.support.landing_files import LandedEvent
