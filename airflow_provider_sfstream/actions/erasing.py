@@ -36,7 +36,7 @@ def erase_records(
     """
     from airflow_provider_sfstream.landing.erasures import Erasure
     from airflow_provider_sfstream.privacy.record_ids import RecordIds
-    from airflow_provider_sfstream.replay_windows.erasing import change_event_of, erase_from_streams, streams_to_search
+    from airflow_provider_sfstream.replay_windows.erasing import erase_from_streams, streams_to_search
     from airflow_provider_sfstream.tables.event_log.erasing import EventLogErasure
     from airflow_provider_sfstream.tables.replica.erasing import ReplicaErasure
 
@@ -46,9 +46,9 @@ def erase_records(
         raise ConfigurationError("ids is no list of texts. Nothing was erased.")
     records = RecordIds(ids)
     catalog, files = open_landing(landing_url, landing_conn_id), WorkerFiles(output_conn_id)
-    streams, event = streams_to_search(catalog, entity), change_event_of(entity)
-    event_logs = {url: EventLogErasure(files, url, event, str(run)) for url in event_log_urls}
-    replicas = {url: ReplicaErasure(files, url, entity, event, str(run)) for url in replica_urls}
+    streams = streams_to_search(catalog, entity)
+    event_logs = {url: EventLogErasure(files, url, entity, str(run)) for url in event_log_urls}
+    replicas = {url: ReplicaErasure(files, url, entity, str(run)) for url in replica_urls}
     if not streams and not replicas and not any(each.tables for each in event_logs.values()):
         raise ConfigurationError(
             f"Neither {landing_url} nor an event log has change events of {entity}. Check entity, landing_url and "

@@ -12,15 +12,9 @@ from airflow_provider_sfstream.landing.erasing import erase_from_window
 from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.privacy.record_ids import RecordIds
 from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.topics import can_carry_changes
 
 log = logging.getLogger(__name__)
-
-CHANGE_EVENT = "ChangeEvent"
-
-
-def change_event_of(entity: str) -> str:
-    """Return the name of an object's change event: ``ContactChangeEvent``, ``Visit__ChangeEvent`` of ``Visit__c``."""
-    return f"{entity[:-1] if entity.endswith('__c') else entity}{CHANGE_EVENT}"
 
 
 def streams_to_search(catalog: LandingCatalog, entity: str) -> list[Stream]:
@@ -29,9 +23,7 @@ def streams_to_search(catalog: LandingCatalog, entity: str) -> list[Stream]:
     :raises ConfigurationError: if windows of one are being pruned. Nothing was erased.
     :raises LandingError: if the storage could not be read.
     """
-    own = f"/data/{change_event_of(entity)}"
-    of_changes = [stream for stream in catalog.streams() if stream.topic.startswith("/data/")]
-    found = [each for each in of_changes if each.topic == own or not each.topic.endswith(CHANGE_EVENT)]
+    found = [stream for stream in catalog.streams() if can_carry_changes(stream.topic, entity)]
     for stream in found:
         pruned = read_pruned(catalog.landing, stream)
         if pruned is not None and pruned.removing:

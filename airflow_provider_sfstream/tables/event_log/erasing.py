@@ -9,6 +9,7 @@ from functools import partial
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.record_ids import RecordIds
+from airflow_provider_sfstream.salesforce.topics import CHANGE_EVENT, change_event_of
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableVersion
 from airflow_provider_sfstream.tables.delta.erasing import TableErasure, check_not_busy
 from airflow_provider_sfstream.tables.event_log.delta_tables import PARTITION_BY
@@ -29,20 +30,20 @@ class EventLogErasure:
     """What is to be erased from the tables below one folder.
 
     :param files: those below it.
-    :param event: the name of the object's change event.
+    :param entity: the object.
     :param job: who erases, as the tables' history names it.
     :raises ConfigurationError: if a table cannot be searched, because its events do not tell their records. Nothing was
         erased.
     """
 
-    def __init__(self, files: JobFiles, output: str, event: str, job: str) -> None:
-        self._files, self._base, self._job = files, files.url(output), job
+    def __init__(self, files: JobFiles, output: str, entity: str, job: str) -> None:
+        self._base, self._entity = files.url(output), entity
         location = files.table_location(self._base)
         self._tables: list[tuple[str, DeltaTableLog]] = []
-        kept = KeptRules.read(files, self._base)
+        kept, event = KeptRules.read(files, self._base), change_event_of(entity)
         for name in find_tables(files, self._base):
             table = DeltaTableLog(location.below(name), job)
-            if name != event and (name.endswith("ChangeEvent") or not _headers(table.version(bounds=False))):
+            if name != event and (name.endswith(CHANGE_EVENT) or not _headers(table.version(bounds=False))):
                 continue
             how = coverage_of(kept.of(name), name).of((HEADER, "recordIds"), is_opaque=True)
             if how is not None or not _headers(table.version(bounds=False)):
@@ -54,7 +55,6 @@ class EventLogErasure:
             self._tables.append((name, table))
         if QUARANTINE_TABLE in files.folders(self._base):
             self._tables.append((QUARANTINE_TABLE, DeltaTableLog(location.below(QUARANTINE_TABLE), job)))
-        self._event = event
 
     @property
     def tables(self) -> list[str]:
@@ -71,7 +71,7 @@ class EventLogErasure:
         for name, table in self._tables:
             erasure = TableErasure(name, table, partial(erased_events, ids=ids), is_header, PARTITION_BY)
             if name == QUARANTINE_TABLE:
-                outcasts = partial(erased_outcasts, ids=ids, event=self._event)
+                outcasts = partial(erased_outcasts, ids=ids, entity=self._entity)
                 erasure = TableErasure(name, table, outcasts, is_outcast)
             rows = erasure.rewrite()
             removed, young = erasure.clean()

@@ -39,16 +39,15 @@ class ReplicaErasure:
 
     :param files: those below it.
     :param entity: the object, and the name of its table.
-    :param event: the name of its change event.
     :param job: who erases, as the replica's snapshot names it.
     :raises ConfigurationError: if there is no replica, or its table does not tell the ids of its records. Nothing was
         erased.
     """
 
-    def __init__(self, files: JobFiles, output: str, entity: str, event: str, job: str) -> None:
+    def __init__(self, files: JobFiles, output: str, entity: str, job: str) -> None:
         self._files, self._base, self._job = files, files.url(output), job
         self._location = files.table_location(self._base)
-        self._entity, self._event = entity, event
+        self._entity = entity
         self._store = SnapshotStore(files, self._base)
         snapshot = self._store.current()
         if not snapshot.number:
@@ -158,7 +157,7 @@ class ReplicaErasure:
             folder, name = each.path[: each.path.rfind("/") + 1], each.base_name
             try:
                 with filesystem.open_input_file(each.path) as opened:
-                    found = [erased_outcasts(one, ids, self._event) for one in pq.ParquetFile(opened).iter_batches()]
+                    found = [erased_outcasts(one, ids, self._entity) for one in pq.ParquetFile(opened).iter_batches()]
             except pa.ArrowInvalid:
                 if name.startswith(_OWN) or each.mtime < datetime.now(UTC) - YOUNG:
                     filesystem.delete_file(each.path)

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_sfstream.privacy.record_ids import RecordIds
+from airflow_provider_sfstream.salesforce.topics import can_carry_changes
 
 HEADER = "ChangeEventHeader"
 _REASON = "erased: the payload held an id of a record that was to be erased"
@@ -56,14 +57,13 @@ def erased_events(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.Record
     return len(changed), batch.filter(stays) if gone else batch
 
 
-def erased_outcasts(batch: pa.RecordBatch, ids: RecordIds, event: str) -> tuple[int, pa.RecordBatch]:
+def erased_outcasts(batch: pa.RecordBatch, ids: RecordIds, entity: str) -> tuple[int, pa.RecordBatch]:
     """Return how many rows of the quarantine changed, and all rows. An event of the object's topic or of a channel that
     has one of the ids in its bytes has lost its payload, and the reason that may quote it."""
     payloads, reasons = batch.column("payload").to_pylist(), batch.column("reason").to_pylist()
     changed = 0
     for row, topic in enumerate(batch.column("topic").to_pylist()):
-        of_object = topic == f"/data/{event}" or (topic.startswith("/data/") and not topic.endswith("ChangeEvent"))
-        if of_object and payloads[row] is not None and ids.are_in(payloads[row]):
+        if can_carry_changes(topic, entity) and payloads[row] is not None and ids.are_in(payloads[row]):
             payloads[row], reasons[row] = None, _REASON
             changed += 1
     if changed:
