@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.erasing import erase_from_window
+from airflow_provider_sfstream.landing.landing_erasure import erase_from_window
 from airflow_provider_sfstream.landing.pruned import read_pruned
 from airflow_provider_sfstream.privacy.record_ids import RecordIds
 from airflow_provider_sfstream.salesforce.streams import Stream
