@@ -34,9 +34,8 @@ def erase_records(
     :return: counts, and where the record of it is.
     :raises SalesforceStreamError: if something cannot be searched, read or written.
     """
-    from airflow_provider_sfstream.landing.erasures import Erasure
+    from airflow_provider_sfstream.landing.landing_erasure import Erasure, erase_from_streams, streams_to_search
     from airflow_provider_sfstream.privacy.record_ids import RecordIds
-    from airflow_provider_sfstream.replay_windows.erasing import erase_from_streams, streams_to_search
     from airflow_provider_sfstream.tables.event_log.erasing import EventLogErasure
     from airflow_provider_sfstream.tables.replica.erasing import ReplicaErasure
 

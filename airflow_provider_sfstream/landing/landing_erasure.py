@@ -1,30 +1,188 @@
-"""Taking records out of a landed window: new files without their payloads, then a new manifest, then the old files go.
+"""Erasure of records from a landing: the record of the erasure, the streams to search, and the windows to rewrite.
 
-Each event keeps its row: place, replay ID, event id, schema id and time. So positions, counts and the chain of windows
+:class:`Erasure` is one JSON document below the landing, written before anything is erased. It has no id. It has an
+HMAC-SHA-256 of each, keyed with random bytes that stand in it too: by it one can show that a given id was erased.
+Whoever has the record can also try ids until one fits, so it is to be kept as what it is about.
+
+A window gets new files without the payloads of the records, then a new manifest, then the old files are removed. Each
+event keeps its row: place, replay ID, event id, schema id and time. So positions, counts and the chain of windows
 stay as they were, and checksums are those of the new files. Killed at any line, a window is as it was or as it is to
 be, beside files that no manifest names; the next erasure removes these.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import logging
 import secrets
 import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.columns import SCHEMA
+from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
 from airflow_provider_sfstream.landing.parts import PartWriter
-from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder
+from airflow_provider_sfstream.landing.pruned import read_pruned
+from airflow_provider_sfstream.landing.storage import is_local, replace_file, storage_errors, sync_folder
 from airflow_provider_sfstream.privacy.record_ids import RecordIds, without_records
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.salesforce.topics import can_carry_changes
 
 log = logging.getLogger(__name__)
+
+FORMAT, VERSION = "sfstream-erasure", 1
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """What a task run was asked to erase, and what its last try did.
+
+    :param erasure_id: the same for all tries of the run; manifests name it.
+    :param hashes: of the ids, as hex: HMAC-SHA-256 of the 18 characters, keyed with ``salt`` (hex).
+    :param finished_at: ``None`` until a try has erased all that it was to.
+    :param result: counts, as the operator returns them.
+    """
+
+    erasure_id: str
+    entity: str
+    erased_by: str
+    began_at: datetime
+    salt: str
+    hashes: tuple[str, ...]
+    finished_at: datetime | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, landing: Landing, run: RunIdentity, entity: str, ids: Iterable[str], now: datetime) -> Erasure:
+        """Announce an erasure, or go on with the one that an earlier try of the run announced.
+
+        :param ids: of 18 characters.
+        :raises ManifestError: if there is a record that cannot be read.
+        :raises LandingError: if it could not be written. Nothing was erased.
+        """
+        erasure_id = window_id_for(run, "live", b"erasure")
+        path = landing.erasure_path(erasure_id)
+        with storage_errors(f"{path} could not be read", "Check the storage connection"):
+            text = landing.filesystem.cat_file(path) if landing.filesystem.exists(path) else None
+        earlier = None if text is None else cls.from_json(text, path)
+        salt = secrets.token_hex(32) if earlier is None else earlier.salt
+        hashes = {hmac.new(bytes.fromhex(salt), each.encode(), hashlib.sha256).hexdigest() for each in ids}
+        announced = cls(
+            erasure_id=erasure_id,
+            entity=entity,
+            erased_by=str(run),
+            began_at=now if earlier is None else earlier.began_at,
+            salt=salt,
+            hashes=tuple(sorted(hashes.union(() if earlier is None else earlier.hashes))),
+        )
+        announced.write(landing)
+        return announced
+
+    def finish(self, landing: Landing, result: dict[str, Any], now: datetime) -> None:
+        """Record that all is erased.
+
+        :raises LandingError: if it could not be written. The next try finds nothing left to erase, and writes it.
+        """
+        replace(self, finished_at=now, result=result).write(landing)
+
+    def write(self, landing: Landing) -> None:
+        """Write the document in the place of the one before."""
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            **vars(self),
+            "began_at": self.began_at.isoformat(),
+            "finished_at": None if self.finished_at is None else self.finished_at.isoformat(),
+        }
+        with storage_errors("The record of an erasure could not be written"):
+            text = json.dumps(document, indent=1, sort_keys=True)
+            replace_file(landing.filesystem, landing.erasure_path(self.erasure_id), text.encode())
+
+    @classmethod
+    def from_json(cls, text: str | bytes, name: str) -> Erasure:
+        """Return the record read from the file ``name``.
+
+        :raises ManifestError: if it is broken, something else, or of a version this package does not know.
+        """
+        try:
+            document: dict[str, Any] = json.loads(text)
+            if document.pop("format") != FORMAT or document.pop("version") != VERSION:
+                raise ValueError(f"it is no {FORMAT} of version {VERSION}")
+            ended = document["finished_at"]
+            return cls(
+                **{
+                    **document,
+                    "began_at": datetime.fromisoformat(document["began_at"]),
+                    "finished_at": None if ended is None else datetime.fromisoformat(ended),
+                    "hashes": tuple(document["hashes"]),
+                }
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ManifestError(
+                f"{name} is not a readable record of an erasure ({type(error).__name__}: {error}). It was changed "
+                "after it was written. Nothing was erased. Move the file away, keep it, and run the task again."
+            ) from error
+
+
+def streams_to_search(catalog: LandingCatalog, entity: str) -> list[Stream]:
+    """Return the streams of the landing that can have change events of an object: its own, and those of channels.
+
+    :raises ConfigurationError: if windows of one are being pruned. Nothing was erased.
+    :raises LandingError: if the storage could not be read.
+    """
+    found = [stream for stream in catalog.streams() if can_carry_changes(stream.topic, entity)]
+    for stream in found:
+        pruned = read_pruned(catalog.landing, stream)
+        if pruned is not None and pruned.removing:
+            raise ConfigurationError(
+                f"{stream}: windows are being pruned, or a prune was cut off. Let it end, or run it again, and then "
+                "run this. Nothing was erased."
+            )
+    return found
+
+
+def erase_from_streams(
+    catalog: LandingCatalog, streams: Sequence[Stream], ids: RecordIds, erasure_id: str
+) -> dict[str, int]:
+    """Erase records from all finished windows of streams; return counts.
+
+    ``events`` is what this erasure has changed over all of its tries. ``unfinished`` folders of windows, which have
+    files and no manifest, were not looked into: a drain may be at work there.
+
+    :raises LandingError: if something could not be read or written. Doing it again completes it.
+    """
+    counted = Counter[str](dict.fromkeys(("windows", "events", "emptied", "shortened", "files", "mentions"), 0))
+    counted.update(streams=len(streams), unfinished=0)
+    for stream in streams:
+        for window_id in catalog.window_ids(stream):
+            manifest = catalog.read_manifest(stream, window_id)
+            if manifest is None:
+                counted["unfinished"] += 1
+                continue
+            done = erase_from_window(catalog, manifest, ids, erasure_id)
+            counted.update(vars(done))
+            changed = manifest.erased.get(erasure_id, 0) + done.emptied + done.shortened
+            counted.update(windows=bool(changed), events=changed)
+    if counted["unfinished"]:
+        log.warning(
+            "%d folders of windows have no manifest and were not looked into: drains that are at work, or were killed. "
+            "Run this again once no drain is running; what is left then, no run will finish. Remove such folders by "
+            "hand.",
+            counted["unfinished"],
+        )
+    return dict(counted)
 
 
 @dataclass

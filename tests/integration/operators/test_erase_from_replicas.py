@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions.worker_files import WorkerFiles
-from airflow_provider_sfstream.landing.erasures import Erasure
+from airflow_provider_sfstream.landing.landing_erasure import Erasure
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
