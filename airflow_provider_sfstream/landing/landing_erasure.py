@@ -235,7 +235,7 @@ class _Window:
             writer = PartWriter(self._filesystem, self.folder, f"erased-{secrets.token_hex(8)}", sys.maxsize)
             try:
                 for number, changed in changes.items():
-                    writer.write(_Rows(part.read_row_group(number), changed))  # type: ignore[arg-type]
+                    writer.write(_with_payloads(part.read_row_group(number), changed))
                 (written,) = writer.finish()
             except BaseException:
                 writer.abandon()
@@ -272,20 +272,11 @@ class _Window:
         return self._schemas[schema_id]
 
 
-class _Rows:
-    """A row group as it is written again, for :class:`PartWriter`."""
-
-    def __init__(self, rows: pa.Table, changed: dict[int, bytes]) -> None:
-        payloads = rows["payload"].to_pylist() if changed else []
+def _with_payloads(rows: pa.Table, changed: dict[int, bytes]) -> pa.Table:
+    """Return a row group with the columns of :data:`SCHEMA`, and with other payloads in the rows that changed."""
+    if changed:
+        payloads = rows["payload"].to_pylist()
         for row, left in changed.items():
             payloads[row] = left
-        if changed:
-            place = rows.schema.get_field_index("payload")
-            rows = rows.set_column(place, "payload", pa.array(payloads, pa.binary()))
-        self._rows = rows.select(SCHEMA.names).cast(SCHEMA)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def table(self) -> pa.Table:
-        return self._rows
+        rows = rows.set_column(rows.schema.get_field_index("payload"), "payload", pa.array(payloads, pa.binary()))
+    return rows.select(SCHEMA.names).cast(SCHEMA)
