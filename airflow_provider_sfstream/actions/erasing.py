@@ -36,8 +36,7 @@ def erase_records(
     """
     from airflow_provider_sfstream.landing.landing_erasure import Erasure, erase_from_streams, streams_to_search
     from airflow_provider_sfstream.privacy.record_ids import RecordIds
-    from airflow_provider_sfstream.tables.event_log.erasing import EventLogErasure
-    from airflow_provider_sfstream.tables.replica.erasing import ReplicaErasure
+    from airflow_provider_sfstream.tables.erasure.event_log_and_replica import EventLogErasure, ReplicaErasure
 
     if not isinstance(entity, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", entity):
         raise ConfigurationError(f"entity={entity!r} is no name of an object, as Contact. Nothing was erased.")
