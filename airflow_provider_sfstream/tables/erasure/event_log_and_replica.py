@@ -40,6 +40,7 @@ from airflow_provider_sfstream.tables.event_log.kept_rules import KeptRules
 from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE, find_tables
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, PROGRESS, versions_named
 from airflow_provider_sfstream.tables.replica.dirty_lists import FOLDER as DIRTY
+from airflow_provider_sfstream.tables.replica.dirty_lists import remove_lists
 from airflow_provider_sfstream.tables.replica.quarantine import REPLICA_QUARANTINE
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER as REFRESH
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
@@ -212,9 +213,7 @@ class ReplicaErasure:
         for snapshot in gone:
             self._store.remove(snapshot)
         live = {table.dirty_list for snapshot in kept for table in snapshot.tables.values()}
-        for folder in self._files.folders(f"{self._base}/{DIRTY}/{self._entity}"):
-            if f"{DIRTY}/{self._entity}/{folder}" not in live:
-                self._files.delete(f"{self._base}/{DIRTY}/{self._entity}/{folder}")
+        remove_lists(self._files, self._base, self._entity, live)
 
     def _clean_quarantine(self, ids: RecordIds, busy: list[str]) -> int:
         """Write the quarantine's files anew that have payloads of the records; return how many events it was.

@@ -1,4 +1,4 @@
-"""Erasing a person's records: from the landing, then from event logs and replicas, recorded before and after."""
+"""Erasure of a person's records: from the landing, then from event logs and replicas, recorded before and after."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.streams import RunIdentity
 
 log = logging.getLogger(__name__)
-
-_SNAPSHOTS = "_sfstream/replica/snapshots"
 
 
 def erase_records(
@@ -37,6 +35,7 @@ def erase_records(
     from airflow_provider_sfstream.landing.landing_erasure import Erasure, erase_from_streams, streams_to_search
     from airflow_provider_sfstream.privacy.record_ids import RecordIds
     from airflow_provider_sfstream.tables.erasure.event_log_and_replica import EventLogErasure, ReplicaErasure
+    from airflow_provider_sfstream.tables.replica.snapshot_store import FOLDER as SNAPSHOTS
 
     if not isinstance(entity, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", entity):
         raise ConfigurationError(f"entity={entity!r} is no name of an object, as Contact. Nothing was erased.")
@@ -52,7 +51,7 @@ def erase_records(
             f"Neither {landing_url} nor an event log has change events of {entity}. Check entity, landing_url and "
             "event_log_urls. Nothing was erased."
         )
-    with_replica = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{_SNAPSHOTS}")]
+    with_replica = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{SNAPSHOTS}")]
     forgotten = sorted({url.rstrip("/") for url in with_replica} - {url.rstrip("/") for url in replica_urls})
     if forgotten:
         raise ConfigurationError(
