@@ -37,7 +37,7 @@ def test_rows_go_and_those_of_several_records_lose_the_ids(is_text: bool) -> Non
     assert erased_events(batch.slice(1, 2), RecordIds([ADA]))[0] == 0
 
 
-def test_an_outcast_of_the_objects_topic_or_a_channel_loses_its_payload_and_its_reason() -> None:
+def test_a_quarantined_event_of_the_objects_topic_or_a_channel_loses_its_payload_and_its_reason() -> None:
     topics = ["/data/ContactChangeEvent", "/data/ChangeEvents", "/data/CaseChangeEvent", "/event/Order__e"]
     payload = b"\x01" + ADA.encode()
     batch = pa.record_batch({"topic": topics, "payload": [payload] * 4, "reason": [f"bad {ADA}"] * 4})
