@@ -1,8 +1,8 @@
 """Erasure of records from a landing: the record of the erasure, the streams to search, and the windows to rewrite.
 
-:class:`Erasure` is one JSON document below the landing, written before anything is erased. It has no id. It has an
-HMAC-SHA-256 of each, keyed with random bytes that stand in it too: by it one can show that a given id was erased.
-Whoever has the record can also try ids until one fits, so it is to be kept as what it is about.
+:class:`Erasure` is one JSON document below the landing, written before anything is erased. It holds no record ID.
+It holds an HMAC-SHA-256 of each, and the random key of these: they prove that a certain ID was erased. Whoever can read
+the document can also try IDs until one matches, so protect it like the IDs themselves.
 
 A window gets new files without the payloads of the records, then a new manifest, then the old files are removed. Each
 event keeps its row: place, replay ID, event id, schema id and time. So positions, counts and the chain of windows
@@ -47,11 +47,11 @@ FORMAT, VERSION = "sfstream-erasure", 1
 
 @dataclass(frozen=True)
 class Erasure:
-    """What a task run was asked to erase, and what its last try did.
+    """The record of an erasure: the request of a task run, and the result of its last try.
 
     :param erasure_id: the same for all tries of the run; manifests name it.
     :param hashes: of the ids, as hex: HMAC-SHA-256 of the 18 characters, keyed with ``salt`` (hex).
-    :param finished_at: ``None`` until a try has erased all that it was to.
+    :param finished_at: ``None`` until a try has erased everything.
     :param result: counts, as the operator returns them.
     """
 
@@ -66,7 +66,7 @@ class Erasure:
 
     @classmethod
     def begin(cls, landing: Landing, run: RunIdentity, entity: str, ids: Iterable[str], now: datetime) -> Erasure:
-        """Announce an erasure, or go on with the one that an earlier try of the run announced.
+        """Write the record of an erasure, or continue the one of an earlier try of the run.
 
         :param ids: of 18 characters.
         :raises ManifestError: if there is a record that cannot be read.
@@ -91,14 +91,14 @@ class Erasure:
         return announced
 
     def finish(self, landing: Landing, result: dict[str, Any], now: datetime) -> None:
-        """Record that all is erased.
+        """Record that everything is erased.
 
         :raises LandingError: if it could not be written. The next try finds nothing left to erase, and writes it.
         """
         replace(self, finished_at=now, result=result).write(landing)
 
     def write(self, landing: Landing) -> None:
-        """Write the document in the place of the one before."""
+        """Write the document, which replaces the earlier one."""
         document = {
             "format": FORMAT,
             "version": VERSION,
@@ -114,7 +114,7 @@ class Erasure:
     def from_json(cls, text: str | bytes, name: str) -> Erasure:
         """Return the record read from the file ``name``.
 
-        :raises ManifestError: if it is broken, something else, or of a version this package does not know.
+        :raises ManifestError: if it is broken, no such record, or of an unsupported version.
         """
         try:
             document: dict[str, Any] = json.loads(text)
@@ -158,8 +158,8 @@ def erase_from_streams(
 ) -> dict[str, int]:
     """Erase records from all finished windows of streams; return counts.
 
-    ``events`` is what this erasure has changed over all of its tries. ``unfinished`` folders of windows, which have
-    files and no manifest, were not looked into: a drain may be at work there.
+    ``events`` counts the events that this erasure has changed in all of its tries. ``unfinished`` counts the folders of
+    windows that have files but no manifest: they are not searched, since a drain may be writing them.
 
     :raises LandingError: if something could not be read or written. Doing it again completes it.
     """
@@ -187,8 +187,8 @@ def erase_from_streams(
 
 @dataclass
 class WindowErasure:
-    """What was done to a window: ``emptied`` events lost their payload, ``shortened`` ones, of several records, some of
-    their ids; ``mentions`` stay, which name one of the records without being of it."""
+    """Counts of one window: ``emptied`` events lost their payload, ``shortened`` ones, of several records, some of
+    their ids. ``mentions`` are not of the records but name one of them, and stay. ``files`` were written anew."""
 
     emptied: int = 0
     shortened: int = 0
@@ -197,7 +197,7 @@ class WindowErasure:
 
 
 def erase_from_window(catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, erasure_id: str) -> WindowErasure:
-    """Erase records from a window, and remove what no manifest names from its folder.
+    """Erase records from a window, and remove the files from its folder that no manifest names.
 
     :raises LandingError: if something could not be read or written. Doing it again completes it.
     """
@@ -226,7 +226,7 @@ class _Window:
         self._schemas: dict[str, str | None] = {}
 
     def file(self, file: WindowFile) -> WindowFile:
-        """Return the file that stands for ``file`` from now on: itself if none of the records is in it."""
+        """Write a file without the records and return it; return ``file`` itself if it has none of them."""
         with self._filesystem.open(f"{self.folder}/{file.name}", "rb") as opened:
             part = pq.ParquetFile(opened)
             changes = {number: self._changes(part, number) for number in range(part.num_row_groups)}
@@ -244,7 +244,7 @@ class _Window:
         return written
 
     def _changes(self, part: Any, number: int) -> dict[int, bytes]:
-        """Return what is left of the payloads of a row group that change, by row."""
+        """Return the new payloads of a row group, by row: of the rows that change."""
         found: dict[int, bytes] = {}
         columns = part.read_row_group(number, columns=["schema_id", "payload"])
         if not any(self._ids.are_in(chunk.buffers()[2] or b"") for chunk in columns["payload"].chunks):

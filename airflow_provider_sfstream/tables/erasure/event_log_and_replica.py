@@ -50,16 +50,16 @@ from airflow_provider_sfstream.tables.rows.replica_columns import HEADER
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 _OWN = ".erased-"
-"""What the name of a new file begins with until it takes the place of the old one. Readers do not see such files."""
+"""Prefix of the name of a new file until it replaces the old one. Readers do not see such files."""
 
 
 class EventLogErasure:
-    """What is to be erased from the tables below one folder.
+    """Erasure of an object's records from the tables of an event log, below one folder.
 
     :param files: those below it.
     :param entity: the object.
     :param job: who erases, as the tables' history names it.
-    :raises ConfigurationError: if a table cannot be searched, because its events do not tell their records. Nothing was
+    :raises ConfigurationError: if a table cannot be searched, because its events do not name their records. Nothing was
         erased.
     """
 
@@ -109,12 +109,12 @@ class EventLogErasure:
 
 
 class ReplicaErasure:
-    """What is to be erased from the replica below one folder.
+    """Erasure of an object's records from the replica below one folder.
 
     :param files: those below it.
     :param entity: the object, and the name of its table.
     :param job: who erases, as the replica's snapshot names it.
-    :raises ConfigurationError: if there is no replica, or its table does not tell the ids of its records. Nothing was
+    :raises ConfigurationError: if there is no replica, or its table has no ids of its records. Nothing was
         erased.
     """
 
@@ -205,7 +205,7 @@ class ReplicaErasure:
         return replace(table, dirty=dirty, computed=replace(table.computed, changed=table.computed.changed - dirty))
 
     def _forget_older(self) -> None:
-        """Remove all snapshots but the newest, and what only they have: they name versions that are no more."""
+        """Remove all snapshots but the newest, and the files that only they name."""
         gone, kept = self._store.divided(1)
         now = versions_named(kept)
         for name, numbers in versions_named(gone).items():
@@ -246,6 +246,6 @@ class ReplicaErasure:
 
 
 def _headers(version: TableVersion) -> Sequence[str]:
-    """Return the columns of a table that tell the header of a change event."""
+    """Return the columns of a table that have headers of change events."""
     fields = json.loads(version.schema_json)["fields"] if version.schema_json else []
     return [field["name"] for field in fields if is_header(field["name"])]

@@ -34,10 +34,10 @@ from airflow_provider_sfstream.tables.rows.replica_columns import HEADER
 log = logging.getLogger(__name__)
 
 YOUNG = timedelta(days=1)
-"""A file of no version that is younger may be one that a job is about to commit."""
+"""A younger file that belongs to no version may be one that a job is about to commit."""
 _LOG = "_delta_log"
 _OWN = "part-erased-"
-"""What the names of new files begin with. None of them ever has a row of what was erased."""
+"""Prefix of the names of new files. None of them ever has a row of an erased record."""
 _REASON = "erased: the payload held an id of a record that was to be erased"
 _ENTRY = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
 
@@ -46,9 +46,9 @@ class TableErasure:
     """Rows to be erased from one Delta table.
 
     :param name: of the table, for the log.
-    :param rows: returns how many rows of a batch are other than before, and the rows that are left.
+    :param rows: returns how many rows of a batch change, and the rows that remain.
     :param is_searched: returns whether ``rows`` finds the records by a column.
-    :param progress: the marks that each commit of the table moves on.
+    :param progress: the progress marks that each commit of the table advances.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class TableErasure:
         self._partition_by, self._progress = partition_by, progress
 
     def rewrite(self) -> int:
-        """Commit new files in place of those with rows of the records; return how many rows are other than before.
+        """Commit new files in place of those with rows of the records; return how many rows changed.
 
         :raises PositionConflictError: if another job has changed the table meanwhile.
         """
@@ -77,8 +77,8 @@ class TableErasure:
         return rows
 
     def clean(self) -> tuple[int, list[str]]:
-        """Remove what older versions and the log have of the records; return how many files were removed, and the paths
-        of those that stay because a job may be about to commit them."""
+        """Remove the records from older versions and from the log; return how many files were removed, and the paths of
+        those that stay because a job may be about to commit them."""
         added_once, removed_once = self._named()
         live = self._table.version(bounds=False).files
         dead = {path: moment for path, moment in self._parquet_files() if path not in live}
@@ -96,8 +96,8 @@ class TableErasure:
         return len(gone), [f"{self._name}/{path}" for path in young]
 
     def _rewritten(self, version: TableVersion) -> tuple[list[TableFile], list[str], int]:
-        """Write what is left of the files that have rows of the records; return these, the files themselves, and how
-        many rows are other than before."""
+        """Write new files for those that have rows of the records; return the new files, the paths of the old ones, and
+        how many rows changed."""
         added: list[TableFile] = []
         removed: list[str] = []
         changed = 0
@@ -122,7 +122,7 @@ class TableErasure:
         return added, removed, changed
 
     def _writer(self, path: str, schema: pa.Schema) -> TableFileWriter:
-        """Return the writer of a new file beside another one, whose folder tells its window."""
+        """Return the writer of a new file in the folder of another one: the folder is that of its partition."""
         folder = path[: path.rfind("/") + 1]
         return TableFileWriter(self._filesystem, f"{folder}{_OWN}{uuid.uuid4().hex}.parquet", schema)
 
@@ -138,7 +138,7 @@ class TableErasure:
                 yield self._rows(batch)
 
     def _holds(self, path: str) -> bool:
-        """Return whether a file has rows of the records; also if it cannot be read, as one that a kill cut off."""
+        """Return whether a file has rows of the records, or cannot be read, as one that a kill cut off."""
         try:
             return any(changed for changed, _ in self._batches(path, narrow=True))
         except pa.ArrowInvalid:
@@ -156,7 +156,7 @@ class TableErasure:
         return [(int(match[1]), match[2], path) for match, path in matches if match]
 
     def _named(self) -> tuple[set[str], set[str]]:
-        """Return the paths of the files that the log says were added, and were removed."""
+        """Return the paths of the files that the log adds, and of those that it removes."""
         found: dict[str, set[str]] = {"add": set(), "remove": set()}
         for _, kind, path in self._entries():
             with self._filesystem.open_input_file(path) as opened:
@@ -183,10 +183,10 @@ class TableErasure:
 
 
 def check_not_busy(base: str, files: Sequence[str]) -> None:
-    """Make sure that nothing was left below a folder.
+    """Check that no file with records remains below a folder.
 
-    :param files: what :meth:`TableErasure.clean` has left.
-    :raises PositionConflictError: if something was.
+    :param files: the paths that :meth:`TableErasure.clean` returned.
+    :raises PositionConflictError: if there are any.
     """
     if files:
         raise PositionConflictError(
@@ -197,7 +197,7 @@ def check_not_busy(base: str, files: Sequence[str]) -> None:
 
 
 def is_header(column: str) -> bool:
-    """Return whether a column of a table has headers of change events, of whatever type."""
+    """Return whether a column of a table has headers of change events, of any type."""
     return column.partition("__")[0] == HEADER
 
 
@@ -213,8 +213,8 @@ def erased_records(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.Recor
 
 
 def erased_events(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:
-    """Return how many rows of change events are other than before, and the rows that are left: those of none of the
-    records, and those of several, which have lost the ids."""
+    """Return how many rows of change events change, and the rows that remain: those of other records, and those of
+    several, which have lost the ids."""
     changed: set[int] = set()
     gone: set[int] = set()
     for name in batch.schema.names:
@@ -240,8 +240,8 @@ def erased_events(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.Record
 
 
 def erased_quarantine(batch: pa.RecordBatch, ids: RecordIds, entity: str) -> tuple[int, pa.RecordBatch]:
-    """Return how many rows of the quarantine changed, and all rows. An event of the object's topic or of a channel that
-    has one of the ids in its bytes has lost its payload, and the reason that may quote it."""
+    """Return how many rows of the quarantine change, and all rows. An event of the object's topic or of a channel loses
+    its payload, and the reason that may quote it, if one of the ids is in its bytes."""
     payloads, reasons = batch.column("payload").to_pylist(), batch.column("reason").to_pylist()
     changed = 0
     for row, topic in enumerate(batch.column("topic").to_pylist()):
