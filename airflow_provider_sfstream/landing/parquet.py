@@ -196,7 +196,7 @@ class ParquetWindowWriter:
             if self._discard or self._failure is not None:
                 continue
             try:
-                self._parts.write(group)
+                self._parts.write(group.table())
             except BaseException as error:  # also a Rust panic; it belongs to the appending thread, which raises it
                 self._failure = error
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from airflow_provider_sfstream.landing.columns import SCHEMA, RowGroup
+from airflow_provider_sfstream.landing.columns import SCHEMA
 from airflow_provider_sfstream.landing.manifest import WindowFile
 from airflow_provider_sfstream.landing.storage import discard, is_local, make_folder, sync
 
@@ -33,14 +33,14 @@ class PartWriter:
         self._writer: Any = None
         self.finished = False
 
-    def write(self, group: RowGroup) -> None:
-        """Write ``group`` behind those before it."""
+    def write(self, rows: pa.Table) -> None:
+        """Write a row group, with the columns of :data:`SCHEMA`, behind those before it."""
         if self._file is not None and self._buffered.tell() >= self._part_bytes:
             self._end_part()
         if self._file is None:
             self._begin_part()
-        self._writer.write_table(group.table(), row_group_size=len(group))
-        self._rows += len(group)
+        self._writer.write_table(rows, row_group_size=len(rows))
+        self._rows += len(rows)
 
     def finish(self) -> tuple[WindowFile, ...]:
         """Close the last part and return all of them."""

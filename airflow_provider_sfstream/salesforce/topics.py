@@ -12,6 +12,9 @@ from airflow_provider_sfstream.exceptions import InvalidTopicError
 Api = Literal["pubsub", "streaming"]
 APIS: tuple[Api, ...] = get_args(Api)
 
+CHANGE_EVENT = "ChangeEvent"
+"""The end of the name of every object's change event."""
+
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
 _PUBSUB = re.compile(rf"/(?:event|data)/{_NAME}")
 _STREAMING = re.compile(rf"/topic/{_NAME}(?:\?[^\s#]+)?|/u/[^\s?#]+")
@@ -65,6 +68,18 @@ def is_on_pubsub(topic: str) -> bool:
 def channel_of(topic: str) -> str:
     """Return the name of the channel behind a topic: without the filter that a PushTopic's name may have."""
     return topic.partition("?")[0]
+
+
+def change_event_of(entity: str) -> str:
+    """Return the name of an object's change event: ``ContactChangeEvent``, ``Visit__ChangeEvent`` of ``Visit__c``."""
+    return f"{entity[:-1] if entity.endswith('__c') else entity}{CHANGE_EVENT}"
+
+
+def can_carry_changes(topic: str, entity: str) -> bool:
+    """Return whether a topic can have change events of an object: its own topic, and every channel of change events."""
+    return topic.startswith("/data/") and (
+        topic == f"/data/{change_event_of(entity)}" or not topic.endswith(CHANGE_EVENT)
+    )
 
 
 SCHEMA_REFERENCE = re.compile(r"(?:\.\./){5}schemas/[A-Za-z0-9_~.-]{1,140}\.avsc")

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
-from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
+from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, JobFiles
 
 FOLDER = "_sfstream/replica/dirty"
 """Below the output folder."""
@@ -24,7 +24,7 @@ class DirtyLists:
     """
 
     def __init__(self, engine: Engine, base: str) -> None:
-        self._engine, self._files, self._base = engine, engine.files, base
+        self._engine, self._base = engine, base
 
     def listed(self, table: TableState) -> Frame | None:
         """Return the rows that the table's list names (``Id`` and ``sequence``), if it names changed rows too."""
@@ -47,8 +47,12 @@ class DirtyLists:
         computed = replace(table.computed, changed=also)
         return replace(table, dirty=dirty, dirty_list=place if dirty + also else None, computed=computed)
 
-    def tidy(self, table: str, live: Collection[str]) -> None:
-        """Remove the lists of a table that are not in ``live``."""
-        for folder in self._files.folders(f"{self._base}/{FOLDER}/{table}"):
-            if f"{FOLDER}/{table}/{folder}" not in live:
-                self._files.delete(f"{self._base}/{FOLDER}/{table}/{folder}")
+
+def remove_lists(files: JobFiles, base: str, table: str, live: Collection[str | None]) -> None:
+    """Remove the lists of a table that are not in ``live``.
+
+    :param base: the output folder, as ``files`` names it.
+    """
+    for folder in files.folders(f"{base}/{FOLDER}/{table}"):
+        if f"{FOLDER}/{table}/{folder}" not in live:
+            files.delete(f"{base}/{FOLDER}/{table}/{folder}")

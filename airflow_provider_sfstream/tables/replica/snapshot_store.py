@@ -13,6 +13,7 @@ from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, StreamState
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
+FOLDER = "_sfstream/replica/snapshots"
 PAGE = 1_000
 """Window ids of a page. A snapshot names those of the last one to two pages; older ones never change again."""
 _FILE_NAME = re.compile(r"(\d{12})\.json")
@@ -27,7 +28,7 @@ class SnapshotReader:
 
     def __init__(self, files: JobFiles, base: str) -> None:
         self._reads = files
-        self._folder = f"{base}/_sfstream/replica/snapshots"
+        self._folder = f"{base}/{FOLDER}"
         self._windows = f"{base}/_sfstream/replica/windows"
 
     def current(self) -> Snapshot:

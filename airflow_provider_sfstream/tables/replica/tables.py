@@ -13,7 +13,7 @@ from typing import Any
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.replica.delta_sink import Came, DeltaSink
-from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists
+from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
 from airflow_provider_sfstream.tables.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
 from airflow_provider_sfstream.tables.replica.reconciliation import (
@@ -195,7 +195,7 @@ class ReplicaTables:
         self._delta.forget(gone, kept)
         for name in {name for snapshot in gone for name in snapshot.tables}:
             live = [each.tables[name].dirty_list for each in kept if name in each.tables]
-            self._lists.tidy(name, [place for place in live if place is not None])
+            remove_lists(self._files, self._base, name, live)
 
     def _rows(self, name: str, table: TableState) -> Any:
         """Return the rows of a table as a DataFrame of Spark."""

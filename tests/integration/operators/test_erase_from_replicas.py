@@ -13,12 +13,12 @@ from deltalake import DeltaTable
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions.worker_files import WorkerFiles
-from airflow_provider_sfstream.landing.erasures import Erasure
+from airflow_provider_sfstream.landing.landing_erasure import Erasure
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
-from airflow_provider_sfstream.tables.delta.erasing import TableErasure
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
+from airflow_provider_sfstream.tables.erasure.table_erasure import TableErasure
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from tests.support.change_lake import SCHEMAS, ChangeLake, change
 from tests.support.engines import embedded

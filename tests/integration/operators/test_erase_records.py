@@ -23,7 +23,7 @@ from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.landing import catalog as catalog_module
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.erasures import Erasure
+from airflow_provider_sfstream.landing.landing_erasure import Erasure
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.parts import PartWriter
@@ -32,9 +32,9 @@ from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperat
 from airflow_provider_sfstream.operators.event_log import EventLogOperator
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
-from airflow_provider_sfstream.tables.delta.erasing import TableErasure
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.erasure.table_erasure import TableErasure
 from airflow_provider_sfstream.tables.maintenance.job import maintain
 from airflow_provider_sfstream.tables.maintenance.options import MaintenanceOptions
 from tests.support.killed import Killed, killed_at

@@ -249,7 +249,7 @@ def test_a_landing_that_cannot_be_written_shows_at_append_or_finish(tmp_path):
 def test_a_write_that_failed_fails_the_window_though_the_storage_is_well_again(landing, monkeypatch):
     """The rest of the window is not written then; what is there must not pass for all of it."""
 
-    def failing(parts, group):
+    def failing(parts, rows):
         raise OSError("gone for a moment")
 
     monkeypatch.setattr(PartWriter, "write", failing)

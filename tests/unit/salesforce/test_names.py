@@ -18,7 +18,7 @@ from airflow_provider_sfstream.salesforce.replay_ids import (
     replay_id_to_text,
 )
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, window_id_for
-from airflow_provider_sfstream.salesforce.topics import Topic, channel_of, slug
+from airflow_provider_sfstream.salesforce.topics import Topic, can_carry_changes, change_event_of, channel_of, slug
 
 RUN = RunIdentity("orders", "drain", "scheduled__1", datetime(2026, 11, 20, 1, 30, tzinfo=UTC))
 
@@ -154,3 +154,24 @@ def test_there_is_no_third_api() -> None:
 def test_the_channel_of_a_filtered_push_topic_is_the_push_topic() -> None:
     assert channel_of("/topic/Invoices?Status='Open'&Region='EU'") == "/topic/Invoices"
     assert channel_of("/event/Order__e") == "/event/Order__e"
+
+
+@pytest.mark.parametrize(("entity", "event"), [("Contact", "ContactChangeEvent"), ("Visit__c", "Visit__ChangeEvent")])
+def test_the_change_event_of_an_object(entity: str, event: str) -> None:
+    assert change_event_of(entity) == event
+    assert can_carry_changes(f"/data/{event}", entity)
+
+
+@pytest.mark.parametrize(
+    ("topic", "carries"),
+    [
+        ("/data/ChangeEvents", True),
+        ("/data/Sales__chn", True),
+        ("/data/CaseChangeEvent", False),
+        ("/event/Order__e", False),
+        ("/event/ContactChangeEvent", False),
+        ("/topic/Contacts", False),
+    ],
+)
+def test_channels_of_change_events_can_carry_those_of_every_object(topic: str, carries: bool) -> None:
+    assert can_carry_changes(topic, "Contact") is carries

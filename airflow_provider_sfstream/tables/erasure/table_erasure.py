@@ -1,9 +1,12 @@
-"""Taking rows out of a Delta table, with all that older versions and the log keep of them.
+"""Erasure of records from one Delta table, from its older versions and from its log; and the rows that remain.
 
 A table gets new files in place of those with rows of the records, by one commit. Then its log begins anew with a
-checkpoint, since the entries before tell the least and the greatest values of files that are gone. Then the files go
-that no version has any longer. A kill leaves files behind that the next run finds by what is in them, so that it does
-the rest. Readers of older versions have none any more.
+checkpoint, since earlier entries hold the least and the greatest values of removed files. Then the files are removed
+that no version has any longer. A kill leaves files that the next run finds by their content, so that it completes the
+erasure. Readers of older versions have none any more.
+
+The functions below :class:`TableErasure` remove the records from a batch of rows: of a replica's table, of an event
+log, or of a quarantine.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -21,16 +25,20 @@ import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import PositionConflictError
+from airflow_provider_sfstream.privacy.record_ids import RecordIds
+from airflow_provider_sfstream.salesforce.topics import can_carry_changes
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile, TableVersion
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
+from airflow_provider_sfstream.tables.rows.replica_columns import HEADER
 
 log = logging.getLogger(__name__)
 
 YOUNG = timedelta(days=1)
-"""A file of no version that is younger may be one that a job is about to commit."""
+"""A younger file that belongs to no version may be one that a job is about to commit."""
 _LOG = "_delta_log"
 _OWN = "part-erased-"
-"""What the names of new files begin with. None of them ever has a row of what was erased."""
+"""Prefix of the names of new files. None of them ever has a row of an erased record."""
+_REASON = "erased: the payload held an id of a record that was to be erased"
 _ENTRY = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
 
 
@@ -38,9 +46,9 @@ class TableErasure:
     """Rows to be erased from one Delta table.
 
     :param name: of the table, for the log.
-    :param rows: returns how many rows of a batch are other than before, and the rows that are left.
-    :param telling: tells whether a column is one by which ``rows`` tells that.
-    :param progress: the marks that each commit of the table moves on.
+    :param rows: returns how many rows of a batch change, and the rows that remain.
+    :param is_searched: returns whether ``rows`` finds the records by a column.
+    :param progress: the progress marks that each commit of the table advances.
     """
 
     def __init__(
@@ -48,16 +56,16 @@ class TableErasure:
         name: str,
         table: DeltaTableLog,
         rows: Callable[[pa.RecordBatch], tuple[int, pa.RecordBatch]],
-        telling: Callable[[str], bool],
+        is_searched: Callable[[str], bool],
         partition_by: Sequence[str] = (),
         progress: Sequence[str] = (),
     ) -> None:
-        self._name, self._table, self._rows, self._telling = name, table, rows, telling
+        self._name, self._table, self._rows, self._is_searched = name, table, rows, is_searched
         self._filesystem = table.location.filesystem()
         self._partition_by, self._progress = partition_by, progress
 
     def rewrite(self) -> int:
-        """Commit new files in place of those with rows of the records; return how many rows are other than before.
+        """Commit new files in place of those with rows of the records; return how many rows changed.
 
         :raises PositionConflictError: if another job has changed the table meanwhile.
         """
@@ -69,8 +77,8 @@ class TableErasure:
         return rows
 
     def clean(self) -> tuple[int, list[str]]:
-        """Remove what older versions and the log have of the records; return how many files were removed, and the paths
-        of those that stay because a job may be about to commit them."""
+        """Remove the records from older versions and from the log; return how many files were removed, and the paths of
+        those that stay because a job may be about to commit them."""
         added_once, removed_once = self._named()
         live = self._table.version(bounds=False).files
         dead = {path: moment for path, moment in self._parquet_files() if path not in live}
@@ -88,8 +96,8 @@ class TableErasure:
         return len(gone), [f"{self._name}/{path}" for path in young]
 
     def _rewritten(self, version: TableVersion) -> tuple[list[TableFile], list[str], int]:
-        """Write what is left of the files that have rows of the records; return these, the files themselves, and how
-        many rows are other than before."""
+        """Write new files for those that have rows of the records; return the new files, the paths of the old ones, and
+        how many rows changed."""
         added: list[TableFile] = []
         removed: list[str] = []
         changed = 0
@@ -114,23 +122,23 @@ class TableErasure:
         return added, removed, changed
 
     def _writer(self, path: str, schema: pa.Schema) -> TableFileWriter:
-        """Return the writer of a new file beside another one, whose folder tells its window."""
+        """Return the writer of a new file in the folder of another one: the folder is that of its partition."""
         folder = path[: path.rfind("/") + 1]
         return TableFileWriter(self._filesystem, f"{folder}{_OWN}{uuid.uuid4().hex}.parquet", schema)
 
     def _batches(self, path: str, *, narrow: bool = False) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield how many rows of each batch of a file change, and its rows without the records.
 
-        :param narrow: only the columns that tell.
+        :param narrow: only the columns by which the records are found.
         """
         with self._filesystem.open_input_file(path) as opened:
             file = pq.ParquetFile(opened)
-            names = [name for name in file.schema_arrow.names if self._telling(name)]
+            names = [name for name in file.schema_arrow.names if self._is_searched(name)]
             for batch in file.iter_batches(columns=names if narrow else None):
                 yield self._rows(batch)
 
     def _holds(self, path: str) -> bool:
-        """Return whether a file has rows of the records; also if it cannot be read, as one that a kill cut off."""
+        """Return whether a file has rows of the records, or cannot be read, as one that a kill cut off."""
         try:
             return any(changed for changed, _ in self._batches(path, narrow=True))
         except pa.ArrowInvalid:
@@ -148,7 +156,7 @@ class TableErasure:
         return [(int(match[1]), match[2], path) for match, path in matches if match]
 
     def _named(self) -> tuple[set[str], set[str]]:
-        """Return the paths of the files that the log says were added, and were removed."""
+        """Return the paths of the files that the log adds, and of those that it removes."""
         found: dict[str, set[str]] = {"add": set(), "remove": set()}
         for _, kind, path in self._entries():
             with self._filesystem.open_input_file(path) as opened:
@@ -175,10 +183,10 @@ class TableErasure:
 
 
 def check_not_busy(base: str, files: Sequence[str]) -> None:
-    """Make sure that nothing was left below a folder.
+    """Check that no file with records remains below a folder.
 
-    :param files: what :meth:`TableErasure.clean` has left.
-    :raises PositionConflictError: if something was.
+    :param files: the paths that :meth:`TableErasure.clean` returned.
+    :raises PositionConflictError: if there are any.
     """
     if files:
         raise PositionConflictError(
@@ -186,3 +194,76 @@ def check_not_busy(base: str, files: Sequence[str]) -> None:
             "cannot be read, and are younger than a day: a job is about to commit them, or was killed. All else below "
             "this folder is erased. Run this again once no job is at work, and a day after the last was killed."
         )
+
+
+def is_header(column: str) -> bool:
+    """Return whether a column of a table has headers of change events, of any type."""
+    return column.partition("__")[0] == HEADER
+
+
+def is_of_quarantine(column: str) -> bool:
+    """Return whether :func:`erased_quarantine` reads a column of the quarantine."""
+    return column in ("reason", "payload", "topic")
+
+
+def erased_records(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:
+    """Return how many rows of a replica's table are of the records, and the others."""
+    gone = [record_id in ids for record_id in batch.column("Id").to_pylist()]
+    return sum(gone), batch.filter(pa.array([not each for each in gone], pa.bool_())) if any(gone) else batch
+
+
+def erased_events(batch: pa.RecordBatch, ids: RecordIds) -> tuple[int, pa.RecordBatch]:
+    """Return how many rows of change events change, and the rows that remain: those of other records, and those of
+    several, which have lost the ids."""
+    changed: set[int] = set()
+    gone: set[int] = set()
+    for name in batch.schema.names:
+        if not is_header(name):
+            continue
+        column = batch.column(name)
+        is_struct = pa.types.is_struct(column.type)
+        if is_struct and column.type.get_field_index("recordIds") < 0:
+            continue
+        values = (column.field("recordIds") if is_struct else column).to_pylist()
+        for row, value in enumerate(values):
+            named = value if is_struct else _named(value)
+            kept = [each for each in named or () if each not in ids]
+            if named and len(kept) < len(named):
+                changed.add(row)
+                values[row] = kept if is_struct else json.dumps({**json.loads(value), "recordIds": kept})
+                gone.update(() if kept else (row,))
+        if changed:
+            new = _with_ids(column, values) if is_struct else pa.array(values, column.type)
+            batch = batch.set_column(batch.schema.get_field_index(name), batch.schema.field(name), new)
+    stays = pa.array([row not in gone for row in range(len(batch))], pa.bool_())
+    return len(changed), batch.filter(stays) if gone else batch
+
+
+def erased_quarantine(batch: pa.RecordBatch, ids: RecordIds, entity: str) -> tuple[int, pa.RecordBatch]:
+    """Return how many rows of the quarantine change, and all rows. An event of the object's topic or of a channel loses
+    its payload, and the reason that may quote it, if one of the ids is in its bytes."""
+    payloads, reasons = batch.column("payload").to_pylist(), batch.column("reason").to_pylist()
+    changed = 0
+    for row, topic in enumerate(batch.column("topic").to_pylist()):
+        if can_carry_changes(topic, entity) and payloads[row] is not None and ids.are_in(payloads[row]):
+            payloads[row], reasons[row] = None, _REASON
+            changed += 1
+    if changed:
+        for name, values in (("payload", payloads), ("reason", reasons)):
+            field = batch.schema.field(name)
+            batch = batch.set_column(batch.schema.get_field_index(name), field, pa.array(values, field.type))
+    return changed, batch
+
+
+def _named(text: str | None) -> Any:
+    header = json.loads(text) if text else None
+    return header.get("recordIds") if isinstance(header, dict) else None
+
+
+def _with_ids(headers: pa.StructArray, values: list[Any]) -> pa.StructArray:
+    fields = list(headers.type)
+    members = [
+        pa.array(values, field.type) if field.name == "recordIds" else headers.field(number)
+        for number, field in enumerate(fields)
+    ]
+    return pa.StructArray.from_arrays(members, fields=fields, mask=headers.is_null())

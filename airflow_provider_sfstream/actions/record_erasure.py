@@ -1,4 +1,4 @@
-"""Erasing a person's records: from the landing, then from event logs and replicas, recorded before and after."""
+"""Erasure of a person's records: from the landing, then from event logs and replicas, recorded before and after."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.streams import RunIdentity
 
 log = logging.getLogger(__name__)
-
-_SNAPSHOTS = "_sfstream/replica/snapshots"
 
 
 def erase_records(
@@ -34,11 +32,10 @@ def erase_records(
     :return: counts, and where the record of it is.
     :raises SalesforceStreamError: if something cannot be searched, read or written.
     """
-    from airflow_provider_sfstream.landing.erasures import Erasure
+    from airflow_provider_sfstream.landing.landing_erasure import Erasure, erase_from_streams, streams_to_search
     from airflow_provider_sfstream.privacy.record_ids import RecordIds
-    from airflow_provider_sfstream.replay_windows.erasing import change_event_of, erase_from_streams, streams_to_search
-    from airflow_provider_sfstream.tables.event_log.erasing import EventLogErasure
-    from airflow_provider_sfstream.tables.replica.erasing import ReplicaErasure
+    from airflow_provider_sfstream.tables.erasure.event_log_and_replica import EventLogErasure, ReplicaErasure
+    from airflow_provider_sfstream.tables.replica.snapshot_store import FOLDER as SNAPSHOTS
 
     if not isinstance(entity, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,79}", entity):
         raise ConfigurationError(f"entity={entity!r} is no name of an object, as Contact. Nothing was erased.")
@@ -46,15 +43,15 @@ def erase_records(
         raise ConfigurationError("ids is no list of texts. Nothing was erased.")
     records = RecordIds(ids)
     catalog, files = open_landing(landing_url, landing_conn_id), WorkerFiles(output_conn_id)
-    streams, event = streams_to_search(catalog, entity), change_event_of(entity)
-    event_logs = {url: EventLogErasure(files, url, event, str(run)) for url in event_log_urls}
-    replicas = {url: ReplicaErasure(files, url, entity, event, str(run)) for url in replica_urls}
+    streams = streams_to_search(catalog, entity)
+    event_logs = {url: EventLogErasure(files, url, entity, str(run)) for url in event_log_urls}
+    replicas = {url: ReplicaErasure(files, url, entity, str(run)) for url in replica_urls}
     if not streams and not replicas and not any(each.tables for each in event_logs.values()):
         raise ConfigurationError(
             f"Neither {landing_url} nor an event log has change events of {entity}. Check entity, landing_url and "
             "event_log_urls. Nothing was erased."
         )
-    with_replica = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{_SNAPSHOTS}")]
+    with_replica = [url for url in event_log_urls if files.file_names(f"{url.rstrip('/')}/{SNAPSHOTS}")]
     forgotten = sorted({url.rstrip("/") for url in with_replica} - {url.rstrip("/") for url in replica_urls})
     if forgotten:
         raise ConfigurationError(

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_sfstream.privacy.record_ids import RecordIds
 from airflow_provider_sfstream.salesforce.identifiers import to_18
-from airflow_provider_sfstream.tables.rows.erased_rows import erased_events, erased_outcasts
+from airflow_provider_sfstream.tables.erasure.table_erasure import erased_events, erased_quarantine
 
 ADA, BOB = to_18("003xx0000000Ada"), to_18("003xx0000000bOb")
 HEADER = pa.struct([("entityName", pa.string()), ("recordIds", pa.list_(pa.string()))])
@@ -37,11 +37,11 @@ def test_rows_go_and_those_of_several_records_lose_the_ids(is_text: bool) -> Non
     assert erased_events(batch.slice(1, 2), RecordIds([ADA]))[0] == 0
 
 
-def test_an_outcast_of_the_objects_topic_or_a_channel_loses_its_payload_and_its_reason() -> None:
+def test_a_quarantined_event_of_the_objects_topic_or_a_channel_loses_its_payload_and_its_reason() -> None:
     topics = ["/data/ContactChangeEvent", "/data/ChangeEvents", "/data/CaseChangeEvent", "/event/Order__e"]
     payload = b"\x01" + ADA.encode()
     batch = pa.record_batch({"topic": topics, "payload": [payload] * 4, "reason": [f"bad {ADA}"] * 4})
-    changed, left = erased_outcasts(batch, RecordIds([ADA]), "ContactChangeEvent")
+    changed, left = erased_quarantine(batch, RecordIds([ADA]), "Contact")
     assert changed == 2
     assert left.column("payload").to_pylist() == [None, None, payload, payload]
     assert [ADA in reason for reason in left.column("reason").to_pylist()] == [False, False, True, True]

@@ -1,7 +1,9 @@
-"""Taking records out of a replica: tables, histories, lists of rows to fetch, fetched files, quarantine, old snapshots.
+"""Erasure of records from the folder of an event log, and from the folder of a replica.
 
-The tables get new versions, the next snapshot names them, and then the older snapshots go, and what only they have. A
-kill before the snapshot leaves the replica as it was; one after it leaves files that the next run removes.
+Of an event log, the tables and the quarantine are searched. Of a replica, the table and its history, the list of rows
+to fetch, fetched files, the quarantine and old snapshots. The replica's tables get new versions and the next snapshot
+names them; then the older snapshots are removed, and what only they have. A kill before the snapshot leaves the
+replica as it was; one after it leaves files that the next run removes.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -19,36 +22,106 @@ import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.record_ids import RecordIds
-from airflow_provider_sfstream.tables.delta.erasing import YOUNG, TableErasure, check_not_busy
+from airflow_provider_sfstream.salesforce.topics import CHANGE_EVENT, change_event_of
+from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableVersion
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
+from airflow_provider_sfstream.tables.erasure.table_erasure import (
+    YOUNG,
+    TableErasure,
+    check_not_busy,
+    erased_events,
+    erased_quarantine,
+    erased_records,
+    is_header,
+    is_of_quarantine,
+)
+from airflow_provider_sfstream.tables.event_log.delta_tables import PARTITION_BY
+from airflow_provider_sfstream.tables.event_log.kept_rules import KeptRules
+from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE, find_tables
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, PROGRESS, versions_named
 from airflow_provider_sfstream.tables.replica.dirty_lists import FOLDER as DIRTY
+from airflow_provider_sfstream.tables.replica.dirty_lists import remove_lists
 from airflow_provider_sfstream.tables.replica.quarantine import REPLICA_QUARANTINE
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER as REFRESH
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
-from airflow_provider_sfstream.tables.rows.erased_rows import erased_outcasts, erased_records
+from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of
+from airflow_provider_sfstream.tables.rows.replica_columns import HEADER
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 _OWN = ".erased-"
-"""What the name of a new file begins with until it takes the place of the old one. Readers do not see such files."""
+"""Prefix of the name of a new file until it replaces the old one. Readers do not see such files."""
 
 
-class ReplicaErasure:
-    """What is to be erased from the replica below one folder.
+class EventLogErasure:
+    """Erasure of an object's records from the tables of an event log, below one folder.
 
     :param files: those below it.
-    :param entity: the object, and the name of its table.
-    :param event: the name of its change event.
-    :param job: who erases, as the replica's snapshot names it.
-    :raises ConfigurationError: if there is no replica, or its table does not tell the ids of its records. Nothing was
+    :param entity: the object.
+    :param job: who erases, as the tables' history names it.
+    :raises ConfigurationError: if a table cannot be searched, because its events do not name their records. Nothing was
         erased.
     """
 
-    def __init__(self, files: JobFiles, output: str, entity: str, event: str, job: str) -> None:
+    def __init__(self, files: JobFiles, output: str, entity: str, job: str) -> None:
+        self._base, self._entity = files.url(output), entity
+        location = files.table_location(self._base)
+        self._tables: list[tuple[str, DeltaTableLog]] = []
+        kept, event = KeptRules.read(files, self._base), change_event_of(entity)
+        for name in find_tables(files, self._base):
+            table = DeltaTableLog(location.below(name), job)
+            if name != event and (name.endswith(CHANGE_EVENT) or not _headers(table.version(bounds=False))):
+                continue
+            how = coverage_of(kept.of(name), name).of((HEADER, "recordIds"), is_opaque=True)
+            if how is not None or not _headers(table.version(bounds=False)):
+                raise ConfigurationError(
+                    f"{self._base}/{name} does not tell of which record an event is, so nothing can be erased from it. "
+                    "Make it anew in another folder, from the landing once it is erased from, and remove this one. "
+                    "Nothing was erased."
+                )
+            self._tables.append((name, table))
+        if QUARANTINE_TABLE in files.folders(self._base):
+            self._tables.append((QUARANTINE_TABLE, DeltaTableLog(location.below(QUARANTINE_TABLE), job)))
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the tables that are searched."""
+        return [name for name, _ in self._tables]
+
+    def run(self, ids: RecordIds) -> dict[str, int]:
+        """Erase records; return how many ``rows`` of how many ``tables`` changed or went, and how many ``files`` went.
+
+        :raises PositionConflictError: if another job is at work on a table. Doing it again later completes it.
+        """
+        counted = Counter[str](dict.fromkeys(("tables", "rows", "files"), 0))
+        busy: list[str] = []
+        for name, table in self._tables:
+            erasure = TableErasure(name, table, partial(erased_events, ids=ids), is_header, PARTITION_BY)
+            if name == QUARANTINE_TABLE:
+                quarantine = partial(erased_quarantine, ids=ids, entity=self._entity)
+                erasure = TableErasure(name, table, quarantine, is_of_quarantine)
+            rows = erasure.rewrite()
+            removed, young = erasure.clean()
+            counted.update(tables=bool(rows or removed), rows=rows, files=removed)
+            busy += young
+        check_not_busy(self._base, busy)
+        return dict(counted)
+
+
+class ReplicaErasure:
+    """Erasure of an object's records from the replica below one folder.
+
+    :param files: those below it.
+    :param entity: the object, and the name of its table.
+    :param job: who erases, as the replica's snapshot names it.
+    :raises ConfigurationError: if there is no replica, or its table has no ids of its records. Nothing was
+        erased.
+    """
+
+    def __init__(self, files: JobFiles, output: str, entity: str, job: str) -> None:
         self._files, self._base, self._job = files, files.url(output), job
         self._location = files.table_location(self._base)
-        self._entity, self._event = entity, event
+        self._entity = entity
         self._store = SnapshotStore(files, self._base)
         snapshot = self._store.current()
         if not snapshot.number:
@@ -132,7 +205,7 @@ class ReplicaErasure:
         return replace(table, dirty=dirty, computed=replace(table.computed, changed=table.computed.changed - dirty))
 
     def _forget_older(self) -> None:
-        """Remove all snapshots but the newest, and what only they have: they name versions that are no more."""
+        """Remove all snapshots but the newest, and the files that only they name."""
         gone, kept = self._store.divided(1)
         now = versions_named(kept)
         for name, numbers in versions_named(gone).items():
@@ -140,9 +213,7 @@ class ReplicaErasure:
         for snapshot in gone:
             self._store.remove(snapshot)
         live = {table.dirty_list for snapshot in kept for table in snapshot.tables.values()}
-        for folder in self._files.folders(f"{self._base}/{DIRTY}/{self._entity}"):
-            if f"{DIRTY}/{self._entity}/{folder}" not in live:
-                self._files.delete(f"{self._base}/{DIRTY}/{self._entity}/{folder}")
+        remove_lists(self._files, self._base, self._entity, live)
 
     def _clean_quarantine(self, ids: RecordIds, busy: list[str]) -> int:
         """Write the quarantine's files anew that have payloads of the records; return how many events it was.
@@ -158,7 +229,7 @@ class ReplicaErasure:
             folder, name = each.path[: each.path.rfind("/") + 1], each.base_name
             try:
                 with filesystem.open_input_file(each.path) as opened:
-                    found = [erased_outcasts(one, ids, self._event) for one in pq.ParquetFile(opened).iter_batches()]
+                    found = [erased_quarantine(one, ids, self._entity) for one in pq.ParquetFile(opened).iter_batches()]
             except pa.ArrowInvalid:
                 if name.startswith(_OWN) or each.mtime < datetime.now(UTC) - YOUNG:
                     filesystem.delete_file(each.path)
@@ -172,3 +243,9 @@ class ReplicaErasure:
                     pq.write_table(table, target, compression="zstd", coerce_timestamps="us")
                 filesystem.move(f"{folder}{_OWN}{name}", each.path)
         return changed
+
+
+def _headers(version: TableVersion) -> Sequence[str]:
+    """Return the columns of a table that have headers of change events."""
+    fields = json.loads(version.schema_json)["fields"] if version.schema_json else []
+    return [field["name"] for field in fields if is_header(field["name"])]

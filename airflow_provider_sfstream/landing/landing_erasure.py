@@ -1,0 +1,282 @@
+"""Erasure of records from a landing: the record of the erasure, the streams to search, and the windows to rewrite.
+
+:class:`Erasure` is one JSON document below the landing, written before anything is erased. It holds no record ID.
+It holds an HMAC-SHA-256 of each, and the random key of these: they prove that a certain ID was erased. Whoever can read
+the document can also try IDs until one matches, so protect it like the IDs themselves.
+
+A window gets new files without the payloads of the records, then a new manifest, then the old files are removed. Each
+event keeps its row: place, replay ID, event id, schema id and time. So positions, counts and the chain of windows
+stay as they were, and checksums are those of the new files. Killed at any line, a window is as it was or as it is to
+be, beside files that no manifest names; the next erasure removes these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import logging
+import secrets
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
+from airflow_provider_sfstream.landing.catalog import LandingCatalog
+from airflow_provider_sfstream.landing.columns import SCHEMA
+from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
+from airflow_provider_sfstream.landing.parts import PartWriter
+from airflow_provider_sfstream.landing.pruned import read_pruned
+from airflow_provider_sfstream.landing.storage import is_local, replace_file, storage_errors, sync_folder
+from airflow_provider_sfstream.privacy.record_ids import RecordIds, without_records
+from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.salesforce.topics import can_carry_changes
+
+log = logging.getLogger(__name__)
+
+FORMAT, VERSION = "sfstream-erasure", 1
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """The record of an erasure: the request of a task run, and the result of its last try.
+
+    :param erasure_id: the same for all tries of the run; manifests name it.
+    :param hashes: of the ids, as hex: HMAC-SHA-256 of the 18 characters, keyed with ``salt`` (hex).
+    :param finished_at: ``None`` until a try has erased everything.
+    :param result: counts, as the operator returns them.
+    """
+
+    erasure_id: str
+    entity: str
+    erased_by: str
+    began_at: datetime
+    salt: str
+    hashes: tuple[str, ...]
+    finished_at: datetime | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, landing: Landing, run: RunIdentity, entity: str, ids: Iterable[str], now: datetime) -> Erasure:
+        """Write the record of an erasure, or continue the one of an earlier try of the run.
+
+        :param ids: of 18 characters.
+        :raises ManifestError: if there is a record that cannot be read.
+        :raises LandingError: if it could not be written. Nothing was erased.
+        """
+        erasure_id = window_id_for(run, "live", b"erasure")
+        path = landing.erasure_path(erasure_id)
+        with storage_errors(f"{path} could not be read", "Check the storage connection"):
+            text = landing.filesystem.cat_file(path) if landing.filesystem.exists(path) else None
+        earlier = None if text is None else cls.from_json(text, path)
+        salt = secrets.token_hex(32) if earlier is None else earlier.salt
+        hashes = {hmac.new(bytes.fromhex(salt), each.encode(), hashlib.sha256).hexdigest() for each in ids}
+        announced = cls(
+            erasure_id=erasure_id,
+            entity=entity,
+            erased_by=str(run),
+            began_at=now if earlier is None else earlier.began_at,
+            salt=salt,
+            hashes=tuple(sorted(hashes.union(() if earlier is None else earlier.hashes))),
+        )
+        announced.write(landing)
+        return announced
+
+    def finish(self, landing: Landing, result: dict[str, Any], now: datetime) -> None:
+        """Record that everything is erased.
+
+        :raises LandingError: if it could not be written. The next try finds nothing left to erase, and writes it.
+        """
+        replace(self, finished_at=now, result=result).write(landing)
+
+    def write(self, landing: Landing) -> None:
+        """Write the document, which replaces the earlier one."""
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            **vars(self),
+            "began_at": self.began_at.isoformat(),
+            "finished_at": None if self.finished_at is None else self.finished_at.isoformat(),
+        }
+        with storage_errors("The record of an erasure could not be written"):
+            text = json.dumps(document, indent=1, sort_keys=True)
+            replace_file(landing.filesystem, landing.erasure_path(self.erasure_id), text.encode())
+
+    @classmethod
+    def from_json(cls, text: str | bytes, name: str) -> Erasure:
+        """Return the record read from the file ``name``.
+
+        :raises ManifestError: if it is broken, no such record, or of an unsupported version.
+        """
+        try:
+            document: dict[str, Any] = json.loads(text)
+            if document.pop("format") != FORMAT or document.pop("version") != VERSION:
+                raise ValueError(f"it is no {FORMAT} of version {VERSION}")
+            ended = document["finished_at"]
+            return cls(
+                **{
+                    **document,
+                    "began_at": datetime.fromisoformat(document["began_at"]),
+                    "finished_at": None if ended is None else datetime.fromisoformat(ended),
+                    "hashes": tuple(document["hashes"]),
+                }
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ManifestError(
+                f"{name} is not a readable record of an erasure ({type(error).__name__}: {error}). It was changed "
+                "after it was written. Nothing was erased. Move the file away, keep it, and run the task again."
+            ) from error
+
+
+def streams_to_search(catalog: LandingCatalog, entity: str) -> list[Stream]:
+    """Return the streams of the landing that can have change events of an object: its own, and those of channels.
+
+    :raises ConfigurationError: if windows of one are being pruned. Nothing was erased.
+    :raises LandingError: if the storage could not be read.
+    """
+    found = [stream for stream in catalog.streams() if can_carry_changes(stream.topic, entity)]
+    for stream in found:
+        pruned = read_pruned(catalog.landing, stream)
+        if pruned is not None and pruned.removing:
+            raise ConfigurationError(
+                f"{stream}: windows are being pruned, or a prune was cut off. Let it end, or run it again, and then "
+                "run this. Nothing was erased."
+            )
+    return found
+
+
+def erase_from_streams(
+    catalog: LandingCatalog, streams: Sequence[Stream], ids: RecordIds, erasure_id: str
+) -> dict[str, int]:
+    """Erase records from all finished windows of streams; return counts.
+
+    ``events`` counts the events that this erasure has changed in all of its tries. ``unfinished`` counts the folders of
+    windows that have files but no manifest: they are not searched, since a drain may be writing them.
+
+    :raises LandingError: if something could not be read or written. Doing it again completes it.
+    """
+    counted = Counter[str](dict.fromkeys(("windows", "events", "emptied", "shortened", "files", "mentions"), 0))
+    counted.update(streams=len(streams), unfinished=0)
+    for stream in streams:
+        for window_id in catalog.window_ids(stream):
+            manifest = catalog.read_manifest(stream, window_id)
+            if manifest is None:
+                counted["unfinished"] += 1
+                continue
+            done = erase_from_window(catalog, manifest, ids, erasure_id)
+            counted.update(vars(done))
+            changed = manifest.erased.get(erasure_id, 0) + done.emptied + done.shortened
+            counted.update(windows=bool(changed), events=changed)
+    if counted["unfinished"]:
+        log.warning(
+            "%d folders of windows have no manifest and were not looked into: drains that are at work, or were killed. "
+            "Run this again once no drain is running; what is left then, no run will finish. Remove such folders by "
+            "hand.",
+            counted["unfinished"],
+        )
+    return dict(counted)
+
+
+@dataclass
+class WindowErasure:
+    """Counts of one window: ``emptied`` events lost their payload, ``shortened`` ones, of several records, some of
+    their ids. ``mentions`` are not of the records but name one of them, and stay. ``files`` were written anew."""
+
+    emptied: int = 0
+    shortened: int = 0
+    mentions: int = 0
+    files: int = 0
+
+
+def erase_from_window(catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, erasure_id: str) -> WindowErasure:
+    """Erase records from a window, and remove the files from its folder that no manifest names.
+
+    :raises LandingError: if something could not be read or written. Doing it again completes it.
+    """
+    done = WindowErasure()
+    with storage_errors(f"Window {manifest.window.window_id} of {manifest.stream} could not be rewritten"):
+        window = _Window(catalog, manifest, ids, done)
+        files = tuple(map(window.file, manifest.files))
+        changed = done.emptied + done.shortened
+        if changed:
+            if is_local(catalog.landing.filesystem):
+                sync_folder(window.folder)
+            erased = {**manifest.erased, erasure_id: manifest.erased.get(erasure_id, 0) + changed}
+            before, manifest = manifest, replace(manifest, files=files, erased=erased)
+            catalog.replace_manifest(before, manifest)
+    catalog.remove_unlisted(manifest)
+    return done
+
+
+class _Window:
+    """The files of one window."""
+
+    def __init__(self, catalog: LandingCatalog, manifest: Manifest, ids: RecordIds, done: WindowErasure) -> None:
+        landing, self._manifest, self._ids, self._done = catalog.landing, manifest, ids, done
+        self._landing, self._filesystem = landing, landing.filesystem
+        self.folder = landing.window_folder(manifest.stream, manifest.window.window_id)
+        self._schemas: dict[str, str | None] = {}
+
+    def file(self, file: WindowFile) -> WindowFile:
+        """Write a file without the records and return it; return ``file`` itself if it has none of them."""
+        with self._filesystem.open(f"{self.folder}/{file.name}", "rb") as opened:
+            part = pq.ParquetFile(opened)
+            changes = {number: self._changes(part, number) for number in range(part.num_row_groups)}
+            if not any(changes.values()):
+                return file
+            writer = PartWriter(self._filesystem, self.folder, f"erased-{secrets.token_hex(8)}", sys.maxsize)
+            try:
+                for number, changed in changes.items():
+                    writer.write(_with_payloads(part.read_row_group(number), changed))
+                (written,) = writer.finish()
+            except BaseException:
+                writer.abandon()
+                raise
+        self._done.files += 1
+        return written
+
+    def _changes(self, part: Any, number: int) -> dict[int, bytes]:
+        """Return the new payloads of a row group, by row: of the rows that change."""
+        found: dict[int, bytes] = {}
+        columns = part.read_row_group(number, columns=["schema_id", "payload"])
+        if not any(self._ids.are_in(chunk.buffers()[2] or b"") for chunk in columns["payload"].chunks):
+            return found
+        for row, payload in enumerate(columns["payload"]):
+            payload = payload.as_py()
+            if not self._ids.are_in(payload):
+                continue
+            schema = self._schema(columns["schema_id"][row].as_py())
+            left = without_records(payload, self._ids, self._manifest.payload_encoding, schema)
+            if left is None:
+                self._done.mentions += 1
+            else:
+                found[row] = left
+                self._done.shortened += bool(left)
+                self._done.emptied += not left
+        return found
+
+    def _schema(self, schema_id: str) -> str | None:
+        if schema_id not in self._schemas:
+            self._schemas[schema_id] = None
+            with suppress(FileNotFoundError):
+                path = self._landing.schema_path(self._manifest.stream, schema_id)
+                self._schemas[schema_id] = self._filesystem.cat_file(path).decode()
+        return self._schemas[schema_id]
+
+
+def _with_payloads(rows: pa.Table, changed: dict[int, bytes]) -> pa.Table:
+    """Return a row group with the columns of :data:`SCHEMA`, and with other payloads in the rows that changed."""
+    if changed:
+        payloads = rows["payload"].to_pylist()
+        for row, left in changed.items():
+            payloads[row] = left
+        rows = rows.set_column(rows.schema.get_field_index("payload"), "payload", pa.array(payloads, pa.binary()))
+    return rows.select(SCHEMA.names).cast(SCHEMA)
