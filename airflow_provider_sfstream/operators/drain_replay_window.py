@@ -19,7 +19,7 @@ from airflow_provider_sfstream.actions.drain.intervals import (
     interval_summary,
     is_backfill,
 )
-from airflow_provider_sfstream.actions.drain.managed import drain_managed
+from airflow_provider_sfstream.actions.drain.managed_drain import drain_managed
 from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
 from airflow_provider_sfstream.actions.drain.preparation import Prepared, prepare
 from airflow_provider_sfstream.actions.drain.waiting import (
@@ -42,7 +42,7 @@ from airflow_provider_sfstream.actions.status import tell
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWindowLink, StreamLink
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

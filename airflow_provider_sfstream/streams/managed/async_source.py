@@ -7,9 +7,8 @@ from contextlib import aclosing
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.credit import Credit
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
-from airflow_provider_sfstream.salesforce.pubsub.managed import named
 from airflow_provider_sfstream.salesforce.pubsub.subscription import check_amounts
 from airflow_provider_sfstream.streams.managed.redelivery import Delivered, Redelivery, confirms, without_known
 from airflow_provider_sfstream.streams.managed.source import check_start
@@ -55,7 +54,7 @@ class AsyncManagedSource:
         :raises SalesforceStreamError: whenever the stream ends otherwise.
         """
         check_start(self.subscription, topic, start)
-        check_amounts(named(self.subscription), limit, silence_timeout=silence_timeout)
+        check_amounts(self.subscription.description, limit, silence_timeout=silence_timeout)
         return self._read(start, Credit(limit), silence_timeout)
 
     async def _read(self, start: bytes | StartFrom, credit: Credit, silence_timeout: float) -> AsyncResponses:
@@ -80,7 +79,7 @@ class AsyncManagedSource:
         if not redelivery.is_over and redelivery.last is not None:
             self._delivered.forget()
             raise ServiceUnavailableError(
-                f"{named(self.subscription)}: what was delivered before came again, but not all of it. Reading "
+                f"{self.subscription.description}: what was delivered before came again, but not all of it. Reading "
                 "everything again, so that nothing is missed."
             )
         if not redelivery.is_over:

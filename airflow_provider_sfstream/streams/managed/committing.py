@@ -8,7 +8,6 @@ from contextlib import closing
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError, ServiceUnavailableError, SubscriptionMovedError
 from airflow_provider_sfstream.salesforce.events import EventBatch, Responses
-from airflow_provider_sfstream.salesforce.pubsub.managed import named
 from airflow_provider_sfstream.streams.managed.comparison import LOOK_SECONDS, Comparison, is_later
 from airflow_provider_sfstream.streams.managed.one_stream import OneStream
 from airflow_provider_sfstream.streams.managed.redelivery import Delivered, IsLanded, Redelivery, confirms
@@ -41,7 +40,7 @@ class Committing:
     ) -> None:
         self._stream, self._delivered, self._is_landed = stream, delivered, is_landed
         self._open_topic, self._clock = open_topic, clock
-        self._name = named(stream.subscription)
+        self._name = stream.subscription.description
 
     def commit(self, replay_id: bytes, comparison: Comparison | None, *, deadline: float, timeout: float) -> bool:
         """Try once to commit ``replay_id``; return whether Salesforce continues after it.

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SubscriptionBusyError
 from airflow_provider_sfstream.salesforce.events import Responses
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
-from airflow_provider_sfstream.salesforce.pubsub.managed import ManagedStream, named
+from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
 from airflow_provider_sfstream.streams.managed.redelivery import confirms
 from airflow_provider_sfstream.streams.managed.slot import SlotWait
 from airflow_provider_sfstream.streams.managed.topic import TopicCheck
@@ -65,7 +65,7 @@ class OneStream:
                 self.subscription, limit=limit, idle_timeout=idle_timeout, recommit=recommit
             )
             try:
-                with self._client.in_contact(named(self.subscription)):
+                with self._client.in_contact(self.subscription.description):
                     for response in self._stream:
                         if response is not None:
                             self._slot.taken()
@@ -103,7 +103,7 @@ class OneStream:
     def commit(self, replay_id: bytes, deadline: float) -> None:
         """Commit ``replay_id`` on the open stream, and wait for the acknowledgement."""
         if self._stream is None:
-            raise ServiceUnavailableError(f"{named(self.subscription)}: no stream is open. Nothing moved.")
+            raise ServiceUnavailableError(f"{self.subscription.description}: no stream is open. Nothing moved.")
         self._stream.commit(replay_id)
         self._stream.wait_for_commit(replay_id, max(0.0, deadline - self._clock()))
         self.committed = replay_id

@@ -21,9 +21,9 @@ from airflow_provider_sfstream.salesforce.events import (
     Responses,
     StartFrom,
 )
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
-from airflow_provider_sfstream.salesforce.pubsub.managed import ManagedStream, named
+from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
 from airflow_provider_sfstream.salesforce.pubsub.subscription import check_amounts, check_topic
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.streams.managed.committing import Committing
@@ -56,8 +56,8 @@ def check_start(subscription: ManagedSubscription, topic: str, start: bytes | St
     check_topic(topic)
     if not isinstance(start, bytes) and start is not StartFrom.COMMITTED:
         raise ConfigurationError(
-            f"{named(subscription)}: it begins where it was committed, and never from {start.value!r}: what it begins "
-            "with before its first commit is its defaultReplay in Salesforce. Nothing was read."
+            f"{subscription.description}: it begins where it was committed, and never from {start.value!r}: what it "
+            "begins with before its first commit is its defaultReplay in Salesforce. Nothing was read."
         )
 
 
@@ -113,8 +113,8 @@ class ManagedSource:
         self._stream = OneStream(
             client,
             subscription,
-            slot=SlotWait(named(subscription), busy_timeout, clock, random),
-            topic_check=TopicCheck(named(subscription), client.schema, is_proven=is_topic_proven),
+            slot=SlotWait(subscription.description, busy_timeout, clock, random),
+            topic_check=TopicCheck(subscription.description, client.schema, is_proven=is_topic_proven),
             clock=clock,
             sleep=sleep,
         )
@@ -183,7 +183,7 @@ class ManagedSource:
             start = StartFrom.COMMITTED
         if not (self._is_lost and start is StartFrom.EARLIEST):
             check_start(self.subscription, topic, start)
-        check_amounts(named(self.subscription), limit, idle_timeout=idle_timeout)
+        check_amounts(self.subscription.description, limit, idle_timeout=idle_timeout)
         self._stream.topic = topic
         return self._read(start, limit, idle_timeout)
 
@@ -223,7 +223,7 @@ class ManagedSource:
                 if error.invalidates_token:
                     renewed = True
                     self.renew_session()
-                log.info("%s: committing once more in %.1f s after: %s", named(self.subscription), pause, error)
+                log.info("%s: committing once more in %.1f s after: %s", self.subscription.description, pause, error)
                 self._sleep(pause)
             else:
                 is_committed = True
@@ -262,7 +262,7 @@ class ManagedSource:
         self, start: bytes | StartFrom, redelivery: Redelivery, limit: int | None, idle_timeout: float
     ) -> Responses:
         comparison = self._comparison = Comparison(
-            named(self.subscription),
+            self.subscription.description,
             self._ordinary,
             self._unknown(redelivery, limit, min(LOOK_SECONDS, idle_timeout)),
             start=start,

@@ -26,7 +26,7 @@ from airflow_provider_sfstream.exceptions import (
     SubscriptionStoppedError,
 )
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.streams.managed.redelivery import Redelivery
 from airflow_provider_sfstream.streams.managed.slot import SlotWait
 from airflow_provider_sfstream.streams.managed.source import ManagedSource

@@ -12,7 +12,7 @@ from airflow_provider_sfstream.exceptions import InvalidReplayIdError, ServiceUn
 from airflow_provider_sfstream.salesforce.auth.session import Session
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.events import EventBatch
-from airflow_provider_sfstream.salesforce.managed import Commits, ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import Commits, ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.subscription import Response, Subscription
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2 import (
     CommitReplayRequest,
@@ -28,11 +28,6 @@ COMMIT_KEEPALIVE = 600.0
 end the stream, and a keepalive may be 270 seconds away."""
 
 _SECONDS_TO_FLUSH = 5.0
-
-
-def named(subscription: ManagedSubscription) -> str:
-    """Return what a managed subscription is called in messages."""
-    return f"managed subscription {subscription}"
 
 
 def opening_request(subscription: ManagedSubscription) -> ManagedFetchRequest:
@@ -90,7 +85,7 @@ class ManagedStream(Subscription):
         self._waited_in_vain = False
         self._end: Exception | None = None
         self._batches = self.batches(idle_timeout)
-        super().__init__(open_call, token, named(subscription), opening_request(subscription), {}, limit)
+        super().__init__(open_call, token, subscription.description, opening_request(subscription), {}, limit)
 
     def __enter__(self) -> Self:
         return self

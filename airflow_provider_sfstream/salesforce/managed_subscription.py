@@ -49,6 +49,11 @@ class ManagedSubscription:
         """The developer name or the ID, as :meth:`parse` takes it."""
         return self.developer_name or self.subscription_id or ""
 
+    @property
+    def description(self) -> str:
+        """The subscription as the beginning of a message names it."""
+        return f"managed subscription {self.text}"
+
     def __str__(self) -> str:
         return self.text
 
@@ -90,7 +95,7 @@ def commit_error_from(message: str, *, subscription: ManagedSubscription, replay
         else "Commit again; the events are delivered again until then."
     )
     return error(
-        f"managed subscription {subscription}: Salesforce did not commit replay ID {replay_id.hex()} ({text!r}). The "
+        f"{subscription.description}: Salesforce did not commit replay ID {replay_id.hex()} ({text!r}). The "
         f"committed position stays where it was, and nothing is lost. {remedy}"
     )
 
@@ -148,7 +153,7 @@ class Commits:
         commit = next((each for each in reversed(self._sent.values()) if each.replay_id == replay_id), None)
         if commit is None:
             raise CommitError(
-                f"managed subscription {self.subscription}: replay ID {replay_id.hex()} was not committed on this "
+                f"{self.subscription.description}: replay ID {replay_id.hex()} was not committed on this "
                 "stream. Nothing moved."
             )
         if commit.error is not None:

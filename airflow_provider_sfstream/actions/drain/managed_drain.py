@@ -12,7 +12,7 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.salesforce.events import StartFrom
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.actions.drain.preparation import Prepared
@@ -27,10 +27,11 @@ log = logging.getLogger(__name__)
 def drain_managed(drain: Prepared, subscription: ManagedSubscription, run: RunIdentity) -> WindowOutcome:
     """Drain what Salesforce has for the managed subscription, land and record it, then commit it.
 
-    :raises SalesforceStreamError: what was landed is not lost, whatever it says; see ``replay_windows/managed.py``.
+    :raises SalesforceStreamError: what was landed is not lost, whatever it says; see
+        ``replay_windows/managed_windows.py``.
     """
     from airflow_provider_sfstream.replay_windows.incremental import WindowRequest
-    from airflow_provider_sfstream.replay_windows.managed import drain_managed_window, landed_but_uncommitted
+    from airflow_provider_sfstream.replay_windows.managed_windows import drain_managed_window, landed_but_uncommitted
     from airflow_provider_sfstream.streams.managed.source import ManagedSource
 
     record = _record(drain, subscription)
