@@ -10,7 +10,7 @@ from airflow_provider_sfstream.salesforce.events import AsyncResponses, EventBat
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.subscription import check_amounts
-from airflow_provider_sfstream.streams.managed.redelivery import Delivered, Redelivery, confirms, without_known
+from airflow_provider_sfstream.streams.managed.continuation import Delivered, Redelivery, without_known
 from airflow_provider_sfstream.streams.managed.source import check_start
 
 
@@ -62,7 +62,7 @@ class AsyncManagedSource:
         responses = self._client.managed_subscribe(self.subscription, limit=credit, silence_timeout=silence_timeout)
         async with aclosing(responses):
             async for response in responses:
-                if confirms(response):
+                if response.confirms_position:
                     self._confirm(response, redelivery)
                 elif len(response):
                     if not has_begun and response.replay_ids[0] != self._delivered.first:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random as random_module
 import time
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Self
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
     SalesforceStreamError,
-    SubscriptionBusyError,
 )
 from airflow_provider_sfstream.salesforce.events import (
     CONFIRM_TIMEOUT,
@@ -26,20 +24,15 @@ from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
 from airflow_provider_sfstream.salesforce.pubsub.subscription import check_amounts, check_topic
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.streams.managed.committing import Committing
-from airflow_provider_sfstream.streams.managed.comparison import LOOK_SECONDS, Comparison
-from airflow_provider_sfstream.streams.managed.one_stream import OneStream
-from airflow_provider_sfstream.streams.managed.redelivery import (
+from airflow_provider_sfstream.streams.managed.committer import Committer
+from airflow_provider_sfstream.streams.managed.continuation import (
+    Comparison,
     Delivered,
     IsLanded,
     Redelivery,
-    confirms,
     without_known,
 )
-from airflow_provider_sfstream.streams.managed.slot import SlotWait
-from airflow_provider_sfstream.streams.managed.topic import TopicCheck
-
-log = logging.getLogger(__name__)
+from airflow_provider_sfstream.streams.managed.exclusive_stream import LOOK_SECONDS, ExclusiveStream
 
 BUSY_TIMEOUT = 60.0
 """Seconds to wait for the place of a managed subscription: ample after a clean end, too short after a lost network."""
@@ -66,7 +59,7 @@ class ManagedSource:
 
     From a replay ID on, the position that Salesforce keeps is not trusted: it can be dropped or moved by others. Events
     are read from an ordinary subscription to the topic until the managed stream is shown to continue with the same
-    event; see :class:`~airflow_provider_sfstream.streams.managed.comparison.Comparison`. ``COMMITTED`` begins where
+    event; see :class:`~airflow_provider_sfstream.streams.managed.continuation.Comparison`. ``COMMITTED`` begins where
     Salesforce continues.
 
     Salesforce delivers events again that were not committed. Those that the reader has are skipped: ``subscribe`` with
@@ -109,17 +102,18 @@ class ManagedSource:
         self._client = client
         self._is_landed = is_landed
         self._commits = commits
-        self._clock, self._sleep, self._random = clock, sleep, random
-        self._stream = OneStream(
+        self._clock = clock
+        self._stream = ExclusiveStream(
             client,
             subscription,
-            slot=SlotWait(subscription.description, busy_timeout, clock, random),
-            topic_check=TopicCheck(subscription.description, client.schema, is_proven=is_topic_proven),
+            busy_timeout=busy_timeout,
+            is_topic_proven=is_topic_proven,
             clock=clock,
             sleep=sleep,
+            random=random,
         )
         self._delivered = Delivered()
-        self._committing = Committing(self._stream, self._delivered, is_landed, self._ordinary, clock)
+        self._committer = Committer(self._stream, self._delivered, is_landed, clock=clock, sleep=sleep, random=random)
         self._comparison: Comparison | None = None
         self._is_lost = False
 
@@ -209,29 +203,7 @@ class ManagedSource:
         :raises SubscriptionMovedError: if ``replay_id`` was yielded, what lies before it comes again, and it does not.
         :raises ServiceUnavailableError: if it did not succeed in time. The events will be delivered again.
         """
-        deadline = self._clock() + timeout
-        renewed, is_committed, is_done = False, self._stream.committed == replay_id, True
-        while not is_committed:
-            try:
-                is_done = self._committing.commit(replay_id, self._comparison, deadline=deadline, timeout=timeout)
-            except SalesforceStreamError as error:
-                self.close()
-                pause = 0.5 + self._random() / 2
-                passes = error.retriable and not isinstance(error, SubscriptionBusyError)  # that was waited for
-                if not passes or self._clock() + pause >= deadline or (error.invalidates_token and renewed):
-                    raise
-                if error.invalidates_token:
-                    renewed = True
-                    self.renew_session()
-                log.info("%s: committing once more in %.1f s after: %s", self.subscription.description, pause, error)
-                self._sleep(pause)
-            else:
-                is_committed = True
-        self._delivered.forget()
-        return is_done
-
-    def _ordinary(self, start: bytes | StartFrom, limit: int | None) -> Responses:
-        return self._client.subscribe(self._stream.topic, start, limit=limit, idle_timeout=LOOK_SECONDS)
+        return self._committer.commit(replay_id, self._comparison, timeout)
 
     def _read(self, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
         redelivery = self._delivered.begin(start, self._is_landed)
@@ -253,7 +225,9 @@ class ManagedSource:
             if response is None:
                 yield None
             elif len(response):
-                yield self._new_events(response, redelivery)
+                batch = self._without_known(response, redelivery)
+                self._delivered.given(batch)
+                yield batch
             else:
                 self._confirm(response, redelivery)
                 yield response
@@ -262,13 +236,11 @@ class ManagedSource:
         self, start: bytes | StartFrom, redelivery: Redelivery, limit: int | None, idle_timeout: float
     ) -> Responses:
         comparison = self._comparison = Comparison(
-            self.subscription.description,
-            self._ordinary,
+            self._stream,
             self._unknown(redelivery, limit, min(LOOK_SECONDS, idle_timeout)),
             start=start,
             limit=limit,
             patience=_PATIENT_SLICES * idle_timeout,
-            allow=self._stream.allow,
             clock=self._clock,
         )
         yield from self._in_slices(comparison.responses(), idle_timeout)
@@ -277,7 +249,7 @@ class ManagedSource:
         for response in self._in_slices(comparison.rest(), idle_timeout):
             if response is not None and len(response):
                 self._delivered.given(response)
-            elif response is not None and confirms(response):
+            elif response is not None and response.confirms_position:
                 self._delivered.caught_up(response.latest_replay_id)
             yield response
 
@@ -300,12 +272,8 @@ class ManagedSource:
                     self._delivered.forget()  # its position moved: those that were yielded are not delivered again
                     redelivery = Redelivery()
                 has_begun = True
-                was_over, known = redelivery.is_over, redelivery.known(response.replay_ids)
-                self._stream.allow(known)
-                response = without_known(response, known)
-                if redelivery.is_over and not was_over:
-                    self._commit_redelivered(redelivery)
-            elif response is not None and confirms(response):
+                response = self._without_known(response, redelivery)
+            elif response is not None and response.confirms_position:
                 self._commit_redelivered(redelivery)
             yield response
 
@@ -316,27 +284,19 @@ class ManagedSource:
             self._commit_durable(last)
 
     def _responses(self, limit: int | None, idle_timeout: float) -> Responses:
-        return self._stream.responses(limit, idle_timeout, self._known_to_be_committed())
+        return self._stream.responses(limit, idle_timeout, self._committer.position if self._commits else None)
 
-    def _known_to_be_committed(self) -> bytes | None:
-        """Return what the keepalive may commit again: it moves nothing, or only over what is stored."""
-        base = self._delivered.base
-        known = self._stream.committed or (base if isinstance(base, bytes) else None)
-        return known if self._commits else None
-
-    def _new_events(self, response: EventBatch, redelivery: Redelivery) -> EventBatch:
-        was_over = redelivery.is_over
-        known = redelivery.known(response.replay_ids)
+    def _without_known(self, response: EventBatch, redelivery: Redelivery) -> EventBatch:
+        """Return the new events of a response. Commit the last one before them, once all redelivered ones arrived."""
+        was_over, known = redelivery.is_over, redelivery.known(response.replay_ids)
         self._stream.allow(known)
         if redelivery.is_over and not was_over:
             self._commit_redelivered(redelivery)
-        batch = without_known(response, known)
-        self._delivered.given(batch)
-        return batch
+        return without_known(response, known)
 
     def _confirm(self, response: EventBatch, redelivery: Redelivery) -> None:
         """Take note that the stream is caught up, if the empty response says so."""
-        if not confirms(response):
+        if not response.confirms_position:
             return
         redelivery.is_over = True
         if self._delivered.first is None:
