@@ -1,4 +1,4 @@
-"""Managed event subscriptions: how one is named, and what became of the commits that were sent on its stream. Pure.
+"""Names of managed event subscriptions, and outcomes of the commits on their streams. Pure.
 
 Source of the protocol facts: the Pub/Sub API guide, "ManagedSubscribe RPC Method", and the proto's comments.
 """
@@ -109,7 +109,7 @@ class _Commit:
 
 @dataclass
 class Commits:
-    """Which commits were sent on one stream, and which were answered. Not safe for concurrent use.
+    """Commits that were sent on one stream, and their answers. Not safe for concurrent use.
 
     One answer acknowledges its own commit and all that were sent before it (proto, ``CommitReplayResponse``). An error
     concerns its own commit only. The last 1,000 commits are remembered.
@@ -132,7 +132,7 @@ class Commits:
         return request_id
 
     def answered(self, request_id: str, error: str | None) -> CommitError | None:
-        """Note the answer to a commit; return its error, if it has one. An answer to an unknown commit says nothing.
+        """Note the answer to a commit; return its error, if it has one. An answer to an unknown commit is ignored.
 
         :param error: the text of the error, ``None`` for an acknowledgement.
         """

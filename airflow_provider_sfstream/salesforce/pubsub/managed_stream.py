@@ -43,7 +43,7 @@ def sized_managed_response(data: bytes) -> tuple[int, ManagedFetchResponse]:
 class ManagedStream(Subscription):
     """An open ManagedSubscribe call: an iterator of batches, and a context manager that closes it.
 
-    Events begin after the replay ID committed last, else where the ``defaultReplay`` of the subscription says. They
+    Events begin after the replay ID committed last, else at the ``defaultReplay`` of the subscription. They
     come as from ``PubSubClient.subscribe``: batches, keepalives as empty batches, and ``None`` after each
     ``idle_timeout`` seconds without either. A response that only answers a commit is neither. A limit ends the
     iteration, but not the stream, so that what was read can be committed.
@@ -116,7 +116,7 @@ class ManagedStream(Subscription):
         return self._end is None
 
     def allow(self, count: int) -> None:
-        """Raise the limit by ``count`` events, such as have come and are not what was asked for."""
+        """Raise the limit by ``count`` events, in place of events that were delivered and discarded."""
         if self._left is not None:
             self._left += count
         with self._lock:
@@ -124,7 +124,7 @@ class ManagedStream(Subscription):
             self._ask()
 
     def stop_fetching(self) -> None:
-        """Ask for no more events. The stream stays open for commits; what was asked for may still come."""
+        """Ask for no more events. The stream stays open for commits; events that were requested may still arrive."""
         with self._lock:
             self._credit.stop()
 

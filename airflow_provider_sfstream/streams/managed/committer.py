@@ -1,4 +1,4 @@
-"""Commits on a managed subscription: of what is durable, wherever Salesforce continues.
+"""Commits of durable events on a managed subscription, wherever Salesforce continues.
 
 Only a replay ID that the managed stream has delivered, or an empty response of it has named, can be committed.
 """
@@ -21,7 +21,7 @@ from airflow_provider_sfstream.exceptions import (
 from airflow_provider_sfstream.salesforce.events import EventBatch
 from airflow_provider_sfstream.streams.managed.continuation import (
     Comparison,
-    Delivered,
+    DeliveredEvents,
     IsLanded,
     Redelivery,
     is_later,
@@ -98,7 +98,7 @@ class Settling:
             self._stop(is_ahead=True)
 
     def _compare_ends(self) -> None:
-        """End where both streams are quiet: no event lies between ``end`` and what the ordinary one named."""
+        """End where both streams are quiet: no event lies between ``end`` and the position of the ordinary one."""
         named, quiet_until = self._named, self._quiet_until
         if named is None or quiet_until is None:
             return
@@ -113,7 +113,7 @@ class Committer:
     """Commits of a replay ID up to which everything is durable.
 
     :param stream: the stream of the subscription.
-    :param delivered: what the reader was given since the last commit.
+    :param delivered: the events that the reader received since the last commit.
     :param is_landed: see :class:`~airflow_provider_sfstream.streams.managed.source.ManagedSource`.
     :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
     """
@@ -121,7 +121,7 @@ class Committer:
     def __init__(
         self,
         stream: ExclusiveStream,
-        delivered: Delivered,
+        delivered: DeliveredEvents,
         is_landed: IsLanded | None,
         *,
         clock: Callable[[], float],
@@ -166,7 +166,7 @@ class Committer:
 
     def _try(self, replay_id: bytes, comparison: Comparison | None, *, deadline: float, timeout: float) -> bool:
         if self._stream.has_delivered(replay_id) and self._stream.open_stream is not None:
-            # An answer that does not come leaves time for a stream that can tell.
+            # Half of the time remains for a new stream, whose first event shows whether the commit was carried out.
             self._stream.commit(replay_id, (deadline + self._clock()) / 2)
         elif comparison is None or comparison.agrees:
             self._read_through(replay_id, deadline)
@@ -220,9 +220,9 @@ class Committer:
         return is_settled
 
     def _read_through(self, replay_id: bytes, deadline: float) -> None:
-        """Read a new stream until ``replay_id`` came again, and commit it; or until it is plain that it will not."""
+        """Read a new stream until it delivers ``replay_id`` again, and commit it; or until that cannot happen."""
         redelivery = self._delivered.begin(replay_id, self._is_landed)
-        if redelivery.is_over:  # nothing says what comes again; it is what there is until ``replay_id``
+        if redelivery.is_over:  # the redelivered events are unknown: every event up to ``replay_id`` counts
             redelivery = Redelivery(replay_id)
         for response in self._stream.responses(_COMMIT_READ, _POLL, self.position):
             if self._clock() >= deadline:
@@ -232,20 +232,20 @@ class Committer:
                 )
             if response is None:
                 continue
-            if response.confirms_position or (len(response) and self._came_again(response, redelivery)):
+            if response.confirms_position or (len(response) and self._is_redelivered(response, redelivery)):
                 break
             self._stream.allow(len(response))
         self._stream.stop_fetching()
-        self._commit_what_came_again(replay_id, redelivery, deadline)
+        self._commit_redelivered(replay_id, redelivery, deadline)
 
-    def _came_again(self, response: EventBatch, redelivery: Redelivery) -> bool:
-        """Return whether all that comes again has come, or nothing does."""
+    def _is_redelivered(self, response: EventBatch, redelivery: Redelivery) -> bool:
+        """Return whether all redelivered events have arrived, or none will."""
         if redelivery.last is None and self._delivered.first not in (None, response.replay_ids[0]):
             return True
         redelivery.known(response.replay_ids)
         return redelivery.is_over
 
-    def _commit_what_came_again(self, replay_id: bytes, redelivery: Redelivery, deadline: float) -> None:
+    def _commit_redelivered(self, replay_id: bytes, redelivery: Redelivery, deadline: float) -> None:
         is_certain = redelivery.is_over or redelivery.is_landed is not None
         if redelivery.last is not None and is_certain:
             self._stream.commit(redelivery.last, deadline)

@@ -1,8 +1,8 @@
 """Continuation of a managed subscription: the events it delivers again, and those after the position of the reader.
 
-What was delivered and not committed comes again with the next stream (Pub/Sub API guide, "Managed Event
-Subscriptions"), from the same event on and in the same order. Replay IDs can only be compared for equality, so the end
-of what comes again is found by the one that was delivered last, or by asking which events are landed.
+The next stream delivers the events again that were delivered and not committed (Pub/Sub API guide, "Managed Event
+Subscriptions"), from the same event on and in the same order. Replay IDs can only be compared for equality. So the last
+redelivered event is either the one that was delivered last, or the last one that is landed.
 
 Salesforce drops the committed replay ID of a managed subscription that is stopped or deleted, moves it when another
 client commits, and restarts from ``errorRecoveryReplay`` when it aged out. The stream reports none of this. So a drain
@@ -30,7 +30,7 @@ _LOOK_EVERY = 1.0
 _KNOWN_LENGTHS = (8, 10)
 
 IsLanded = Callable[[bytes], bool]
-"""Whether the event with a replay ID is stored in a landed window. Asked for a few events of each response."""
+"""Returns whether the event with a replay ID is stored in a landed window. Called for a few events of each response."""
 
 
 @dataclass
@@ -38,14 +38,14 @@ class Redelivery:
     """The events at the beginning of a stream that were delivered before.
 
     ``through`` is the last of them, itself included. With ``is_landed`` they may also end before, with the last event
-    that is landed; without, everything until ``through`` is one. ``is_over`` is whether all of them have come.
+    that is landed; without, everything until ``through`` is one. ``is_over``: all of them have arrived.
     """
 
     through: bytes | None = None
     is_landed: IsLanded | None = None
     is_over: bool = field(default=False, init=False)
     last: bytes | None = field(default=None, init=False)
-    """The last of them that has come."""
+    """The last of them that has arrived."""
 
     def __post_init__(self) -> None:
         self.is_over = self.through is None and self.is_landed is None
@@ -75,7 +75,7 @@ class Redelivery:
 
 
 @dataclass
-class Delivered:
+class DeliveredEvents:
     """The events that a reader received since the last commit: a new stream begins with them again.
 
     ``first`` and ``last`` are its events. ``confirmed`` is the position that an empty response confirmed last, with the
@@ -88,9 +88,9 @@ class Delivered:
     confirmed: tuple[bytes, bytes | None] | None = None
 
     def begin(self, start: bytes | StartFrom, is_landed: IsLanded | None) -> Redelivery:
-        """Return what comes again before the events after ``start``.
+        """Return the events that are delivered again before those after ``start``.
 
-        :param is_landed: applies where nothing was given, or nothing of it was kept.
+        :param is_landed: applies if no event was received, or reading starts at ``base`` again.
         """
         if self.first is None:
             self.base = start
@@ -101,18 +101,18 @@ class Delivered:
             return Redelivery(self.confirmed[1])
         return Redelivery(through)
 
-    def given(self, batch: EventBatch) -> None:
-        """Note the events of a batch that the reader is given."""
+    def add(self, batch: EventBatch) -> None:
+        """Record the events of a batch that the reader receives."""
         if len(batch):
             self.first = self.first or batch.replay_ids[0]
             self.last = batch.replay_ids[-1]
 
-    def caught_up(self, replay_id: bytes) -> None:
-        """Note that an empty response confirmed ``replay_id``."""
+    def confirm(self, replay_id: bytes) -> None:
+        """Record that an empty response confirmed ``replay_id``."""
         self.confirmed = replay_id, self.last
 
     def forget(self) -> None:
-        """Begin anew: what was given does not come again."""
+        """Forget the events: a new stream does not deliver them again."""
         self.first = self.last = self.confirmed = None
 
 
@@ -165,7 +165,7 @@ class Comparison:
         self._next_look = clock()
         self._differed = self._is_exhausted = False
         self.agrees = False
-        """The managed stream continues after the position: what it delivers may be read."""
+        """The managed stream continues after the position, so its events may be read."""
 
     @property
     def differs(self) -> bool:
@@ -199,7 +199,7 @@ class Comparison:
             yield from self._read_topic(expected)
 
     def rest(self) -> Responses:
-        """Yield what the managed stream delivers after the events that were yielded, once the two agree."""
+        """Yield the responses of the managed stream after the events that were yielded, once the two agree."""
         redelivery = Redelivery(self._last)
         head, self._head = self._head, None
         if head is not None:

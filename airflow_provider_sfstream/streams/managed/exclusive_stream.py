@@ -42,7 +42,7 @@ class SlotWait:
     """Wait for a slot that another stream holds: ``timeout`` seconds from the first refusal.
 
     Salesforce frees it within 15 seconds after a stream's clean end, and about 15 minutes after its connection was lost
-    without a close. Nobody can free it sooner.
+    without a close. No client can free it sooner.
 
     :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
     """

@@ -1,4 +1,4 @@
-"""Managed subscriptions as an event source: for a drain, which commits what has become durable."""
+"""Managed subscriptions as the event source of a drain, which commits durable events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.streams.managed.committer import Committer
 from airflow_provider_sfstream.streams.managed.continuation import (
     Comparison,
-    Delivered,
+    DeliveredEvents,
     IsLanded,
     Redelivery,
     without_known,
@@ -41,7 +41,7 @@ _PATIENT_SLICES = 2
 
 
 def check_start(subscription: ManagedSubscription, topic: str, start: bytes | StartFrom) -> None:
-    """Refuse what a managed subscription cannot begin with. Nothing is contacted.
+    """Validate the start of a managed subscription, without contacting Salesforce.
 
     :raises ConfigurationError: if ``start`` is neither a replay ID nor ``COMMITTED``, or the topic is not one of the
         Pub/Sub API.
@@ -112,7 +112,7 @@ class ManagedSource:
             sleep=sleep,
             random=random,
         )
-        self._delivered = Delivered()
+        self._delivered = DeliveredEvents()
         self._committer = Committer(self._stream, self._delivered, is_landed, clock=clock, sleep=sleep, random=random)
         self._comparison: Comparison | None = None
         self._is_lost = False
@@ -170,7 +170,7 @@ class ManagedSource:
         :raises ConfigurationError: at once, if an argument is unusable; or if the subscription is one of another topic.
         :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
         :raises ReplayIdLostError: if ``start`` is a position that cannot be read any more.
-        :raises CommitError: if Salesforce refuses to commit what is durable.
+        :raises CommitError: if Salesforce refuses to commit durable events.
         :raises SalesforceStreamError: whenever the stream ends otherwise.
         """
         if self._is_lost and start is StartFrom.LATEST:
@@ -200,7 +200,8 @@ class ManagedSource:
             next drain compares again.
         :raises CommitError: if Salesforce refuses to.
         :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
-        :raises SubscriptionMovedError: if ``replay_id`` was yielded, what lies before it comes again, and it does not.
+        :raises SubscriptionMovedError: if ``replay_id`` was yielded, and only events before it are delivered
+            again.
         :raises ServiceUnavailableError: if it did not succeed in time. The events will be delivered again.
         """
         return self._committer.commit(replay_id, self._comparison, timeout)
@@ -226,7 +227,7 @@ class ManagedSource:
                 yield None
             elif len(response):
                 batch = self._without_known(response, redelivery)
-                self._delivered.given(batch)
+                self._delivered.add(batch)
                 yield batch
             else:
                 self._confirm(response, redelivery)
@@ -248,9 +249,9 @@ class ManagedSource:
             return
         for response in self._in_slices(comparison.rest(), idle_timeout):
             if response is not None and len(response):
-                self._delivered.given(response)
+                self._delivered.add(response)
             elif response is not None and response.confirms_position:
-                self._delivered.caught_up(response.latest_replay_id)
+                self._delivered.confirm(response.latest_replay_id)
             yield response
 
     def _in_slices(self, responses: Responses, idle_timeout: float) -> Responses:
@@ -278,7 +279,7 @@ class ManagedSource:
             yield response
 
     def _commit_redelivered(self, redelivery: Redelivery) -> None:
-        """Commit the last landed event that was delivered again: nobody needs it once more."""
+        """Commit the last landed event that was delivered again: no reader needs it."""
         last = redelivery.last
         if last is not None and self._delivered.first is None and last != self._stream.committed:
             self._commit_durable(last)
@@ -295,15 +296,15 @@ class ManagedSource:
         return without_known(response, known)
 
     def _confirm(self, response: EventBatch, redelivery: Redelivery) -> None:
-        """Take note that the stream is caught up, if the empty response says so."""
+        """Record that the stream is caught up, if the empty response confirms a position."""
         if not response.confirms_position:
             return
         redelivery.is_over = True
         if self._delivered.first is None:
             self._commit_durable(response.latest_replay_id)
-        self._delivered.caught_up(response.latest_replay_id)
+        self._delivered.confirm(response.latest_replay_id)
 
     def _commit_durable(self, replay_id: bytes) -> None:
-        """Commit what nobody needs to be delivered again: nothing was yielded since the last commit."""
+        """Commit a replay ID up to which no reader needs events: nothing was yielded since the last commit."""
         if self._commits:
             self._stream.commit(replay_id, self._clock() + CONFIRM_TIMEOUT)
