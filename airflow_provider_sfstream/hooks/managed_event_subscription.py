@@ -11,7 +11,7 @@ from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
 )
 from airflow_provider_sfstream.hooks.salesforce import SalesforceLoginHook
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.topics import Topic
 
 if TYPE_CHECKING:

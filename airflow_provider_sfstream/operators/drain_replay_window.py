@@ -12,6 +12,7 @@ from airflow_provider_sfstream._airflow import TaskDeferralTimeout, conf
 from airflow_provider_sfstream.actions.allocations import AllocationReserve
 from airflow_provider_sfstream.actions.drain.arguments import DrainArguments
 from airflow_provider_sfstream.actions.drain.drained import TellsOfDrain
+from airflow_provider_sfstream.actions.drain.incremental import drain_new_events
 from airflow_provider_sfstream.actions.drain.intervals import (
     check_timetable,
     give_interval,
@@ -19,7 +20,6 @@ from airflow_provider_sfstream.actions.drain.intervals import (
     interval_summary,
     is_backfill,
 )
-from airflow_provider_sfstream.actions.drain.managed import drain_managed
 from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
 from airflow_provider_sfstream.actions.drain.preparation import Prepared, prepare
 from airflow_provider_sfstream.actions.drain.waiting import (
@@ -36,13 +36,11 @@ from airflow_provider_sfstream.actions.parts import (
     log_window,
     run_identity,
     summary,
-    warn_of_other_writers,
 )
 from airflow_provider_sfstream.actions.status import tell
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWindowLink, StreamLink
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -302,26 +300,7 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         return prepare(arguments)
 
     def _drain(self, drain: Prepared, context: Context) -> dict[str, Any]:
-        from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
-
-        if self.managed_subscription is not None:
-            managed = ManagedSubscription.parse(self.managed_subscription)
-            outcome = drain_managed(drain, managed, run_identity(context))
-            return self._report(outcome, drain, context)
-        warn_of_other_writers(drain.landed, self, run_identity(context))
-        with drain.hook.get_conn() as client:
-            outcome = drain_window(
-                drain.landed,
-                WindowRequest(
-                    run=run_identity(context),
-                    limits=drain.arguments.limits,
-                    start_from=drain.start_from,
-                    on_invalid_replay=self.on_invalid_replay or "fail",
-                    accept_quiet_aging=self.accept_quiet_aging,
-                    advance=self.advance == "automatic",
-                ),
-                source=client,
-            )
+        outcome = drain_new_events(self, drain, run_identity(context))
         return self._report(outcome, drain, context)
 
     def _drain_interval(

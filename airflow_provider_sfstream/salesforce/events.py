@@ -50,6 +50,11 @@ class EventBatch:
     def __len__(self) -> int:
         return len(self.replay_ids)
 
+    @property
+    def confirms_position(self) -> bool:
+        """Whether an empty batch confirms a position: no more events lie before it."""
+        return len(self) == 0 and self.pending > 0 and bool(self.latest_replay_id)
+
     def part(self, first: int, end: int) -> EventBatch:
         """Return the events from index ``first`` up to, and without, ``end``; with the rest as it is."""
         return replace(self, **{name: getattr(self, name)[first:end] for name in _COLUMNS})

@@ -197,7 +197,7 @@ class SalesforceEventSensor(BaseSensorOperator):
 
     def _managed(self, client: Any) -> Any:
         """Return the managed subscription as a source."""
-        from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+        from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
         from airflow_provider_sfstream.streams.managed.source import ManagedSource
 
         return ManagedSource(client, ManagedSubscription.parse(str(self.managed_subscription)), commits=False)

@@ -18,7 +18,7 @@ from airflow_provider_sfstream.salesforce.auth.session import Session
 from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
 from airflow_provider_sfstream.salesforce.credit import Credit
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, PayloadEncoding, StartFrom
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 from airflow_provider_sfstream.salesforce.network.tls import load_ca
 from airflow_provider_sfstream.salesforce.pubsub.async_call import AsyncSubscribeCall
@@ -30,7 +30,7 @@ from airflow_provider_sfstream.salesforce.pubsub.channel import (
     error_from_call,
     open_async_channel,
 )
-from airflow_provider_sfstream.salesforce.pubsub.managed import named, opening_request
+from airflow_provider_sfstream.salesforce.pubsub.managed_stream import opening_request
 from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     Request,
     check_amounts,
@@ -175,7 +175,7 @@ class AsyncPubSubClient:
         :raises SubscriptionBusyError: if another stream holds the managed subscription.
         :raises SalesforceStreamError: whenever the stream ends otherwise.
         """
-        name = named(subscription)
+        name = subscription.description
         check_amounts(name, None if isinstance(limit, Credit) else limit, silence_timeout=silence_timeout)
         credit = limit if isinstance(limit, Credit) else Credit(limit)
         return self._batches("ManagedSubscribe", name, opening_request(subscription), {}, credit, silence_timeout)

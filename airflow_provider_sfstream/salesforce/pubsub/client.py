@@ -22,7 +22,7 @@ from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
 from airflow_provider_sfstream.salesforce.auth.session import Session
 from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
 from airflow_provider_sfstream.salesforce.events import PayloadEncoding, Responses, StartFrom
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.network.reachability import how_far
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
@@ -35,10 +35,9 @@ from airflow_provider_sfstream.salesforce.pubsub.channel import (
     error_from_call,
     open_channel,
 )
-from airflow_provider_sfstream.salesforce.pubsub.managed import (
+from airflow_provider_sfstream.salesforce.pubsub.managed_stream import (
     COMMIT_KEEPALIVE,
     ManagedStream,
-    named,
     sized_managed_response,
 )
 from airflow_provider_sfstream.salesforce.pubsub.publishing import EventEncoder, OutgoingEvent, PublishedEvent
@@ -289,7 +288,7 @@ class PubSubClient:
         :raises ConfigurationError: if an argument is unusable. Nothing was contacted.
         :raises AuthenticationError: if the login failed.
         """
-        check_amounts(named(subscription), limit, idle_timeout=idle_timeout, commit_keepalive=commit_keepalive)
+        check_amounts(subscription.description, limit, idle_timeout=idle_timeout, commit_keepalive=commit_keepalive)
         return ManagedStream(
             self._managed_subscribe,
             self._session,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from airflow_provider_sfstream.exceptions import RequestRejectedError, TopicNotFoundError
 from airflow_provider_sfstream.salesforce.identifiers import to_18
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.rest.tooling_records import ToolingRecordsClient, soql_text
 
 ReplayPreset = Literal["LATEST", "EARLIEST"]

@@ -7,22 +7,21 @@ from contextlib import aclosing
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.credit import Credit
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient
-from airflow_provider_sfstream.salesforce.pubsub.managed import named
 from airflow_provider_sfstream.salesforce.pubsub.subscription import check_amounts
-from airflow_provider_sfstream.streams.managed.redelivery import Delivered, Redelivery, confirms, without_known
+from airflow_provider_sfstream.streams.managed.continuation import DeliveredEvents, Redelivery, without_known
 from airflow_provider_sfstream.streams.managed.source import check_start
 
 
 class AsyncManagedSource:
     """One managed subscription as an :class:`~airflow_provider_sfstream.streams.async_source.AsyncEventSource`.
 
-    It commits nothing, and so begins each time with the same events, until somebody else commits. Those that this
-    object has yielded before are left out after a fault, when the new stream begins with the first of them; when it
-    begins with another one, somebody has committed meanwhile, and everything is new.
+    It commits nothing, so each stream begins with the same events until another client commits. After a fault, the
+    events that this object has already yielded are skipped if the new stream begins with the first of them. A stream
+    that begins with another event shows that another client has committed since: every event is new.
 
-    A watch holds the one place that a managed subscription has: nobody else can read it meanwhile. Salesforce ends a
+    A watch holds the only slot of a managed subscription: no other client can read it. Salesforce ends a
     stream on which nothing is committed after 1,800 seconds; the watch subscribes again.
     """
 
@@ -32,7 +31,7 @@ class AsyncManagedSource:
     def __init__(self, client: AsyncPubSubClient, subscription: ManagedSubscription) -> None:
         self.subscription = subscription
         self._client = client
-        self._delivered = Delivered()
+        self._delivered = DeliveredEvents()
 
     async def schema(self, schema_id: str) -> str:
         """Return the Avro schema JSON of ``schema_id``."""
@@ -48,14 +47,14 @@ class AsyncManagedSource:
         """Yield responses in stream order; a keepalive is an empty batch.
 
         :param topic: that of the subscription.
-        :param start: ``COMMITTED``; or a replay ID, which tells where to go on if this object has yielded it.
+        :param start: ``COMMITTED``; or a replay ID. Reading continues after it if this object has yielded it.
         :param limit: events to yield. Those that are left out do not count.
         :raises ConfigurationError: at once, if an argument is unusable.
         :raises SubscriptionBusyError: if another stream holds the subscription.
         :raises SalesforceStreamError: whenever the stream ends otherwise.
         """
         check_start(self.subscription, topic, start)
-        check_amounts(named(self.subscription), limit, silence_timeout=silence_timeout)
+        check_amounts(self.subscription.description, limit, silence_timeout=silence_timeout)
         return self._read(start, Credit(limit), silence_timeout)
 
     async def _read(self, start: bytes | StartFrom, credit: Credit, silence_timeout: float) -> AsyncResponses:
@@ -63,7 +62,7 @@ class AsyncManagedSource:
         responses = self._client.managed_subscribe(self.subscription, limit=credit, silence_timeout=silence_timeout)
         async with aclosing(responses):
             async for response in responses:
-                if confirms(response):
+                if response.confirms_position:
                     self._confirm(response, redelivery)
                 elif len(response):
                     if not has_begun and response.replay_ids[0] != self._delivered.first:
@@ -73,17 +72,17 @@ class AsyncManagedSource:
                     known = redelivery.known(response.replay_ids)
                     credit.allow(known)
                     response = without_known(response, known)
-                    self._delivered.given(response)
+                    self._delivered.add(response)
                 yield response
 
     def _confirm(self, response: EventBatch, redelivery: Redelivery) -> None:
         if not redelivery.is_over and redelivery.last is not None:
             self._delivered.forget()
             raise ServiceUnavailableError(
-                f"{named(self.subscription)}: what was delivered before came again, but not all of it. Reading "
+                f"{self.subscription.description}: what was delivered before came again, but not all of it. Reading "
                 "everything again, so that nothing is missed."
             )
         if not redelivery.is_over:
             self._delivered.forget()
             redelivery.is_over = True
-        self._delivered.caught_up(response.latest_replay_id)
+        self._delivered.confirm(response.latest_replay_id)

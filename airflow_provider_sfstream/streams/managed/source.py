@@ -1,8 +1,7 @@
-"""Managed subscriptions as an event source: for a drain, which commits what has become durable."""
+"""Managed subscriptions as the event source of a drain, which commits durable events."""
 
 from __future__ import annotations
 
-import logging
 import random as random_module
 import time
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Self
 from airflow_provider_sfstream.exceptions import (
     ConfigurationError,
     SalesforceStreamError,
-    SubscriptionBusyError,
 )
 from airflow_provider_sfstream.salesforce.events import (
     CONFIRM_TIMEOUT,
@@ -21,25 +19,20 @@ from airflow_provider_sfstream.salesforce.events import (
     Responses,
     StartFrom,
 )
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
-from airflow_provider_sfstream.salesforce.pubsub.managed import ManagedStream, named
+from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
 from airflow_provider_sfstream.salesforce.pubsub.subscription import check_amounts, check_topic
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.streams.managed.committing import Committing
-from airflow_provider_sfstream.streams.managed.comparison import LOOK_SECONDS, Comparison
-from airflow_provider_sfstream.streams.managed.one_stream import OneStream
-from airflow_provider_sfstream.streams.managed.redelivery import (
-    Delivered,
+from airflow_provider_sfstream.streams.managed.committer import Committer
+from airflow_provider_sfstream.streams.managed.continuation import (
+    Comparison,
+    DeliveredEvents,
     IsLanded,
     Redelivery,
-    confirms,
     without_known,
 )
-from airflow_provider_sfstream.streams.managed.slot import SlotWait
-from airflow_provider_sfstream.streams.managed.topic import TopicCheck
-
-log = logging.getLogger(__name__)
+from airflow_provider_sfstream.streams.managed.exclusive_stream import LOOK_SECONDS, ExclusiveStream
 
 BUSY_TIMEOUT = 60.0
 """Seconds to wait for the place of a managed subscription: ample after a clean end, too short after a lost network."""
@@ -48,7 +41,7 @@ _PATIENT_SLICES = 2
 
 
 def check_start(subscription: ManagedSubscription, topic: str, start: bytes | StartFrom) -> None:
-    """Refuse what a managed subscription cannot begin with. Nothing is contacted.
+    """Validate the start of a managed subscription, without contacting Salesforce.
 
     :raises ConfigurationError: if ``start`` is neither a replay ID nor ``COMMITTED``, or the topic is not one of the
         Pub/Sub API.
@@ -56,8 +49,8 @@ def check_start(subscription: ManagedSubscription, topic: str, start: bytes | St
     check_topic(topic)
     if not isinstance(start, bytes) and start is not StartFrom.COMMITTED:
         raise ConfigurationError(
-            f"{named(subscription)}: it begins where it was committed, and never from {start.value!r}: what it begins "
-            "with before its first commit is its defaultReplay in Salesforce. Nothing was read."
+            f"{subscription.description}: it begins where it was committed, and never from {start.value!r}: what it "
+            "begins with before its first commit is its defaultReplay in Salesforce. Nothing was read."
         )
 
 
@@ -66,7 +59,7 @@ class ManagedSource:
 
     From a replay ID on, the position that Salesforce keeps is not trusted: it can be dropped or moved by others. Events
     are read from an ordinary subscription to the topic until the managed stream is shown to continue with the same
-    event; see :class:`~airflow_provider_sfstream.streams.managed.comparison.Comparison`. ``COMMITTED`` begins where
+    event; see :class:`~airflow_provider_sfstream.streams.managed.continuation.Comparison`. ``COMMITTED`` begins where
     Salesforce continues.
 
     Salesforce delivers events again that were not committed. Those that the reader has are skipped: ``subscribe`` with
@@ -109,17 +102,18 @@ class ManagedSource:
         self._client = client
         self._is_landed = is_landed
         self._commits = commits
-        self._clock, self._sleep, self._random = clock, sleep, random
-        self._stream = OneStream(
+        self._clock = clock
+        self._stream = ExclusiveStream(
             client,
             subscription,
-            slot=SlotWait(named(subscription), busy_timeout, clock, random),
-            topic_check=TopicCheck(named(subscription), client.schema, is_proven=is_topic_proven),
+            busy_timeout=busy_timeout,
+            is_topic_proven=is_topic_proven,
             clock=clock,
             sleep=sleep,
+            random=random,
         )
-        self._delivered = Delivered()
-        self._committing = Committing(self._stream, self._delivered, is_landed, self._ordinary, clock)
+        self._delivered = DeliveredEvents()
+        self._committer = Committer(self._stream, self._delivered, is_landed, clock=clock, sleep=sleep, random=random)
         self._comparison: Comparison | None = None
         self._is_lost = False
 
@@ -176,14 +170,14 @@ class ManagedSource:
         :raises ConfigurationError: at once, if an argument is unusable; or if the subscription is one of another topic.
         :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
         :raises ReplayIdLostError: if ``start`` is a position that cannot be read any more.
-        :raises CommitError: if Salesforce refuses to commit what is durable.
+        :raises CommitError: if Salesforce refuses to commit durable events.
         :raises SalesforceStreamError: whenever the stream ends otherwise.
         """
         if self._is_lost and start is StartFrom.LATEST:
             start = StartFrom.COMMITTED
         if not (self._is_lost and start is StartFrom.EARLIEST):
             check_start(self.subscription, topic, start)
-        check_amounts(named(self.subscription), limit, idle_timeout=idle_timeout)
+        check_amounts(self.subscription.description, limit, idle_timeout=idle_timeout)
         self._stream.topic = topic
         return self._read(start, limit, idle_timeout)
 
@@ -206,32 +200,11 @@ class ManagedSource:
             next drain compares again.
         :raises CommitError: if Salesforce refuses to.
         :raises SubscriptionBusyError: if another stream holds it for longer than ``busy_timeout``.
-        :raises SubscriptionMovedError: if ``replay_id`` was yielded, what lies before it comes again, and it does not.
+        :raises SubscriptionMovedError: if ``replay_id`` was yielded, and only events before it are delivered
+            again.
         :raises ServiceUnavailableError: if it did not succeed in time. The events will be delivered again.
         """
-        deadline = self._clock() + timeout
-        renewed, is_committed, is_done = False, self._stream.committed == replay_id, True
-        while not is_committed:
-            try:
-                is_done = self._committing.commit(replay_id, self._comparison, deadline=deadline, timeout=timeout)
-            except SalesforceStreamError as error:
-                self.close()
-                pause = 0.5 + self._random() / 2
-                passes = error.retriable and not isinstance(error, SubscriptionBusyError)  # that was waited for
-                if not passes or self._clock() + pause >= deadline or (error.invalidates_token and renewed):
-                    raise
-                if error.invalidates_token:
-                    renewed = True
-                    self.renew_session()
-                log.info("%s: committing once more in %.1f s after: %s", named(self.subscription), pause, error)
-                self._sleep(pause)
-            else:
-                is_committed = True
-        self._delivered.forget()
-        return is_done
-
-    def _ordinary(self, start: bytes | StartFrom, limit: int | None) -> Responses:
-        return self._client.subscribe(self._stream.topic, start, limit=limit, idle_timeout=LOOK_SECONDS)
+        return self._committer.commit(replay_id, self._comparison, timeout)
 
     def _read(self, start: bytes | StartFrom, limit: int | None, idle_timeout: float) -> Responses:
         redelivery = self._delivered.begin(start, self._is_landed)
@@ -253,7 +226,9 @@ class ManagedSource:
             if response is None:
                 yield None
             elif len(response):
-                yield self._new_events(response, redelivery)
+                batch = self._without_known(response, redelivery)
+                self._delivered.add(batch)
+                yield batch
             else:
                 self._confirm(response, redelivery)
                 yield response
@@ -262,13 +237,11 @@ class ManagedSource:
         self, start: bytes | StartFrom, redelivery: Redelivery, limit: int | None, idle_timeout: float
     ) -> Responses:
         comparison = self._comparison = Comparison(
-            named(self.subscription),
-            self._ordinary,
+            self._stream,
             self._unknown(redelivery, limit, min(LOOK_SECONDS, idle_timeout)),
             start=start,
             limit=limit,
             patience=_PATIENT_SLICES * idle_timeout,
-            allow=self._stream.allow,
             clock=self._clock,
         )
         yield from self._in_slices(comparison.responses(), idle_timeout)
@@ -276,9 +249,9 @@ class ManagedSource:
             return
         for response in self._in_slices(comparison.rest(), idle_timeout):
             if response is not None and len(response):
-                self._delivered.given(response)
-            elif response is not None and confirms(response):
-                self._delivered.caught_up(response.latest_replay_id)
+                self._delivered.add(response)
+            elif response is not None and response.confirms_position:
+                self._delivered.confirm(response.latest_replay_id)
             yield response
 
     def _in_slices(self, responses: Responses, idle_timeout: float) -> Responses:
@@ -300,50 +273,38 @@ class ManagedSource:
                     self._delivered.forget()  # its position moved: those that were yielded are not delivered again
                     redelivery = Redelivery()
                 has_begun = True
-                was_over, known = redelivery.is_over, redelivery.known(response.replay_ids)
-                self._stream.allow(known)
-                response = without_known(response, known)
-                if redelivery.is_over and not was_over:
-                    self._commit_redelivered(redelivery)
-            elif response is not None and confirms(response):
+                response = self._without_known(response, redelivery)
+            elif response is not None and response.confirms_position:
                 self._commit_redelivered(redelivery)
             yield response
 
     def _commit_redelivered(self, redelivery: Redelivery) -> None:
-        """Commit the last landed event that was delivered again: nobody needs it once more."""
+        """Commit the last landed event that was delivered again: no reader needs it."""
         last = redelivery.last
         if last is not None and self._delivered.first is None and last != self._stream.committed:
             self._commit_durable(last)
 
     def _responses(self, limit: int | None, idle_timeout: float) -> Responses:
-        return self._stream.responses(limit, idle_timeout, self._known_to_be_committed())
+        return self._stream.responses(limit, idle_timeout, self._committer.position if self._commits else None)
 
-    def _known_to_be_committed(self) -> bytes | None:
-        """Return what the keepalive may commit again: it moves nothing, or only over what is stored."""
-        base = self._delivered.base
-        known = self._stream.committed or (base if isinstance(base, bytes) else None)
-        return known if self._commits else None
-
-    def _new_events(self, response: EventBatch, redelivery: Redelivery) -> EventBatch:
-        was_over = redelivery.is_over
-        known = redelivery.known(response.replay_ids)
+    def _without_known(self, response: EventBatch, redelivery: Redelivery) -> EventBatch:
+        """Return the new events of a response. Commit the last one before them, once all redelivered ones arrived."""
+        was_over, known = redelivery.is_over, redelivery.known(response.replay_ids)
         self._stream.allow(known)
         if redelivery.is_over and not was_over:
             self._commit_redelivered(redelivery)
-        batch = without_known(response, known)
-        self._delivered.given(batch)
-        return batch
+        return without_known(response, known)
 
     def _confirm(self, response: EventBatch, redelivery: Redelivery) -> None:
-        """Take note that the stream is caught up, if the empty response says so."""
-        if not confirms(response):
+        """Record that the stream is caught up, if the empty response confirms a position."""
+        if not response.confirms_position:
             return
         redelivery.is_over = True
         if self._delivered.first is None:
             self._commit_durable(response.latest_replay_id)
-        self._delivered.caught_up(response.latest_replay_id)
+        self._delivered.confirm(response.latest_replay_id)
 
     def _commit_durable(self, replay_id: bytes) -> None:
-        """Commit what nobody needs to be delivered again: nothing was yielded since the last commit."""
+        """Commit a replay ID up to which no reader needs events: nothing was yielded since the last commit."""
         if self._commits:
             self._stream.commit(replay_id, self._clock() + CONFIRM_TIMEOUT)

@@ -19,13 +19,13 @@ from airflow_provider_sfstream.replay_stores.document.store import DocumentRepla
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, WindowRequest
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.replay_windows.managed import (
+from airflow_provider_sfstream.replay_windows.managed_windows import (
     commit_head,
     drain_managed_window,
     landed_but_uncommitted,
 )
 from airflow_provider_sfstream.replay_windows.restoring import restore_position
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits

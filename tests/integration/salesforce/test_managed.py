@@ -24,9 +24,9 @@ from airflow_provider_sfstream.exceptions import (
     SubscriptionStoppedError,
     TopicNotFoundError,
 )
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
-from airflow_provider_sfstream.salesforce.pubsub.managed import ManagedStream
+from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
 from tests.support.clients import async_pubsub_client, pubsub_client, token_provider
 from tests.support.localorg import LocalOrg, wait_until
 
@@ -308,7 +308,7 @@ class TestCommits:
     def test_closing_right_after_a_commit_does_not_lose_it(
         self, org: LocalOrg, client: PubSubClient, topic: str, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("airflow_provider_sfstream.salesforce.pubsub.managed._SECONDS_TO_FLUSH", SECONDS)
+        monkeypatch.setattr("airflow_provider_sfstream.salesforce.pubsub.managed_stream._SECONDS_TO_FLUSH", SECONDS)
         org.knobs(managed_ack_every=100, managed_ack_seconds=0.1)
         events = publish(org, topic, 200)
         for replay_id in events[:100:20]:

@@ -43,7 +43,7 @@ def arm(line: str) -> None:
     from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
     from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
     from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
-    from airflow_provider_sfstream.salesforce.pubsub.managed import ManagedStream
+    from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
     from airflow_provider_sfstream.streams.managed.source import ManagedSource
 
     appended = []

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import ConfigurationError, ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.credit import Credit
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 from airflow_provider_sfstream.streams.managed.async_source import AsyncManagedSource
 
 TOPIC = "/event/Order__e"

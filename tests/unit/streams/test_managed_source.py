@@ -26,11 +26,10 @@ from airflow_provider_sfstream.exceptions import (
     SubscriptionStoppedError,
 )
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
-from airflow_provider_sfstream.salesforce.managed import ManagedSubscription
-from airflow_provider_sfstream.streams.managed.redelivery import Redelivery
-from airflow_provider_sfstream.streams.managed.slot import SlotWait
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.streams.managed.continuation import Redelivery
+from airflow_provider_sfstream.streams.managed.exclusive_stream import SlotWait, TopicCheck, may_deliver
 from airflow_provider_sfstream.streams.managed.source import ManagedSource
-from airflow_provider_sfstream.streams.managed.topic import TopicCheck, may_deliver
 
 TOPIC = "/event/Order__e"
 ORDERS = ManagedSubscription(developer_name="Orders")

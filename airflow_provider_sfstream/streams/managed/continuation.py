@@ -1,33 +1,126 @@
-"""Comparison of a managed subscription with an ordinary one to the same topic.
+"""Continuation of a managed subscription: the events it delivers again, and those after the position of the reader.
+
+The next stream delivers the events again that were delivered and not committed (Pub/Sub API guide, "Managed Event
+Subscriptions"), from the same event on and in the same order. Replay IDs can only be compared for equality. So the last
+redelivered event is either the one that was delivered last, or the last one that is landed.
 
 Salesforce drops the committed replay ID of a managed subscription that is stopped or deleted, moves it when another
 client commits, and restarts from ``errorRecoveryReplay`` when it aged out. The stream reports none of this. So a drain
 with a recorded position also opens an ordinary subscription at that position: the first event that this one delivers
-must be the first new event of the managed stream.
-
-Until that is shown, events are read from the ordinary subscription only. A wrong guess costs deliveries, never events.
+must be the first new event of the managed stream. Until that is shown, events are read from the ordinary subscription
+only. A wrong guess costs deliveries, never events.
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 
 from airflow_provider_sfstream.salesforce.events import EventBatch, Responses, StartFrom
-from airflow_provider_sfstream.streams.managed.redelivery import Redelivery, confirms, without_known
+from airflow_provider_sfstream.streams.managed.exclusive_stream import ExclusiveStream
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.05
-"""Seconds that a look at one of the two subscriptions waits for a response."""
 _LOOK_EVERY = 1.0
 _KNOWN_LENGTHS = (8, 10)
 
-OpenTopic = Callable[[bytes | StartFrom, int | None], Responses]
-"""Opens an ordinary subscription at a position, for so many events."""
+IsLanded = Callable[[bytes], bool]
+"""Returns whether the event with a replay ID is stored in a landed window. Called for a few events of each response."""
+
+
+@dataclass
+class Redelivery:
+    """The events at the beginning of a stream that were delivered before.
+
+    ``through`` is the last of them, itself included. With ``is_landed`` they may also end before, with the last event
+    that is landed; without, everything until ``through`` is one. ``is_over``: all of them have arrived.
+    """
+
+    through: bytes | None = None
+    is_landed: IsLanded | None = None
+    is_over: bool = field(default=False, init=False)
+    last: bytes | None = field(default=None, init=False)
+    """The last of them that has arrived."""
+
+    def __post_init__(self) -> None:
+        self.is_over = self.through is None and self.is_landed is None
+
+    def known(self, replay_ids: Sequence[bytes]) -> int:
+        """Return how many of the next events, from the first on, were delivered before."""
+        if self.is_over or not replay_ids:
+            return 0
+        if self.through in replay_ids:
+            count, self.is_over = replay_ids.index(self.through) + 1, True
+        else:
+            count = self._landed(replay_ids)
+            self.is_over = count < len(replay_ids)
+        self.last = replay_ids[count - 1] if count else self.last
+        return count
+
+    def _landed(self, replay_ids: Sequence[bytes]) -> int:
+        """Return how many are landed, without asking for each: landed windows are an unbroken run of the stream."""
+        is_landed = self.is_landed
+        if is_landed is None:
+            return len(replay_ids)
+        if not is_landed(replay_ids[0]):
+            return 0
+        if is_landed(replay_ids[-1]):
+            return len(replay_ids)
+        return bisect_left(replay_ids, True, key=lambda replay_id: not is_landed(replay_id))
+
+
+@dataclass
+class DeliveredEvents:
+    """The events that a reader received since the last commit: a new stream begins with them again.
+
+    ``first`` and ``last`` are its events. ``confirmed`` is the position that an empty response confirmed last, with the
+    last event before it. ``base`` is the start of the subscription that gave the first of them.
+    """
+
+    base: bytes | StartFrom = StartFrom.COMMITTED
+    first: bytes | None = None
+    last: bytes | None = None
+    confirmed: tuple[bytes, bytes | None] | None = None
+
+    def begin(self, start: bytes | StartFrom, is_landed: IsLanded | None) -> Redelivery:
+        """Return the events that are delivered again before those after ``start``.
+
+        :param is_landed: applies if no event was received, or reading starts at ``base`` again.
+        """
+        if self.first is None:
+            self.base = start
+        through = start if isinstance(start, bytes) else None
+        if self.first is None or start == self.base:
+            return Redelivery(through if is_landed is not None else None, is_landed)
+        if self.confirmed is not None and start == self.confirmed[0]:
+            return Redelivery(self.confirmed[1])
+        return Redelivery(through)
+
+    def add(self, batch: EventBatch) -> None:
+        """Record the events of a batch that the reader receives."""
+        if len(batch):
+            self.first = self.first or batch.replay_ids[0]
+            self.last = batch.replay_ids[-1]
+
+    def confirm(self, replay_id: bytes) -> None:
+        """Record that an empty response confirmed ``replay_id``."""
+        self.confirmed = replay_id, self.last
+
+    def forget(self) -> None:
+        """Forget the events: a new stream does not deliver them again."""
+        self.first = self.last = self.confirmed = None
+
+
+def without_known(batch: EventBatch, count: int) -> EventBatch:
+    """Return ``batch`` without its first ``count`` events. Without any, it is one that confirms no position."""
+    if count < len(batch):
+        return batch.part(count, len(batch))
+    return EventBatch.without_events(received_at=batch.received_at)
 
 
 def is_later(replay_id: bytes, other: bytes) -> bool:
@@ -47,37 +140,32 @@ def _is_same(batch: EventBatch, index: int, other: EventBatch) -> bool:
 class Comparison:
     """Responses of an ordinary subscription from a position, until the managed stream delivers the same events.
 
-    :param name: the managed subscription, for messages.
-    :param open_topic: opens the ordinary subscription.
-    :param managed: responses of the managed stream without the events that are stored already.
+    :param stream: the managed stream. Its limit is raised by the events that are discarded here.
+    :param managed: its responses without the events that are stored already.
     :param start: the position, or ``EARLIEST`` after a loss.
     :param limit: events to yield.
     :param patience: seconds to wait for the first event of the managed stream, once the ordinary one has delivered it.
-    :param allow: raises the limit of the managed stream by the events that are discarded here.
     :param clock: monotonic seconds.
     """
 
     def __init__(
         self,
-        name: str,
-        open_topic: OpenTopic,
+        stream: ExclusiveStream,
         managed: Iterator[EventBatch | None],
         *,
         start: bytes | StartFrom,
         limit: int | None,
         patience: float,
-        allow: Callable[[int], None],
         clock: Callable[[], float],
     ) -> None:
-        self._name, self._open_topic, self._managed = name, open_topic, managed
-        self._position, self._limit, self._patience = start, limit, patience
-        self._allow, self._clock = allow, clock
+        self._stream, self._managed = stream, managed
+        self._position, self._limit, self._patience, self._clock = start, limit, patience, clock
         self._head: EventBatch | None = None
         self._last: bytes | None = None
         self._next_look = clock()
         self._differed = self._is_exhausted = False
         self.agrees = False
-        """The managed stream continues after the position: what it delivers may be read."""
+        """The managed stream continues after the position, so its events may be read."""
 
     @property
     def differs(self) -> bool:
@@ -91,7 +179,7 @@ class Comparison:
         """
         self._look()
         expected: EventBatch | None = None
-        with closing(self._open_topic(self._position, 1)) as ordinary:
+        with closing(self._stream.open_topic(self._position, 1)) as ordinary:
             for response in ordinary:
                 if response is not None and len(response):
                     expected = response
@@ -111,7 +199,7 @@ class Comparison:
             yield from self._read_topic(expected)
 
     def rest(self) -> Responses:
-        """Yield what the managed stream delivers after the events that were yielded, once the two agree."""
+        """Yield the responses of the managed stream after the events that were yielded, once the two agree."""
         redelivery = Redelivery(self._last)
         head, self._head = self._head, None
         if head is not None:
@@ -128,13 +216,13 @@ class Comparison:
         if self._limit == 1:
             return
         left = None if self._limit is None else self._limit - 1
-        with closing(self._open_topic(self._position, left)) as ordinary:
+        with closing(self._stream.open_topic(self._position, left)) as ordinary:
             for response in ordinary:
                 self._moved_to(response)
                 self.agrees = self._reaches_head(response)
                 yield response
                 if self.agrees:
-                    log.info("%s: it continues after the events that were read. Reading it again.", self._name)
+                    log.info("%s: it continues after the events that were read. Reading it again.", self._stream.name)
                     return
                 if response is None or self._clock() >= self._next_look:
                     self._look()
@@ -150,7 +238,7 @@ class Comparison:
             return
         if len(response):
             self._position = self._last = response.replay_ids[-1]
-        elif confirms(response):
+        elif response.confirms_position:
             self._position = response.latest_replay_id
 
     def _look(self) -> None:
@@ -166,7 +254,7 @@ class Comparison:
         if response is None or not len(response):
             return
         earlier = self._earlier(response.replay_ids)
-        self._allow(earlier)
+        self._stream.allow(earlier)
         if earlier < len(response):
             self._head = response.part(earlier, len(response))
 
@@ -189,7 +277,7 @@ class Comparison:
             "%s. Salesforce dropped its position (it was deleted and recreated, or stopped and started), or another "
             "client commits on it. Nothing is lost: the events are read from the topic itself, after the recorded "
             "position. Give each consumer a managed subscription of its own.",
-            self._name,
+            self._stream.name,
             expected.hex(),
             seen,
         )

@@ -1,7 +1,7 @@
-"""A run on a managed event subscription: Salesforce keeps the position, and is told of it once a window is durable.
+"""Windows of a managed event subscription: a run commits to Salesforce once its window is durable.
 
 The order of writes is data files, manifest, record, commit. The record (in a replay store that may be files in the
-landing) says which windows make up the stream; the position that Salesforce keeps follows it and is never ahead of it.
+landing) lists the windows of the stream; the position that Salesforce keeps follows it and is never ahead of it.
 Therefore
 
 - killed before the commit, or with its acknowledgement lost, the next try or run finds the window recorded. Salesforce
@@ -86,9 +86,9 @@ def commit_head(landed: LandedStream, source: ManagedSource, subscription_id: st
 
 
 def landed_but_uncommitted(landed: LandedStream) -> Callable[[bytes], bool]:
-    """Return a function that says of an event whether it is landed in a window that Salesforce may not know of.
+    """Return a function that checks whether an event is landed in a window that may not be committed.
 
-    What is landed is read when it is first called: by then, no window has been added since the drain began.
+    The landed events are read when it is first called: by then, no window has been added since the drain began.
     """
     events: set[bytes] | None = None
 

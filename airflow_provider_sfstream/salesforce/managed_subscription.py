@@ -1,4 +1,4 @@
-"""Managed event subscriptions: how one is named, and what became of the commits that were sent on its stream. Pure.
+"""Names of managed event subscriptions, and outcomes of the commits on their streams. Pure.
 
 Source of the protocol facts: the Pub/Sub API guide, "ManagedSubscribe RPC Method", and the proto's comments.
 """
@@ -49,6 +49,11 @@ class ManagedSubscription:
         """The developer name or the ID, as :meth:`parse` takes it."""
         return self.developer_name or self.subscription_id or ""
 
+    @property
+    def description(self) -> str:
+        """The subscription as the beginning of a message names it."""
+        return f"managed subscription {self.text}"
+
     def __str__(self) -> str:
         return self.text
 
@@ -90,7 +95,7 @@ def commit_error_from(message: str, *, subscription: ManagedSubscription, replay
         else "Commit again; the events are delivered again until then."
     )
     return error(
-        f"managed subscription {subscription}: Salesforce did not commit replay ID {replay_id.hex()} ({text!r}). The "
+        f"{subscription.description}: Salesforce did not commit replay ID {replay_id.hex()} ({text!r}). The "
         f"committed position stays where it was, and nothing is lost. {remedy}"
     )
 
@@ -104,7 +109,7 @@ class _Commit:
 
 @dataclass
 class Commits:
-    """Which commits were sent on one stream, and which were answered. Not safe for concurrent use.
+    """Commits that were sent on one stream, and their answers. Not safe for concurrent use.
 
     One answer acknowledges its own commit and all that were sent before it (proto, ``CommitReplayResponse``). An error
     concerns its own commit only. The last 1,000 commits are remembered.
@@ -127,7 +132,7 @@ class Commits:
         return request_id
 
     def answered(self, request_id: str, error: str | None) -> CommitError | None:
-        """Note the answer to a commit; return its error, if it has one. An answer to an unknown commit says nothing.
+        """Note the answer to a commit; return its error, if it has one. An answer to an unknown commit is ignored.
 
         :param error: the text of the error, ``None`` for an acknowledgement.
         """
@@ -148,7 +153,7 @@ class Commits:
         commit = next((each for each in reversed(self._sent.values()) if each.replay_id == replay_id), None)
         if commit is None:
             raise CommitError(
-                f"managed subscription {self.subscription}: replay ID {replay_id.hex()} was not committed on this "
+                f"{self.subscription.description}: replay ID {replay_id.hex()} was not committed on this "
                 "stream. Nothing moved."
             )
         if commit.error is not None:

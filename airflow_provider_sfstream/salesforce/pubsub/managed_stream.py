@@ -12,7 +12,7 @@ from airflow_provider_sfstream.exceptions import InvalidReplayIdError, ServiceUn
 from airflow_provider_sfstream.salesforce.auth.session import Session
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.events import EventBatch
-from airflow_provider_sfstream.salesforce.managed import Commits, ManagedSubscription
+from airflow_provider_sfstream.salesforce.managed_subscription import Commits, ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.subscription import Response, Subscription
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2 import (
     CommitReplayRequest,
@@ -30,11 +30,6 @@ end the stream, and a keepalive may be 270 seconds away."""
 _SECONDS_TO_FLUSH = 5.0
 
 
-def named(subscription: ManagedSubscription) -> str:
-    """Return what a managed subscription is called in messages."""
-    return f"managed subscription {subscription}"
-
-
 def opening_request(subscription: ManagedSubscription) -> ManagedFetchRequest:
     """Return the request that opens a stream, without a number of events yet. Later ones need not name it again."""
     return ManagedFetchRequest(developer_name=subscription.developer_name, subscription_id=subscription.subscription_id)
@@ -48,7 +43,7 @@ def sized_managed_response(data: bytes) -> tuple[int, ManagedFetchResponse]:
 class ManagedStream(Subscription):
     """An open ManagedSubscribe call: an iterator of batches, and a context manager that closes it.
 
-    Events begin after the replay ID committed last, else where the ``defaultReplay`` of the subscription says. They
+    Events begin after the replay ID committed last, else at the ``defaultReplay`` of the subscription. They
     come as from ``PubSubClient.subscribe``: batches, keepalives as empty batches, and ``None`` after each
     ``idle_timeout`` seconds without either. A response that only answers a commit is neither. A limit ends the
     iteration, but not the stream, so that what was read can be committed.
@@ -90,7 +85,7 @@ class ManagedStream(Subscription):
         self._waited_in_vain = False
         self._end: Exception | None = None
         self._batches = self.batches(idle_timeout)
-        super().__init__(open_call, token, named(subscription), opening_request(subscription), {}, limit)
+        super().__init__(open_call, token, subscription.description, opening_request(subscription), {}, limit)
 
     def __enter__(self) -> Self:
         return self
@@ -121,7 +116,7 @@ class ManagedStream(Subscription):
         return self._end is None
 
     def allow(self, count: int) -> None:
-        """Raise the limit by ``count`` events, such as have come and are not what was asked for."""
+        """Raise the limit by ``count`` events, in place of events that were delivered and discarded."""
         if self._left is not None:
             self._left += count
         with self._lock:
@@ -129,7 +124,7 @@ class ManagedStream(Subscription):
             self._ask()
 
     def stop_fetching(self) -> None:
-        """Ask for no more events. The stream stays open for commits; what was asked for may still come."""
+        """Ask for no more events. The stream stays open for commits; events that were requested may still arrive."""
         with self._lock:
             self._credit.stop()
 

@@ -1,0 +1,265 @@
+"""Commits of durable events on a managed subscription, wherever Salesforce continues.
+
+Only a replay ID that the managed stream has delivered, or an empty response of it has named, can be committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from airflow_provider_sfstream.exceptions import (
+    ReplayIdLostError,
+    SalesforceStreamError,
+    ServiceUnavailableError,
+    SubscriptionBusyError,
+    SubscriptionMovedError,
+)
+from airflow_provider_sfstream.salesforce.events import EventBatch
+from airflow_provider_sfstream.streams.managed.continuation import (
+    Comparison,
+    DeliveredEvents,
+    IsLanded,
+    Redelivery,
+    is_later,
+)
+from airflow_provider_sfstream.streams.managed.exclusive_stream import LOOK_SECONDS, ExclusiveStream
+
+log = logging.getLogger(__name__)
+
+_POLL = 1.0
+_COMMIT_READ = 100
+_LONGEST_SETTLING = 1500.0
+_BATCHES = 1_000
+
+
+@dataclass
+class Settling:
+    """Responses of the managed stream, and of an ordinary subscription at ``end``: the end of the recorded windows."""
+
+    end: bytes
+    commit: bytes | None = field(default=None, init=False)
+    """The replay ID to commit: every event up to it is stored. ``None``: none so far, or none is needed."""
+    is_over: bool = field(default=False, init=False)
+    is_ahead: bool = field(default=False, init=False)
+    """The managed stream continues after an event that is not stored yet, so that nothing can be committed."""
+    _first: bytes | None = field(default=None, init=False)
+    _recent: deque[Sequence[bytes]] = field(default_factory=lambda: deque(maxlen=_BATCHES), init=False)
+    _following: bytes | None = field(default=None, init=False)
+    _quiet_until: bytes | None = field(default=None, init=False)
+    _named: bytes | None = field(default=None, init=False)
+
+    def ordinary(self, response: EventBatch | None) -> None:
+        """Note a response of the ordinary subscription: the event after ``end``, or that there is none."""
+        if response is None or self.is_over:
+            return
+        if len(response):
+            self._following = response.replay_ids[0]
+            if self._named is not None and self._first is None:
+                self._stop(is_ahead=True)
+            self._find_following()
+        elif response.confirms_position:
+            self._quiet_until = response.latest_replay_id
+            self._compare_ends()
+
+    def managed(self, response: EventBatch | None) -> None:
+        """Note a response of the managed stream."""
+        if response is None or self.is_over:
+            return
+        if len(response):
+            self._first = self._first or response.replay_ids[0]
+            self._recent.append(response.replay_ids)
+            if self.end in response.replay_ids:
+                self._stop(self.end)
+            else:
+                self._find_following()
+        elif response.confirms_position:
+            self._named = response.latest_replay_id
+            if self._following is not None:
+                self._stop(is_ahead=True)
+            else:
+                self._compare_ends()
+
+    def _find_following(self) -> None:
+        """End with the event before the one that follows ``end``: ``end`` itself may be between two events."""
+        following, before = self._following, None
+        if following is None or self.is_over:
+            return
+        for replay_ids in self._recent:
+            if following in replay_ids:
+                index = replay_ids.index(following)
+                self._stop(replay_ids[index - 1] if index else before)
+                return
+            before = replay_ids[-1]
+        if self._first is not None and is_later(self._first, following):
+            self._stop(is_ahead=True)
+
+    def _compare_ends(self) -> None:
+        """End where both streams are quiet: no event lies between ``end`` and the position of the ordinary one."""
+        named, quiet_until = self._named, self._quiet_until
+        if named is None or quiet_until is None:
+            return
+        if named == quiet_until or is_later(quiet_until, named):
+            self._stop(named)
+
+    def _stop(self, commit: bytes | None = None, *, is_ahead: bool = False) -> None:
+        self.commit, self.is_ahead, self.is_over = commit, is_ahead, True
+
+
+class Committer:
+    """Commits of a replay ID up to which everything is durable.
+
+    :param stream: the stream of the subscription.
+    :param delivered: the events that the reader received since the last commit.
+    :param is_landed: see :class:`~airflow_provider_sfstream.streams.managed.source.ManagedSource`.
+    :param clock: monotonic seconds. ``random`` is a number in ``[0, 1)``.
+    """
+
+    def __init__(
+        self,
+        stream: ExclusiveStream,
+        delivered: DeliveredEvents,
+        is_landed: IsLanded | None,
+        *,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        random: Callable[[], float],
+    ) -> None:
+        self._stream, self._delivered, self._is_landed = stream, delivered, is_landed
+        self._clock, self._sleep, self._random = clock, sleep, random
+
+    @property
+    def position(self) -> bytes | None:
+        """The replay ID that a keepalive may commit: that moves nothing, or only past events that are stored."""
+        base = self._delivered.base
+        return self._stream.committed or (base if isinstance(base, bytes) else None)
+
+    def commit(self, replay_id: bytes, comparison: Comparison | None, timeout: float) -> bool:
+        """Commit ``replay_id``, and retry retriable faults; return whether Salesforce continues after it.
+
+        :param comparison: of the last subscription, if that began with a replay ID.
+        :param timeout: seconds until it gives up; where the position had moved, seconds without an event.
+        """
+        deadline = self._clock() + timeout
+        renewed, is_committed, is_done = False, self._stream.committed == replay_id, True
+        while not is_committed:
+            try:
+                is_done = self._try(replay_id, comparison, deadline=deadline, timeout=timeout)
+            except SalesforceStreamError as error:
+                self._stream.close()
+                pause = 0.5 + self._random() / 2
+                passes = error.retriable and not isinstance(error, SubscriptionBusyError)  # that was waited for
+                if not passes or self._clock() + pause >= deadline or (error.invalidates_token and renewed):
+                    raise
+                if error.invalidates_token:
+                    renewed = True
+                    self._stream.client.renew_session()
+                log.info("%s: committing once more in %.1f s after: %s", self._stream.name, pause, error)
+                self._sleep(pause)
+            else:
+                is_committed = True
+        self._delivered.forget()
+        return is_done
+
+    def _try(self, replay_id: bytes, comparison: Comparison | None, *, deadline: float, timeout: float) -> bool:
+        if self._stream.has_delivered(replay_id) and self._stream.open_stream is not None:
+            # Half of the time remains for a new stream, whose first event shows whether the commit was carried out.
+            self._stream.commit(replay_id, (deadline + self._clock()) / 2)
+        elif comparison is None or comparison.agrees:
+            self._read_through(replay_id, deadline)
+        elif comparison.differs:
+            return self._settle(replay_id, timeout)
+        else:
+            self._commit_quiet(replay_id, deadline)
+        return True
+
+    def _commit_quiet(self, replay_id: bytes, deadline: float) -> None:
+        """Commit the position that the managed stream named on a quiet topic, if it does not lie after ``replay_id``.
+
+        No event lies between the two, so nothing has to be committed for the sake of the events. It is for the
+        committed replay ID, which ages out.
+        """
+        position = self._stream.quiet_at
+        if self._stream.open_stream is not None and position is not None and is_later(replay_id, position):
+            self._stream.commit(position, deadline)
+            self._stream.committed = replay_id
+
+    def _settle(self, replay_id: bytes, timeout: float) -> bool:
+        """Read a new stream until a replay ID can be committed with no event between it and ``replay_id``."""
+        settling, started = Settling(replay_id), self._clock()
+        deadline = started + timeout
+        try:
+            with closing(self._stream.open_topic(replay_id, 1)) as ordinary:
+                for response in self._stream.responses(_COMMIT_READ, LOOK_SECONDS, None):
+                    settling.managed(response)
+                    settling.ordinary(next(ordinary, None))
+                    if response is not None and len(response):
+                        self._stream.allow(len(response))
+                        deadline = min(self._clock() + timeout, started + _LONGEST_SETTLING)
+                    if settling.is_over or self._clock() >= deadline:
+                        break
+        except ReplayIdLostError:
+            settling.is_ahead = True
+        self._stream.stop_fetching()
+        if settling.commit is not None:
+            self._stream.commit(settling.commit, self._clock() + timeout)
+        is_settled = settling.is_over and not settling.is_ahead
+        if is_settled:
+            self._stream.committed = replay_id
+            log.info("%s: Salesforce continues after %s again.", self._stream.name, replay_id.hex())
+        else:
+            log.warning(
+                "%s: Salesforce does not continue after replay ID %s, the end of what is stored, and no commit can "
+                "change that yet. Nothing is lost: the next drain begins at that replay ID and compares again.",
+                self._stream.name,
+                replay_id.hex(),
+            )
+        return is_settled
+
+    def _read_through(self, replay_id: bytes, deadline: float) -> None:
+        """Read a new stream until it delivers ``replay_id`` again, and commit it; or until that cannot happen."""
+        redelivery = self._delivered.begin(replay_id, self._is_landed)
+        if redelivery.is_over:  # the redelivered events are unknown: every event up to ``replay_id`` counts
+            redelivery = Redelivery(replay_id)
+        for response in self._stream.responses(_COMMIT_READ, _POLL, self.position):
+            if self._clock() >= deadline:
+                raise ServiceUnavailableError(
+                    f"{self._stream.name}: replay ID {replay_id.hex()} did not come again in time to be "
+                    "committed. Nothing is lost: the events after the committed position are delivered again."
+                )
+            if response is None:
+                continue
+            if response.confirms_position or (len(response) and self._is_redelivered(response, redelivery)):
+                break
+            self._stream.allow(len(response))
+        self._stream.stop_fetching()
+        self._commit_redelivered(replay_id, redelivery, deadline)
+
+    def _is_redelivered(self, response: EventBatch, redelivery: Redelivery) -> bool:
+        """Return whether all redelivered events have arrived, or none will."""
+        if redelivery.last is None and self._delivered.first not in (None, response.replay_ids[0]):
+            return True
+        redelivery.known(response.replay_ids)
+        return redelivery.is_over
+
+    def _commit_redelivered(self, replay_id: bytes, redelivery: Redelivery, deadline: float) -> None:
+        is_certain = redelivery.is_over or redelivery.is_landed is not None
+        if redelivery.last is not None and is_certain:
+            self._stream.commit(redelivery.last, deadline)
+        elif redelivery.last is not None and self._delivered.first is not None:
+            raise self._moved(redelivery)
+        else:
+            log.info("%s: Salesforce is past replay ID %s already.", self._stream.name, replay_id.hex())
+
+    def _moved(self, redelivery: Redelivery) -> SubscriptionMovedError:
+        through = b"" if redelivery.through is None else redelivery.through
+        return SubscriptionMovedError(
+            f"{self._stream.name}: the stream broke, and replay ID {through.hex()}, which was delivered before "
+            "and not committed, does not come again. So its position moved meanwhile: another consumer commits to it, "
+            "or its committed replay ID was lost and errorRecoveryReplay applies, or it never was committed and its "
+            "defaultReplay is LATEST. Nothing of this drain was recorded. Find out which, give each consumer a managed "
+            "subscription of its own and set defaultReplay to EARLIEST, then run again."
+        )
