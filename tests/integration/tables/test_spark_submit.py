@@ -208,7 +208,7 @@ def test_an_end_with_an_error_is_told_in_a_line(
         operator(tmp_path, manifest).execute(context_for("event_log"))
     assert str(caught.value).startswith("spark-submit to nowhere ended with exit code 1")
     assert len(str(caught.value)) < 600
-    block = [record.getMessage() for record in caplog.records if record.name.endswith("tasks.failures")]
+    block = [record.getMessage() for record in caplog.records if record.name.endswith("actions.failures")]
     assert block[0].startswith("What   SparkJobError: spark-submit to nowhere ended with exit code 1")
     assert any(line.startswith("Lost   Nothing: the windows stay landed") for line in block)
 
