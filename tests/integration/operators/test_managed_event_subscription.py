@@ -202,8 +202,8 @@ def test_what_differs_is_changed_and_logged_but_for_the_topic(
     org: LocalOrg, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = run(create(name))
-    wait_until(lambda: shown(org, name)["slot"] == "free", what="the end of the look whether it is visible")
     committed = commit_everything(org, name)
+    wait_until(lambda: shown(org, name)["slot"] == "free", what="the end of the consumer's stream")
     before = shown(org, name)
     with pytest.raises(AirflowFailException, match=rf"{name}.*on {TOPIC} exists already.*{OTHER_TOPIC}"):
         run(create(name, topic=OTHER_TOPIC, default_replay="LATEST"))
