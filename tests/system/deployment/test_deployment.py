@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -39,7 +40,8 @@ ENVIRONMENT = {
     **PATIENT,
 }
 NOT_BEGUN = (None, "scheduled", "queued")
-RUN_SECONDS = 900
+RUN_SECONDS, UNHEALTHY_SECONDS = 900, 180
+SCHEDULER = "airflow-scheduler"
 KEEPERS = {"salesforce-org-data", "postgres-data"}
 
 
@@ -78,12 +80,22 @@ class Deployment:
         wait_for(has_begun, RUN_SECONDS, f"{task_id} to begin")
 
     def wait_for_executor(self) -> str:
-        """Return a Spark worker on which an executor runs; wait for one."""
+        """Return a Spark worker on which an executor runs; wait for one.
+
+        A scheduler that lost its database was seen to stand still, neither at work nor ended. It is unhealthy then, and
+        somebody has to restart it.
+        """
 
         def busy() -> str | None:
             return next((name for name in WORKERS if self.services.services[name].runs("--executor-id")), None)
 
-        return wait_for(busy, RUN_SECONDS, "an executor")
+        for _ in range(RUN_SECONDS // UNHEALTHY_SECONDS):
+            with suppress(TimeoutError):
+                return wait_for(busy, UNHEALTHY_SECONDS, "an executor")
+            if not self.services.services[SCHEDULER].is_healthy():
+                self.services.restart(SCHEDULER)
+                self.say("unhealthy, and restarted: the scheduler")
+        raise TimeoutError(f"no executor in {RUN_SECONDS} s")
 
     def finish(self, runs: Mapping[str, str]) -> None:
         """Wait until the runs have succeeded."""
@@ -196,7 +208,7 @@ def test_tables_equal_the_org_whatever_fails(deployment: Deployment) -> None:
     services.release("object-storage")
     deployment.say("up again: the object storage")
     deployment.wait_for_executor()
-    services.kill("airflow-scheduler")
+    services.kill(SCHEDULER)
     deployment.say("killed: the scheduler and the tasks in it")
     deployment.finish(runs)
     deployment.compare()
