@@ -40,6 +40,7 @@ from airflow_provider_sfstream.replay_windows.positions import given_at, given_a
 from airflow_provider_sfstream.replay_windows.readable_position import ReadablePosition
 from airflow_provider_sfstream.replay_windows.spans import span_between, subtract, union
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
+from airflow_provider_sfstream.salesforce.retention import LONG
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Span, window_id_for
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
@@ -389,7 +390,8 @@ class _Gathering:
         head = self.landed.manifest(position.window_id)
         windows = [*self._windows(), *([] if head is None else [head.window])]
         latest = given_at_latest(windows, position.replay_id)
-        if latest is not None and not self._is_young(latest):
+        kept_since = self.now() - (self.landed.known_retention or LONG)
+        if latest is not None and latest < kept_since + _AGES_OUT_WITHIN:
             return None
         is_young = self._is_young(given_at(windows).get(position.replay_id))
         return ReadablePosition(source, self.stream.topic, position.replay_id, may_have_aged_out=not is_young)

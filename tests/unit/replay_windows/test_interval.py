@@ -379,6 +379,15 @@ def test_a_recorded_position_of_unknown_age_confirms_only_when_it_is_read(world:
     assert outcome.confirmed_at == (None if is_refused else MIDNIGHT + timedelta(hours=8))
 
 
+def test_a_recorded_position_is_asked_for_while_the_longest_retention_may_keep_it(world: World) -> None:
+    """The retention is not known, and a day is assumed of it: that does not make a position of 30 hours too old."""
+    world.retention = None
+    world.incremental(5, StartFrom.LATEST)
+    world.expired = MINUTES
+    outcome = world.interval(hours(20, 21), at=35)
+    assert (outcome.missing, outcome.confirmed_at) == ((), None)
+
+
 def test_an_event_that_is_dated_a_year_ago_does_not_age_the_recorded_position(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
