@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream.actions.landed import Landed
-from airflow_provider_sfstream.actions.parts import open_landing, time_from_text
+from airflow_provider_sfstream.actions.parts import open_landing
 from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.salesforce.topics import Topic
 
@@ -45,22 +45,15 @@ def read_windows(
     :raises ManifestError: a manifest is missing or broken.
     :raises LandingError: a file cannot be read.
     """
+    from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
     from airflow_provider_sfstream.tables.event_log.in_memory import tables_in_memory
-    from airflow_provider_sfstream.tables.event_log.job import EventLogOptions
     from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
     landed = Landed.of(windows, event_time_from, event_time_to)
-    options = EventLogOptions(
-        landed.manifests,
-        output="",
-        event_time_from=time_from_text("event_time_from", landed.event_time_from),
-        event_time_to=time_from_text("event_time_to", landed.event_time_to),
-        own_windows=landed.own_windows,
-        verify_files=verify_files,
-    )
+    config = landed.added_to(EventLogConfig(output_url="", verify_files=verify_files))
     files = WorkerFiles(landing_conn_id)
     with TemporaryDirectory() as folder:
-        return tables_in_memory(EmbeddedEngine(files, files, folder), options)
+        return tables_in_memory(EmbeddedEngine(files, files, folder), config)
 
 
 def manifest_urls(

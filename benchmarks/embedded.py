@@ -173,10 +173,10 @@ def measured(side: str, manifest: str, output: Path, rounds: int) -> dict[str, A
 
 def spark_seconds(folder: Path, manifest: str, rounds: int) -> dict[str, list[float]]:
     """Return how long the Spark jobs take with two cores; the first round warms up."""
-    from airflow_provider_sfstream.tables.event_log.job import EventLogOptions
+    from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
     from airflow_provider_sfstream.tables.event_log.job import run as run_event_log
+    from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
     from airflow_provider_sfstream.tables.replica.job import run as run_replica
-    from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
     from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
     from benchmarks.sessions import session
 
@@ -188,9 +188,9 @@ def spark_seconds(folder: Path, manifest: str, rounds: int) -> dict[str, list[fl
                 shutil.rmtree(output, ignore_errors=True)
                 started = time.perf_counter()
                 if side == "event_log":
-                    run_event_log(SparkEngine(spark), EventLogOptions((manifest,), str(output)))
+                    run_event_log(SparkEngine(spark), EventLogConfig(manifests=(manifest,), output_url=str(output)))
                 else:
-                    run_replica(SparkEngine(spark), ReplicaOptions(str(output), (manifest,)))
+                    run_replica(SparkEngine(spark), ReplicaConfig(output_url=str(output), manifests=(manifest,)))
                 times.append(time.perf_counter() - started)
     return found
 

@@ -31,7 +31,8 @@ import fastavro
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from airflow_provider_sfstream.tables.event_log.job import EventLogOptions, run
+from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
+from airflow_provider_sfstream.tables.event_log.job import run
 from airflow_provider_sfstream.tables.event_log.reader import read_event_log
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from benchmarks.sessions import largest_worker, session
@@ -193,7 +194,8 @@ def measure(spark: Any, manifests: dict[str, str], folder: Path, rounds: int) ->
 
     def job(output: str, side: str = "avro", **options: Any) -> Callable[[], Any]:
         return lambda: run(
-            SparkEngine(spark), EventLogOptions((manifests[side],), (folder / output).as_uri(), **options)
+            SparkEngine(spark),
+            EventLogConfig(manifests=(manifests[side],), output_url=(folder / output).as_uri(), **options),
         )
 
     def rewrite() -> None:

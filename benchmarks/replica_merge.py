@@ -40,8 +40,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.delta_sink import Came, DeltaSink
-from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, table_schema
 from airflow_provider_sfstream.tables.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
@@ -77,7 +77,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         output, engine = f"{self.output}/{self.rows}", SparkEngine(self.spark)
-        self.sink = DeltaSink(engine, output, ReplicaOptions(output))
+        self.sink = DeltaSink(engine, output, ReplicaConfig(output_url=output))
         self.location = engine.files.table_location(output).below(TABLE)
         write_rows(self.other / "whole", self.rows)
         for kind in KINDS:

@@ -23,7 +23,7 @@ from tests.support.streaming_faults import Outcome, run
 
 def replay_ids_after_spark(folder: Path, manifests: list[str]) -> tuple[Counter[bytes], dict[str, Any]]:
     """Return how often each replay ID is in the tables that the ``event_log`` job wrote, and its metrics."""
-    from airflow_provider_sfstream.tables.event_log.job import EventLogOptions
+    from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
     from airflow_provider_sfstream.tables.event_log.job import run as run_event_log
     from airflow_provider_sfstream.tables.event_log.reader import read_event_log
     from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
@@ -32,7 +32,9 @@ def replay_ids_after_spark(folder: Path, manifests: list[str]) -> tuple[Counter[
     spark = start_session(folder)
     try:
         output = folder / "tables"
-        metrics = run_event_log(SparkEngine(spark), EventLogOptions(tuple(manifests), output.as_uri()))
+        metrics = run_event_log(
+            SparkEngine(spark), EventLogConfig(manifests=tuple(manifests), output_url=output.as_uri())
+        )
         found: Counter[bytes] = Counter()
         for table in metrics.tables:
             rows = read_event_log(spark, output.as_uri(), table).select("_replay_id").collect()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.parts import time_from_text
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import has_credentials, quoted_setting
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,19 @@ class Landed:
     event_time_to: str | None
     own_windows: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
+
+    def added_to(self, config: EventLogConfig) -> EventLogConfig:
+        """Return the config of a job for these windows.
+
+        :raises ConfigurationError: if a bound is not a time.
+        """
+        return replace(
+            config,
+            manifests=self.manifests,
+            event_time_from=time_from_text("event_time_from", self.event_time_from),
+            event_time_to=time_from_text("event_time_to", self.event_time_to),
+            own_windows=self.own_windows,
+        )
 
     @classmethod
     def of(cls, windows: Any, event_time_from: str | None, event_time_to: str | None) -> Landed:

@@ -220,25 +220,6 @@ def consumer_name(subscription: str, managed_subscription: str | None) -> str:
     return managed_subscription
 
 
-def check_choice(argument: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is none of the choices, before anything is read.
-
-    :raises ConfigurationError: naming the argument and the choices.
-    """
-    if value not in choices:
-        raise ConfigurationError(f"{argument}={value!r} must be one of {', '.join(map(repr, choices))}.")
-
-
-def check_positive(**arguments: Any) -> None:
-    """Refuse arguments that are no whole number above zero, before anything is read.
-
-    :raises ConfigurationError: naming the argument.
-    """
-    for argument, number in arguments.items():
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise ConfigurationError(f"{argument}={number!r} must be a whole number above zero.")
-
-
 def urls_of(argument: str, urls: Any, done: str) -> tuple[str, ...]:
     """Return the URLs of an argument, which may be one text.
 

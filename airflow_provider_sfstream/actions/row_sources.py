@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from airflow_provider_sfstream.actions.landed import Landed
-from airflow_provider_sfstream.actions.parts import time_from_text
 from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 
@@ -81,20 +80,14 @@ class WindowRows:
     count: int | None = None
 
     def __init__(self, landed: Landed, landing_conn_id: str | None, folder: str) -> None:
+        from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
         from airflow_provider_sfstream.tables.event_log.in_memory import events_in_order
-        from airflow_provider_sfstream.tables.event_log.job import EventLogOptions
         from airflow_provider_sfstream.tables.rows.event_batches import ENVELOPE, PARTITIONS
         from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 
-        options = EventLogOptions(
-            landed.manifests,
-            output="",
-            event_time_from=time_from_text("event_time_from", landed.event_time_from),
-            event_time_to=time_from_text("event_time_to", landed.event_time_to),
-            own_windows=landed.own_windows,
-        )
+        config = landed.added_to(EventLogConfig(output_url=""))
         files = WorkerFiles(landing_conn_id)
-        columns, self._batches = events_in_order(EmbeddedEngine(files, files, folder), options)
+        columns, self._batches = events_in_order(EmbeddedEngine(files, files, folder), config)
         self.columns = [*ENVELOPE, *columns, *PARTITIONS] if columns else []
         self.fields = [name for name in columns if name not in _SYSTEM_FIELDS]
 

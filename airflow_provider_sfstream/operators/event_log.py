@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.actions.parts import time_from_text
+from airflow_provider_sfstream._airflow import AirflowSkipException
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.landed import Landed
+from airflow_provider_sfstream.actions.status import tell_of_event_log
 from airflow_provider_sfstream.actions.tables.embedded_job import MAX_EVENTS, EmbeddedJobOperator
-from airflow_provider_sfstream.actions.tables.table_job import EventLogTask
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.actions.tables.missing_schemas import fetch_missing_schemas
+from airflow_provider_sfstream.actions.tables.table_job import check_output
+from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.actions.landed import Landed
 
-
-class EventLogOperator(EventLogTask, EmbeddedJobOperator):
+class EventLogOperator(EmbeddedJobOperator):
     """Do in the worker's own process what :class:`SparkSubmitEventLogOperator` does on Spark, for small windows and
     for those who have no Spark.
 
@@ -56,9 +59,7 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
         "event_time_from",
         "event_time_to",
         "salesforce_conn_id",
-        "hash_conn_id",
     )
-    elsewhere = "SparkSubmitEventLogOperator"
 
     def __init__(
         self,
@@ -79,44 +80,51 @@ class EventLogOperator(EventLogTask, EmbeddedJobOperator):
         hash_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
+        self._config = EventLogConfig(
+            output_url="",
+            verify_files=verify_files,
+            exclude_fields=exclude_fields,
+            mask_fields=mask_fields,
+            hash_fields=hash_fields,
+        )
         super().__init__(
+            config=self._config,
+            spark_operator="SparkSubmitEventLogOperator",
             windows=windows,
             output_url=output_url,
             output_conn_id=output_conn_id,
             landing_conn_id=landing_conn_id,
+            hash_conn_id=hash_conn_id,
             max_events=max_events,
             **kwargs,
         )
         self.event_time_from = event_time_from
         self.event_time_to = event_time_to
-        self.verify_files = verify_files
         self.replay_quarantine = replay_quarantine
         self.salesforce_conn_id = salesforce_conn_id
-        self.exclude_fields = exclude_fields
-        self.mask_fields = mask_fields
-        self.hash_fields = hash_fields
-        self.hash_conn_id = hash_conn_id
-        if self.given_rules().hash and not hash_conn_id:
-            raise ConfigurationError(
-                "hash_fields needs hash_conn_id, a connection whose password is the key of hashes."
-            )
 
-    def run_job(self, context: Context, landed: Landed) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, Any]:
         """Run the job here; return its metrics."""
-        from airflow_provider_sfstream.tables.event_log.job import EventLogOptions, run
+        from airflow_provider_sfstream.tables.event_log.job import run
 
-        def job(engine: Any, metrics_file: str, name: str) -> Any:
-            options = EventLogOptions(
-                landed.manifests,
-                self.output_url,
-                time_from_text("event_time_from", landed.event_time_from),
-                time_from_text("event_time_to", landed.event_time_to),
-                landed.own_windows,
-                metrics_file,
-                self.verify_files,
-                name,
-                self.rules(),
-            )
-            return run(engine, options)
+        with airflow_errors(self):
+            check_output(self.output_url)
+            landed = Landed.of(self.windows, self.event_time_from, self.event_time_to)
+            config = landed.added_to(self._config)
+            if not config.manifests:
+                raise AirflowSkipException("There are no windows with events to process.")
+            if self.replay_quarantine:
+                fetch_missing_schemas(
+                    config.manifests, salesforce_conn_id=self.salesforce_conn_id, landing_conn_id=self.landing_conn_id
+                )
+            metrics = self.run_here(context, config, run)
+        for stream in landed.streams:
+            tell_of_event_log(stream, self.output_url, context, metrics, replayed=self.replay_quarantine)
+        return metrics
 
-        return self.run_here(context, job)
+    def lineage(self, *, has_ended: bool) -> OperatorLineage:
+        """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
+        from airflow_provider_sfstream.actions.open_lineage import event_log_lineage
+
+        metrics = self.metrics if has_ended else None
+        return event_log_lineage(self.windows, self.output_url, self.output_conn_id, metrics, has_ended=has_ended)

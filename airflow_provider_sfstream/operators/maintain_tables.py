@@ -7,16 +7,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.parts import check_positive, run_identity
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
 from airflow_provider_sfstream.actions.tables.table_job import check_output
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.maintenance.config import (
+    MIN_RETENTION_HOURS,
+    TARGET_FILE_BYTES,
+    MaintenanceConfig,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-LEAST_RETENTION = timedelta(days=1)
-"""How long files of no version stay at least: a job writes its files first and commits them at its end."""
 
 
 class MaintainTablesOperator(SparkJobOperator):
@@ -54,24 +55,21 @@ class MaintainTablesOperator(SparkJobOperator):
         *,
         output_url: str,
         retention: timedelta = timedelta(days=7),
-        target_file_bytes: int = 128 << 20,
+        target_file_bytes: int = TARGET_FILE_BYTES,
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        if not isinstance(retention, timedelta) or retention < LEAST_RETENTION:
+        if not isinstance(retention, timedelta) or retention < timedelta(hours=MIN_RETENTION_HOURS):
             raise ConfigurationError(
                 f"retention={retention!r} must be a timedelta of at least one day: the files of a job that is still at "
                 "work look like those that a killed one has left. Nothing was removed."
             )
-        check_positive(target_file_bytes=target_file_bytes)
+        hours = math.ceil(retention / timedelta(hours=1))
+        self._config = MaintenanceConfig(output_url="", retention_hours=hours, target_file_bytes=target_file_bytes)
         super().__init__(script="maintain.py", output_url=output_url, name=name or "sfstream-maintain", **kwargs)
-        self.retention = retention
-        self.target_file_bytes = target_file_bytes
 
     def execute(self, context: Context) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
         with airflow_errors(self):
             check_output(self.output_url)
-        arguments = ["--retention-hours", str(math.ceil(self.retention / timedelta(hours=1)))]
-        arguments += ["--target-file-bytes", str(self.target_file_bytes), f"--job={run_identity(context)}"]
-        return self.submit(context, arguments)
+            return self.submit(context, self._config)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.actions.parts import check_positive, run_identity, urls_of
+from airflow_provider_sfstream.actions.parts import run_identity, urls_of
 from airflow_provider_sfstream.actions.repairs import prune_windows
+from airflow_provider_sfstream.arguments import check_positive
 from airflow_provider_sfstream.salesforce.retention import check_age
 
 if TYPE_CHECKING:

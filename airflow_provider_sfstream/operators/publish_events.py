@@ -9,7 +9,8 @@ from airflow.sdk import BaseOperator
 
 from airflow_provider_sfstream.actions.allocations import AllocationReserve
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.parts import check_choice, is_template, run_identity
+from airflow_provider_sfstream.actions.parts import is_template, run_identity
+from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
 from airflow_provider_sfstream.salesforce.allocations import PUBLISHED_EVENTS
 from airflow_provider_sfstream.salesforce.topics import Topic

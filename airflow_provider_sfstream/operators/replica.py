@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.actions.parts import check_choice, check_positive
+from airflow_provider_sfstream._airflow import AirflowSkipException
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.landed import all_manifests, stream_uris
+from airflow_provider_sfstream.actions.status import tell_of_tables
 from airflow_provider_sfstream.actions.tables.embedded_job import MAX_EVENTS, EmbeddedJobOperator
-from airflow_provider_sfstream.actions.tables.table_job import ReplicaTask
-from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.actions.tables.replica import holds_events, snapshot_if_readable
+from airflow_provider_sfstream.actions.tables.table_job import check_output
+from airflow_provider_sfstream.tables.job_config import Deletes
+from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES, ReplicaConfig
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
 
-class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
+class ReplicaOperator(EmbeddedJobOperator):
     """Do in the worker's own process what :class:`SparkSubmitReplicaOperator` does on Spark, for small windows and for
     those who have no Spark.
 
@@ -54,18 +61,15 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
     :raises ConfigurationError: at construction, if an argument is unusable.
     """
 
-    template_fields: Sequence[str] = (*EmbeddedJobOperator.template_fields, "hash_conn_id")
-    elsewhere = "SparkSubmitReplicaOperator"
-
     def __init__(
         self,
         *,
         windows: Any,
         output_url: str,
         output_conn_id: str | None = None,
-        deletes: Literal["soft", "hard"] = "soft",
+        deletes: Deletes = "soft",
         history: bool = False,
-        target_file_bytes: int = 128 << 20,
+        target_file_bytes: int = TARGET_FILE_BYTES,
         keep_snapshots: int = 10,
         verify_files: bool = True,
         max_events: int = MAX_EVENTS,
@@ -76,48 +80,47 @@ class ReplicaOperator(ReplicaTask, EmbeddedJobOperator):
         hash_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
-        check_choice("deletes", deletes, ("soft", "hard"))
-        check_positive(target_file_bytes=target_file_bytes, keep_snapshots=keep_snapshots)
+        self._config = ReplicaConfig(
+            output_url="",
+            deletes=deletes,
+            history=history,
+            target_file_bytes=target_file_bytes,
+            keep_snapshots=keep_snapshots,
+            verify_files=verify_files,
+            exclude_fields=exclude_fields,
+            mask_fields=mask_fields,
+            hash_fields=hash_fields,
+        )
         super().__init__(
+            config=self._config,
+            spark_operator="SparkSubmitReplicaOperator",
             windows=windows,
             output_url=output_url,
             output_conn_id=output_conn_id,
             landing_conn_id=landing_conn_id,
+            hash_conn_id=hash_conn_id,
             max_events=max_events,
             **kwargs,
         )
-        self.deletes = deletes
-        self.history = history
-        self.target_file_bytes = target_file_bytes
-        self.keep_snapshots = keep_snapshots
-        self.verify_files = verify_files
-        self.exclude_fields = exclude_fields
-        self.mask_fields = mask_fields
-        self.hash_fields = hash_fields
-        self.hash_conn_id = hash_conn_id
-        if self.given_rules().hash and not hash_conn_id:
-            raise ConfigurationError(
-                "hash_fields needs hash_conn_id, a connection whose password is the key of hashes."
-            )
 
-    def run_job(self, context: Context, manifests: tuple[str, ...]) -> dict[str, Any]:
+    def execute(self, context: Context) -> dict[str, Any]:
         """Run the job here; return its metrics."""
         from airflow_provider_sfstream.tables.replica.job import run
-        from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
 
-        def job(engine: Any, metrics_file: str, name: str) -> Any:
-            options = ReplicaOptions(
-                self.output_url,
-                manifests,
-                deletes=self.deletes,
-                history=self.history,
-                target_file_bytes=self.target_file_bytes,
-                keep_snapshots=self.keep_snapshots,
-                metrics_file=metrics_file,
-                verify_files=self.verify_files,
-                job=name,
-                rules=self.rules(),
-            )
-            return run(engine, options)
+        with airflow_errors(self):
+            check_output(self.output_url)
+            manifests, are_empty = all_manifests(self.windows)
+            if not manifests or (are_empty and not holds_events(self.output_url, self.output_conn_id)):
+                raise AirflowSkipException("There are no windows with events to apply.")
+            config = replace(self._config, manifests=manifests)
+            metrics = self.run_here(context, config, run)
+        tell_of_tables(self.output_url, "replica", context, metrics, stream_uris(self.windows))
+        return metrics
 
-        return self.run_here(context, job)
+    def lineage(self, *, has_ended: bool) -> OperatorLineage:
+        """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
+        from airflow_provider_sfstream.actions.open_lineage import replica_lineage
+
+        metrics = self.metrics if has_ended else None
+        snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if metrics else None
+        return replica_lineage(self.windows, self.output_url, metrics, snapshot, has_ended=has_ended)

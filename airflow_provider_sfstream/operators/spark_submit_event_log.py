@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.actions.tables.field_rules import rule_arguments
+from airflow_provider_sfstream._airflow import AirflowSkipException
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.landed import Landed
+from airflow_provider_sfstream.actions.status import tell_of_event_log
+from airflow_provider_sfstream.actions.tables.missing_schemas import fetch_missing_schemas
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
-from airflow_provider_sfstream.actions.tables.table_job import EventLogTask
+from airflow_provider_sfstream.actions.tables.table_job import ReadsWindows, check_output
 from airflow_provider_sfstream.monitoring.links import ManifestLink, SparkUILink, StreamLink
+from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.actions.landed import Landed
 
-
-class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
+class SparkSubmitEventLogOperator(ReadsWindows, SparkJobOperator):
     """Run the ``event_log`` job with ``spark-submit`` on windows that a drain landed.
 
     Only manifest URLs travel through XCom, never events. The job is idempotent by window: a retry, a clear or
@@ -86,29 +90,47 @@ class SparkSubmitEventLogOperator(EventLogTask, SparkJobOperator):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(script="event_log.py", output_url=output_url, name=name or "sfstream-event_log", **kwargs)
-        self.windows = windows
+        self._config = EventLogConfig(
+            output_url="",
+            verify_files=verify_files,
+            exclude_fields=exclude_fields,
+            mask_fields=mask_fields,
+            hash_fields=hash_fields,
+        )
+        super().__init__(
+            script="event_log.py",
+            windows=windows,
+            output_url=output_url,
+            name=name or "sfstream-event_log",
+            **kwargs,
+        )
         self.event_time_from = event_time_from
         self.event_time_to = event_time_to
-        self.verify_files = verify_files
         self.replay_quarantine = replay_quarantine
         self.salesforce_conn_id = salesforce_conn_id
         self.landing_conn_id = landing_conn_id
-        self.exclude_fields = exclude_fields
-        self.mask_fields = mask_fields
-        self.hash_fields = hash_fields
         self.hash_conn_id = hash_conn_id
-        self.given_rules()
 
-    def run_job(self, context: Context, landed: Landed) -> dict[str, Any] | None:
+    def execute(self, context: Context) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
-        self._rules = self.submitted_rules()
-        return self.submit(context, [*self._arguments(landed), *rule_arguments(self._rules)])
+        with airflow_errors(self):
+            check_output(self.output_url)
+            landed = Landed.of(self.windows, self.event_time_from, self.event_time_to)
+            config = landed.added_to(self._config)
+            if not config.manifests:
+                raise AirflowSkipException("There are no windows with events to process.")
+            if self.replay_quarantine:
+                fetch_missing_schemas(
+                    config.manifests, salesforce_conn_id=self.salesforce_conn_id, landing_conn_id=self.landing_conn_id
+                )
+            metrics = self.submit(context, config, self.hash_conn_id)
+        for stream in landed.streams:
+            tell_of_event_log(stream, self.output_url, context, metrics, replayed=self.replay_quarantine)
+        return metrics
 
-    def _arguments(self, landed: Landed) -> list[str]:
-        arguments = [part for url in landed.manifests for part in ("--manifest", url)]
-        arguments += [] if self.verify_files else ["--trust-files"]
-        if landed.event_time_from and landed.event_time_to:
-            arguments += ["--event-time-from", landed.event_time_from, "--event-time-to", landed.event_time_to]
-            arguments += [argument for window_id in landed.own_windows for argument in ("--own-window", window_id)]
-        return arguments
+    def lineage(self, *, has_ended: bool) -> OperatorLineage:
+        """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
+        from airflow_provider_sfstream.actions.open_lineage import event_log_lineage
+
+        metrics = self.metrics if has_ended else None
+        return event_log_lineage(self.windows, self.output_url, self.output_conn_id, metrics, has_ended=has_ended)

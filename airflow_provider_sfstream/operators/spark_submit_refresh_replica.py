@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.allocations import AllocationReserve
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.parts import check_positive
 from airflow_provider_sfstream.actions.status import tell_of_tables
 from airflow_provider_sfstream.actions.tables.field_rules import hash_key
-from airflow_provider_sfstream.actions.tables.refresh import RefreshScope, Scope, table_names
+from airflow_provider_sfstream.actions.tables.refresh import RefreshConfig, Scope, table_names
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot, snapshot_if_readable
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
 from airflow_provider_sfstream.actions.tables.table_job import check_output
@@ -131,22 +130,19 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        self._scope = RefreshScope(scope, verify, computed_fields, deletes, max_deleted_fraction)
-        check_positive(
-            bulk_threshold=bulk_threshold, bulk_page_records=bulk_page_records, keep_snapshots=keep_snapshots
+        self._config = RefreshConfig(
+            scope=scope,
+            verify=verify,
+            computed_fields=computed_fields,
+            deletes=deletes,
+            max_deleted_fraction=max_deleted_fraction,
+            keep_snapshots=keep_snapshots,
+            bulk_threshold=bulk_threshold,
+            bulk_page_records=bulk_page_records,
         )
         super().__init__(script="replica.py", output_url=output_url, name=name or "sfstream-refresh", **kwargs)
-        self.scope = scope
-        self.verify = verify
         self.salesforce_conn_id = salesforce_conn_id
         self.tables = tables
-        self.computed_fields = computed_fields
-        self.deletes = deletes
-        self.max_deleted_fraction = max_deleted_fraction
-        self.keep_snapshots = keep_snapshots
-        self.bulk_threshold = bulk_threshold
-        self.bulk_page_records = bulk_page_records
-        self.allocation_reserve = allocation_reserve
         self.hash_conn_id = hash_conn_id
         self._reserve = AllocationReserve(allocation_reserve)
 
@@ -159,9 +155,9 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
         with airflow_errors(self):
             check_output(self.output_url)
             snapshot = read_snapshot(self.output_url, self.output_conn_id)
-            plans = self._scope.plans(snapshot, table_names(self.tables))
+            plans = self._config.plans(snapshot, table_names(self.tables))
         if not plans:
-            raise AirflowSkipException(self._scope.nothing_to_do)
+            raise AirflowSkipException(self._config.nothing_to_do)
         with airflow_errors(self):
             rules = {plan.name: self._rules_of(plan) for plan in plans}
             self._check_reserve(plans)
@@ -172,8 +168,8 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
             self._fetched = fetched
             if not fetched:
                 raise AirflowSkipException("All that is to be fetched is hidden from the user of the connection.")
-            arguments = ["--refresh", files.url, "--keep-snapshots", str(self.keep_snapshots)]
-            metrics = self.submit(context, [*arguments, *self._scope.job_arguments()]) or {}
+            with airflow_errors(self):
+                metrics = self.submit(context, self._config.job_config(files.url)) or {}
         finally:
             with suppress(LandingError):  # the next refresh removes the rest
                 files.clean()
@@ -182,7 +178,7 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
         return {
             "snapshot": metrics.get("snapshot"),
             "tables": {
-                name: {**table, **self._scope.table_result(merged.get(name, {}))} for name, table in fetched.items()
+                name: {**table, **self._config.table_result(merged.get(name, {}))} for name, table in fetched.items()
             },
             "seconds": round(time.monotonic() - started, 2),
         }
@@ -218,7 +214,7 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
         from airflow_provider_sfstream.tables.refresh.plan import check_org
         from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument
 
-        limits = Limits(self.bulk_threshold, self.bulk_page_records)
+        limits = Limits(self._config.bulk_threshold, self._config.bulk_page_records)
         tables: dict[str, TableRefresh] = {}
         fetched: dict[str, dict[str, Any]] = {}
         with SalesforceRecordHook(self.salesforce_conn_id).get_conn() as client:

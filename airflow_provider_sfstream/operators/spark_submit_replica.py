@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.actions.parts import check_choice, check_positive
-from airflow_provider_sfstream.actions.tables.field_rules import rule_arguments
+from airflow_provider_sfstream._airflow import AirflowSkipException
+from airflow_provider_sfstream.actions.failures import airflow_errors
+from airflow_provider_sfstream.actions.landed import all_manifests, stream_uris
+from airflow_provider_sfstream.actions.status import tell_of_tables
+from airflow_provider_sfstream.actions.tables.replica import holds_events, snapshot_if_readable
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
-from airflow_provider_sfstream.actions.tables.table_job import ReplicaTask
+from airflow_provider_sfstream.actions.tables.table_job import ReadsWindows, check_output
 from airflow_provider_sfstream.monitoring.links import ManifestLink, SparkUILink, StreamLink
+from airflow_provider_sfstream.tables.job_config import Deletes
+from airflow_provider_sfstream.tables.replica.config import TARGET_FILE_BYTES, ReplicaConfig
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
 
-class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
+class SparkSubmitReplicaOperator(ReadsWindows, SparkJobOperator):
     """Run the ``replica`` job: apply change events of landed windows to one table for each Salesforce object.
 
     The tables follow the live windows of the stream without a hole: windows applied already are left out, windows
@@ -62,9 +69,9 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
         *,
         windows: Any,
         output_url: str,
-        deletes: Literal["soft", "hard"] = "soft",
+        deletes: Deletes = "soft",
         history: bool = False,
-        target_file_bytes: int = 128 << 20,
+        target_file_bytes: int = TARGET_FILE_BYTES,
         keep_snapshots: int = 10,
         verify_files: bool = True,
         exclude_fields: Sequence[str] = (),
@@ -74,29 +81,42 @@ class SparkSubmitReplicaOperator(ReplicaTask, SparkJobOperator):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        check_choice("deletes", deletes, ("soft", "hard"))
-        check_positive(target_file_bytes=target_file_bytes, keep_snapshots=keep_snapshots)
-        super().__init__(script="replica.py", output_url=output_url, name=name or "sfstream-replica", **kwargs)
-        self.windows = windows
-        self.deletes = deletes
-        self.history = history
-        self.target_file_bytes = target_file_bytes
-        self.keep_snapshots = keep_snapshots
-        self.verify_files = verify_files
-        self.exclude_fields = exclude_fields
-        self.mask_fields = mask_fields
-        self.hash_fields = hash_fields
+        self._config = ReplicaConfig(
+            output_url="",
+            deletes=deletes,
+            history=history,
+            target_file_bytes=target_file_bytes,
+            keep_snapshots=keep_snapshots,
+            verify_files=verify_files,
+            exclude_fields=exclude_fields,
+            mask_fields=mask_fields,
+            hash_fields=hash_fields,
+        )
+        super().__init__(
+            script="replica.py",
+            windows=windows,
+            output_url=output_url,
+            name=name or "sfstream-replica",
+            **kwargs,
+        )
         self.hash_conn_id = hash_conn_id
-        self.given_rules()
 
-    def run_job(self, context: Context, manifests: tuple[str, ...]) -> dict[str, Any] | None:
+    def execute(self, context: Context) -> dict[str, Any] | None:
         """Submit the job and wait for it; return its metrics."""
-        arguments = [part for url in manifests for part in ("--manifest", url)]
-        arguments += ["--deletes", self.deletes, "--target-file-bytes", str(self.target_file_bytes)]
-        arguments += ["--keep-snapshots", str(self.keep_snapshots)]
-        if not self.verify_files:
-            arguments.append("--trust-files")
-        if self.history:
-            arguments.append("--history")
-        self._rules = self.submitted_rules()
-        return self.submit(context, [*arguments, *rule_arguments(self._rules)])
+        with airflow_errors(self):
+            check_output(self.output_url)
+            manifests, are_empty = all_manifests(self.windows)
+            if not manifests or (are_empty and not holds_events(self.output_url, self.output_conn_id)):
+                raise AirflowSkipException("There are no windows with events to apply.")
+            config = replace(self._config, manifests=manifests)
+            metrics = self.submit(context, config, self.hash_conn_id)
+        tell_of_tables(self.output_url, "replica", context, metrics or {}, stream_uris(self.windows))
+        return metrics
+
+    def lineage(self, *, has_ended: bool) -> OperatorLineage:
+        """Return the landed streams as inputs; as outputs, once the job has succeeded, the tables that it wrote."""
+        from airflow_provider_sfstream.actions.open_lineage import replica_lineage
+
+        metrics = self.metrics if has_ended else None
+        snapshot = snapshot_if_readable(self.output_url, self.output_conn_id) if metrics else None
+        return replica_lineage(self.windows, self.output_url, metrics, snapshot, has_ended=has_ended)

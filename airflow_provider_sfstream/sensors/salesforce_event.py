@@ -14,13 +14,13 @@ from airflow_provider_sfstream.actions.drain.waiting import awaited, defer_until
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.parts import (
     DEFAULT_SUBSCRIPTION,
-    check_choice,
     consumer_name,
     landed_stream_uri,
     wake_up_conditions,
 )
 from airflow_provider_sfstream.actions.soft_failing import soft_failing
 from airflow_provider_sfstream.actions.status import tell
+from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import POSITION_STORES, PositionStoreKind, open_replay_store

@@ -11,8 +11,8 @@ from typing import Any
 
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
 from airflow_provider_sfstream.tables.replica.job import run
-from airflow_provider_sfstream.tables.replica.options import ReplicaMetrics, ReplicaOptions
 from airflow_provider_sfstream.tables.replica.reader import read_replica
 from airflow_provider_sfstream.tables.replica.refresh_document import (
     FILE_NAME,
@@ -104,14 +104,14 @@ class ChangeLake:
 
     def run(self, *manifests: str, **options: Any) -> ReplicaMetrics:
         """Run the job."""
-        given = {"output": self.output, "manifests": manifests, **options}
-        engine = SparkEngine(self.spark) if "refresh" in options else self.engine()
-        return run(engine, ReplicaOptions(**given))
+        given = {"output_url": self.output, "manifests": manifests, **options}
+        engine = SparkEngine(self.spark) if "refresh_url" in options else self.engine()
+        return run(engine, ReplicaConfig(**given))
 
     def refresh(self, *lines: dict[str, Any], mode: Mode = "full", columns: Sequence[str] = (), **options: Any) -> None:
         """Have the job merge records as they were fetched just now; ``columns`` as in :meth:`refreshing`."""
         with self.refreshing(*lines, mode=mode, columns=columns) as url:
-            self.run(refresh=url, **options)
+            self.run(refresh_url=url, **options)
 
     @contextmanager
     def refreshing(

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.event_log.job import EventLogMetrics, EventLogOptions, run
+from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
+from airflow_provider_sfstream.tables.event_log.job import run
 from airflow_provider_sfstream.tables.event_log.reader import read_event_log
 from airflow_provider_sfstream.tables.rows.event_batches import ENVELOPE, PARTITIONS
 from airflow_provider_sfstream.tables.runner.engine import Engine
@@ -48,7 +49,7 @@ class Lake:
 
     def run(self, *manifests: str, **given: Any) -> EventLogMetrics:
         is_new = not self.output.exists()
-        metrics = run(self.engine(), EventLogOptions(manifests, self.output.as_uri(), **given))
+        metrics = run(self.engine(), EventLogConfig(manifests=manifests, output_url=self.output.as_uri(), **given))
         if is_new and "own_windows" not in given:
             self._compare_with_memory(manifests, given)
         return metrics

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from typing import Any
 
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.tables.replica.job import run
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
-from airflow_provider_sfstream.tables.spark_apps.replica import parse_arguments
 from tests.support.tasks import context_for
 
 
@@ -19,10 +18,10 @@ class _InSession(SparkSubmitRefreshReplicaOperator):
     spark: Any
     before_job: Callable[[], object] | None
 
-    def submit(self, context: Any, arguments: Sequence[str]) -> dict[str, Any]:
+    def submit(self, context: Any, config: Any, hash_conn_id: str | None = None) -> dict[str, Any]:
         if self.before_job is not None:
             self.before_job()
-        return asdict(run(SparkEngine(self.spark), parse_arguments([*arguments, "--output", self.output_url])))
+        return asdict(run(SparkEngine(self.spark), replace(config, output_url=self.output_url)))
 
 
 def refresh(spark: Any, *, before_job: Callable[[], object] | None = None, **arguments: Any) -> dict[str, Any]:

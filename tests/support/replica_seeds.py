@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.job import run
-from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
 from airflow_provider_sfstream.tables.replica.reader import read_replica
 from airflow_provider_sfstream.tables.rows.merging import Deletes
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
@@ -66,7 +66,7 @@ class SessionJob:
         self.deletes = deletes
 
     def apply(self, manifests: Sequence[str]) -> dict[str, Any]:
-        options = ReplicaOptions(self.output, tuple(manifests), deletes=self.deletes)
+        options = ReplicaConfig(output_url=self.output, manifests=tuple(manifests), deletes=self.deletes)
         return asdict(run(SparkEngine(self._spark), options))
 
     def refresh(self, org: LocalOrg, **scope: Any) -> dict[str, Any]:

@@ -7,12 +7,8 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Literal, Self
 
-from airflow_provider_sfstream.actions.parts import (
-    check_choice,
-    is_template,
-    time_from_text,
-    wake_up_conditions,
-)
+from airflow_provider_sfstream.actions.parts import is_template, time_from_text, wake_up_conditions
+from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT

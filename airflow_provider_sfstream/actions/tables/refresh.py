@@ -1,4 +1,4 @@
-"""Scopes of a replica's refresh: the records that it fetches, and the arguments that it supports."""
+"""Config of a replica's refresh: the records that it fetches, and what the job gets."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider_sfstream.actions.parts import check_choice
+from airflow_provider_sfstream.arguments import check_choice, check_positive
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.job_config import Deletes
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.tables.refresh.plan import ComputedFields, RefreshPlan
     from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
-    from airflow_provider_sfstream.tables.rows.merging import Deletes
 
 Scope = Literal["dirty", "computed", "all"]
 
 
-@dataclass(frozen=True)
-class RefreshScope:
-    """Scope of a refresh, with the arguments that only some scopes support. ``None``: the argument's default.
+@dataclass(frozen=True, kw_only=True)
+class RefreshConfig:
+    """Arguments of a refresh, which its operator documents. ``None``: the argument's default.
 
     :raises ConfigurationError: if an argument has an invalid value, or the scope does not support it.
     """
@@ -29,6 +30,9 @@ class RefreshScope:
     computed_fields: ComputedFields | None = None
     deletes: Deletes | None = None
     max_deleted_fraction: float | None = None
+    keep_snapshots: int = 10
+    bulk_threshold: int = 10_000
+    bulk_page_records: int = 10_000
 
     def __post_init__(self) -> None:
         check_choice("scope", self.scope, ("dirty", "computed", "all"))
@@ -38,13 +42,8 @@ class RefreshScope:
             )
         if self.computed_fields is not None:
             check_choice("computed_fields", self.computed_fields, ("on_fetch", "on_change", "never"))
-        if self.deletes is not None:
-            check_choice("deletes", self.deletes, ("soft", "hard"))
-        if self.max_deleted_fraction is not None and not 0 <= self.max_deleted_fraction <= 1:
-            raise ConfigurationError(
-                f"max_deleted_fraction={self.max_deleted_fraction!r} must be a share from 0 to 1: of the rows of a "
-                "table, those that a refresh may delete because the org has no record for them."
-            )
+        check_positive(bulk_threshold=self.bulk_threshold, bulk_page_records=self.bulk_page_records)
+        self.job_config("")
         if self.scope == "computed":
             why = "scope='computed' only updates the fields that no event carries, in rows that exist"
             self._check_unset(why, "computed_fields", "deletes", "max_deleted_fraction")
@@ -78,14 +77,14 @@ class RefreshScope:
             return plan_all(snapshot, tables, "computed")
         return plan_all(snapshot, tables, "compare" if self.verify else "full", computed_fields)
 
-    def job_arguments(self) -> list[str]:
-        """Return the arguments of the ``replica`` job that were set."""
-        arguments = []
-        if self.deletes is not None:
-            arguments += ["--deletes", self.deletes]
-        if self.max_deleted_fraction is not None:
-            arguments += ["--max-deleted-fraction", str(self.max_deleted_fraction)]
-        return arguments
+    def job_config(self, refresh_url: str) -> ReplicaConfig:
+        """Return the config of the ``replica`` job that merges what was fetched.
+
+        :param refresh_url: URL of the document of the refresh.
+        """
+        given = {"deletes": self.deletes, "max_deleted_fraction": self.max_deleted_fraction}
+        arguments: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return ReplicaConfig(output_url="", refresh_url=refresh_url, keep_snapshots=self.keep_snapshots, **arguments)
 
     def table_result(self, merged: dict[str, Any]) -> dict[str, Any]:
         """Return the job's part of a table's result.

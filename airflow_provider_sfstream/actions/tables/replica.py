@@ -31,3 +31,10 @@ def snapshot_if_readable(output_url: str, output_conn_id: str | None) -> Snapsho
     except Exception as error:  # the job is Spark's, which may read where the worker may not
         log.info("The replica at %s cannot be read here: %s", output_url, quoted(str(error)))
         return None
+
+
+def holds_events(output_url: str, output_conn_id: str | None) -> bool:
+    """Tell whether the replica holds events back until the rest of their transaction comes. An empty window may
+    complete it. ``True`` where the worker cannot read the replica: the job can."""
+    snapshot = snapshot_if_readable(output_url, output_conn_id)
+    return snapshot is None or any(stream.held for stream in snapshot.streams.values())

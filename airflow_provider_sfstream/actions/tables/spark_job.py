@@ -11,6 +11,7 @@ import tempfile
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +19,14 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream._airflow import AirflowException
-from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.parts import run_identity
 from airflow_provider_sfstream.actions.storage import storage_path
-from airflow_provider_sfstream.actions.tables.field_rules import key_in_environment
-from airflow_provider_sfstream.actions.tables.table_job import metrics_url
+from airflow_provider_sfstream.actions.tables.field_rules import hash_key, key_in_environment
+from airflow_provider_sfstream.actions.tables.table_job import config_of_run
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
 from airflow_provider_sfstream.monitoring.links import SparkUILink, show_now
-from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE, NO_RULES, FieldRules
+from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
 from airflow_provider_sfstream.redaction import quoted
+from airflow_provider_sfstream.tables.job_config import JobConfig, WindowsJobConfig
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -38,7 +38,7 @@ _APPLICATIONS = Path(__file__).resolve().parents[2] / "tables" / "spark_apps"
 
 
 class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
-    """Submit an application of this package; subclasses say with which arguments.
+    """Base of the operators that submit an application of this package; subclasses document the arguments.
 
     Where the Spark connection does not exist, it runs on this worker with master ``local[*]``, and a warning.
 
@@ -74,29 +74,32 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
     _begun: str | None = None
     """The id of the application, as its driver's log has told it."""
     _task_instance: Any = None
-    _rules: FieldRules = NO_RULES
-    """For fields, with the key that the driver is to be given."""
+    _hash_key: str | None = None
+    """The key of hashes that the driver is to be given."""
 
-    def submit(self, context: Context, arguments: Sequence[str]) -> dict[str, Any] | None:
+    def submit(self, context: Context, config: JobConfig, hash_conn_id: str | None = None) -> dict[str, Any] | None:
         """Run the application and wait for it; return its metrics, ``None`` where they cannot be read here.
 
-        :param arguments: its own, besides those that say where to write tables and metrics, and who writes.
-        :raises AirflowFailException: the driver ended with an error that a retry cannot mend.
-        :raises SalesforceStreamError: it ended with another one; :class:`SparkJobError` if that is not ours.
+        :param config: of the job, which the application is given as JSON.
+        :param hash_conn_id: Airflow connection whose password is the key of hashes; ``None``: the driver has it from
+            elsewhere.
+        :raises SalesforceStreamError: the driver ended with an error; :class:`SparkJobError` if that is not ours.
         """
         from airflow_provider_sfstream.tables.spark_apps.executor_package import write_executor_package
 
         self._begun, self._task_instance = None, context["ti"]
-        metrics_file = metrics_url(self.output_url, context)
-        where = ["--output", self.output_url, "--metrics-file", metrics_file]
-        self.application_args = [*arguments, *where, f"--job={run_identity(context)}"]
+        config = config_of_run(config, self.output_url, context)
+        if hash_conn_id and isinstance(config, WindowsJobConfig) and config.hash_fields:
+            config = replace(config, hash_key=hash_key(hash_conn_id))
+            self._hash_key = config.rules.key.decode()
+        self.application_args = [config.to_json()]
         own_py_files = self.py_files
         with tempfile.TemporaryDirectory() as folder:
             # A driver elsewhere gets the application's one file only, and this.
             self.py_files = ",".join(filter(None, (str(write_executor_package(folder)), own_py_files)))
-            with airflow_errors(self), key_in_environment(self._rules):
+            with key_in_environment(self._hash_key):
                 self._submit(context)
-        self.metrics = self._read_metrics(metrics_file)
+        self.metrics = self._read_metrics(str(config.metrics_url))
         return self.metrics
 
     def _submit(self, context: Context) -> None:
@@ -141,7 +144,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
             self.log.warning("There is no connection %r; running Spark here, with master local[*].", self._conn_id)
             with _local_connection(self._conn_id):  # the hook would fall back to YARN, which nobody asked for
                 hook = super()._get_hook()
-        if self._rules.key and hook._connection["deploy_mode"] == "cluster":
+        if self._hash_key and hook._connection["deploy_mode"] == "cluster":
             raise ConfigurationError(
                 "hash_conn_id gives the key of hashes to a driver on the worker. This one runs on a cluster, where the "
                 "key would be among arguments that everybody can read. Leave hash_conn_id out, and give the driver the "

@@ -12,7 +12,8 @@ import pyarrow as pa
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_windows
-from airflow_provider_sfstream.tables.event_log.job import EventLogJob, EventLogMetrics, EventLogOptions
+from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
+from airflow_provider_sfstream.tables.event_log.job import EventLogJob
 from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE, Partition
 from airflow_provider_sfstream.tables.rows.event_batches import (
     Rows,
@@ -26,29 +27,27 @@ from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
 from airflow_provider_sfstream.tables.runner.engine import TableKeys
 
 
-def tables_in_memory(engine: EmbeddedEngine, options: EventLogOptions) -> dict[str, pa.Table]:
+def tables_in_memory(engine: EmbeddedEngine, config: EventLogConfig) -> dict[str, pa.Table]:
     """Return the events by table, each once, and those that cannot be decoded as the quarantine.
 
-    :param options: ``output`` and what else is about writing does not matter.
+    :param config: ``output_url`` is not used.
     :raises ConfigurationError: as the job does.
     """
     tables = _Tables()
-    if (metrics := _run(engine, options, tables)) is not None:
+    if (metrics := _run(engine, config, tables)) is not None:
         metrics.check()
     return {name: table for name, table in tables.written.items() if len(table)}
 
 
-def events_in_order(
-    engine: EmbeddedEngine, options: EventLogOptions
-) -> tuple[list[str], Iterator[list[dict[str, Any]]]]:
+def events_in_order(engine: EmbeddedEngine, config: EventLogConfig) -> tuple[list[str], Iterator[list[dict[str, Any]]]]:
     """Return the columns of the events, and the events themselves in the order of the windows, each once, some at a
     time: memory is that of a row group. What cannot be decoded is a row of the quarantine, with its ``reason``.
 
-    :param options: ``output`` and what else is about writing does not matter.
+    :param config: ``output_url`` is not used.
     :raises ConfigurationError: as the job does; and if the events are of several tables, which have no common order.
     """
     tables = _Frames()
-    _run(engine, options, tables)
+    _run(engine, config, tables)
     if len(tables.frames) > 1:
         raise ConfigurationError(
             f"The windows have events of {', '.join(sorted(tables.frames))}. Give windows with events of one."
@@ -57,17 +56,17 @@ def events_in_order(
     return columns, tables.in_order()
 
 
-def _run(engine: EmbeddedEngine, options: EventLogOptions, tables: _Tables) -> EventLogMetrics | None:
-    windows = read_windows(engine.landing, options.manifests)
+def _run(engine: EmbeddedEngine, config: EventLogConfig, tables: _Tables) -> EventLogMetrics | None:
+    windows = read_windows(engine.landing, config.manifests)
     if not any(window.files for window in windows):
         return None
     metrics = EventLogMetrics([window.window_id for window in windows])
-    options = _Options(**{each.name: getattr(options, each.name) for each in fields(options)})
-    EventLogJob(engine, windows, options, metrics).run(lambda *_: tables)
+    config = _InMemoryConfig(**{each.name: getattr(config, each.name) for each in fields(config)})
+    EventLogJob(engine, windows, config, metrics).run(lambda *_: tables)
     return metrics
 
 
-class _Options(EventLogOptions):
+class _InMemoryConfig(EventLogConfig):
     def partition_of(self, window: LandedWindow) -> str:
         """Return the window's id: nothing is replaced."""
         return window.window_id

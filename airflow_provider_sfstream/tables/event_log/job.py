@@ -7,14 +7,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.privacy.field_rules import NO_RULES, NO_SUCH_FIELD, Coverage, FieldRules, unmet
+from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, Coverage, unmet
 from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA, Format, table_of_topic
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_windows
+from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.delta_tables import DeltaTables
 from airflow_provider_sfstream.tables.event_log.field_survey import FoundFields, survey_fields
 from airflow_provider_sfstream.tables.event_log.kept_rules import KeptRules
@@ -47,102 +47,39 @@ log = logging.getLogger(__name__)
 NOTHING_KEPT = KeptRules()
 
 
-@dataclass(frozen=True)
-class EventLogOptions:
-    """What the job is asked to do.
-
-    With bounds, only events that count in ``[event_time_from, event_time_to)`` are written: an event counts at its
-    event time, but not before its window's ``counts_from``, and not after it was received. Of ``own_windows``, which
-    the run of that interval landed itself, late events are written too: those that count before the window's
-    ``late_before``, because the run of their own interval had ended when Salesforce delivered them.
-
-    ``job`` names this run in the tables' history and to another job that loses against it; by default it is the Spark
-    application's id. ``verify_files`` compares landed files with their SHA-256 first. ``rules`` say which
-    fields may not be stored as they come.
-    """
-
-    manifests: tuple[str, ...]
-    output: str
-    event_time_from: datetime | None = None
-    event_time_to: datetime | None = None
-    own_windows: tuple[str, ...] = ()
-    metrics_file: str | None = None
-    verify_files: bool = True
-    job: str = ""
-    rules: FieldRules = NO_RULES
-
-    def partition_of(self, window: LandedWindow) -> str:
-        """Return the window's partition.
-
-        A part of a window has its own, so that it never replaces the window's. So has the part with late events, which
-        another run of the same interval does not read.
-        """
-        if self.event_time_from is None or self.event_time_to is None:
-            return window.window_id
-        own = ".own" if window.window_id in self.own_windows else ""
-        return (
-            f"{window.window_id}.{self.event_time_from:%Y%m%dT%H%M%S.%fZ}-{self.event_time_to:%Y%m%dT%H%M%S.%fZ}{own}"
-        )
-
-
-@dataclass
-class EventLogMetrics:
-    """What became of the landed rows: every one was written, or is counted under the reason why not."""
-
-    windows: list[str]
-    rows_in: int = 0
-    rows_written: int = 0
-    duplicates: int = 0
-    quarantined: int = 0
-    outside_interval: int = 0
-    tables: dict[str, int] = field(default_factory=dict)
-    decoders: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-    application_id: str = ""
-
-    def check(self) -> None:
-        """Compare what was read with what was written.
-
-        :raises RuntimeError: if they do not add up.
-        """
-        accounted = self.rows_written + self.duplicates + self.quarantined + self.outside_interval
-        if accounted != self.rows_in or self.rows_written != sum(self.tables.values()):
-            raise RuntimeError(
-                f"Rows do not add up: {vars(self)}. The landed files are untouched; run the job again, and report this."
-            )
-
-
-def run(engine: Engine, options: EventLogOptions) -> EventLogMetrics:
+def run(engine: Engine, config: EventLogConfig) -> EventLogMetrics:
     """Write the windows' events to their tables.
 
     Safe to repeat and to kill at any line: what it writes depends only on the windows and on rows of other windows.
 
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
-    :raises ConfigurationError: if landed files do not have the rows that their manifest counts, or the output has
-        tables kept by other rules for fields; nothing was written.
+    :raises ConfigurationError: if there is no manifest, landed files do not have the rows that their manifest counts,
+        or the output has tables kept by other rules for fields; nothing was written.
     :raises PositionConflictError: if another job has written events of the same streams meanwhile. The
         tables are as that job and this one left them, each whole; running it again completes them.
     """
     started = time.monotonic()
+    if not config.manifests:
+        raise ConfigurationError("manifests is empty: there is no window to read. Nothing was written.")
     files = engine.files
-    windows = read_windows(engine.landing, options.manifests)
+    windows = read_windows(engine.landing, config.manifests)
     engine.prepare(windows)
     metrics = EventLogMetrics([window.window_id for window in windows], application_id=engine.application_id)
     if any(window.files for window in windows):
-        base = files.url(options.output)
+        base = files.url(config.output_url)
         names = find_tables(files, base)
 
         def tables(windows: Sequence[WindowReference], dates: Dates) -> EventTables:
-            job = options.job or engine.application_id
+            job = config.job or engine.application_id
             return DeltaTables(engine, base, names, windows, dates, job)
 
         kept = KeptRules.read(files, base)
-        kept.check(options.rules)
-        EventLogJob(engine, windows, options, metrics, kept).run(tables)
+        kept.check(config.rules)
+        EventLogJob(engine, windows, config, metrics, kept).run(tables)
         metrics.check()
     metrics.seconds = round(time.monotonic() - started, 2)
-    if options.metrics_file:
-        files.replace_text(files.url(options.metrics_file), json.dumps(vars(metrics)))
+    if config.metrics_url:
+        files.replace_text(files.url(config.metrics_url), json.dumps(vars(metrics)))
     return metrics
 
 
@@ -153,28 +90,28 @@ class EventLogJob:
         self,
         engine: Engine,
         windows: list[LandedWindow],
-        options: EventLogOptions,
+        config: EventLogConfig,
         metrics: EventLogMetrics,
         kept: KeptRules = NOTHING_KEPT,
     ) -> None:
         self._kept = kept
         self._coverages: list[Coverage] = []
-        self._engine, self._options, self._metrics = engine, options, metrics
+        self._engine, self._config, self._metrics = engine, config, metrics
         self._windows = windows
         self._references = tuple(
             WindowReference(
-                options.partition_of(w),
+                config.partition_of(w),
                 w.org_id,
                 w.topic,
                 _microseconds(w.counts_from),
-                _microseconds(w.late_before) if w.window_id in options.own_windows else None,
+                _microseconds(w.late_before) if w.window_id in config.own_windows else None,
                 w.is_timed,
-                bool(options.rules),
+                bool(config.rules),
             )
             for w in windows
         )
         self._schemas = read_schemas(engine.landing, windows)
-        self._rows = engine.landed_rows(windows, verify=options.verify_files)
+        self._rows = engine.landed_rows(windows, verify=config.verify_files)
 
     def run(self, open_tables: Callable[[Sequence[WindowReference], Dates], EventTables]) -> None:
         """Write all tables.
@@ -191,9 +128,9 @@ class EventLogJob:
         sources = sources_by_table(present, self._schemas, found, own_tables)
         tables = open_tables(self._references, self._dates(found))
         plans = {table: self._plan(tables, table, source) for table, source in sources.items()}
-        if missing := unmet(self._options.rules, self._coverages) if plans else []:
+        if missing := unmet(self._config.rules, self._coverages) if plans else []:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
-        self._kept.keep((*plans, QUARANTINE_TABLE), self._options.rules)
+        self._kept.keep((*plans, QUARANTINE_TABLE), self._config.rules)
         unusable = {id_ for format_, id_, _ in present if format_ in WITH_SCHEMA}.difference(self._schemas.usable())
 
         def of_table(table: str, rows: Frame) -> Frame:
@@ -241,7 +178,7 @@ class EventLogJob:
         return min(first for first, _ in known), max(last for _, last in known)
 
     def _plan(self, tables: EventTables, table: str, sources: TableSources) -> TablePlan:
-        rules, registry = self._options.rules, tables.registry(table)
+        rules, registry = self._config.rules, tables.registry(table)
         if rules:
             self._coverages.append(check_columns(table, sources, registry, self._kept.of(table), rules))
         columns, schemas, fields = place_columns(table, sources, registry, rules)
@@ -250,8 +187,8 @@ class EventLogJob:
             schemas,
             fields,
             self._references,
-            _microseconds(self._options.event_time_from),
-            _microseconds(self._options.event_time_to),
+            _microseconds(self._config.event_time_from),
+            _microseconds(self._config.event_time_to),
             rules,
             table,
         )

@@ -15,7 +15,7 @@ from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE
-from airflow_provider_sfstream.tables.maintenance.options import MaintenanceMetrics, MaintenanceOptions, TableMetrics
+from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig, MaintenanceMetrics, TableMetrics
 from airflow_provider_sfstream.tables.maintenance.replica import ReplicaUpkeep
 from airflow_provider_sfstream.tables.maintenance.upkeep import TableUpkeep
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY
@@ -26,21 +26,21 @@ from airflow_provider_sfstream.tables.runner.engine import JobFiles
 _UNKNOWN = "It is neither of an event log nor named by a snapshot of a replica."
 
 
-def run(spark: Any, options: MaintenanceOptions) -> MaintenanceMetrics:
-    """Keep the tables below ``options.output`` small.
+def run(spark: Any, config: MaintenanceConfig) -> MaintenanceMetrics:
+    """Keep the tables below ``config.output_url`` small.
 
     :param spark: a ``SparkSession``.
     :raises ConfigurationError: if a replica's newest snapshot cannot be understood; nothing was changed.
     """
     files = HadoopFiles(spark)
-    base, job = files.url(options.output), options.job or spark.sparkContext.applicationId
-    metrics = maintain(files, base, files.table_location(base), replace(options, job=job))
-    if options.metrics_file:
-        files.replace_text(files.url(options.metrics_file), json.dumps(asdict(metrics)))
+    base, job = files.url(config.output_url), config.job or spark.sparkContext.applicationId
+    metrics = maintain(files, base, files.table_location(base), replace(config, job=job))
+    if config.metrics_url:
+        files.replace_text(files.url(config.metrics_url), json.dumps(asdict(metrics)))
     return metrics
 
 
-def maintain(files: JobFiles, base: str, location: TableLocation, options: MaintenanceOptions) -> MaintenanceMetrics:
+def maintain(files: JobFiles, base: str, location: TableLocation, config: MaintenanceConfig) -> MaintenanceMetrics:
     """Keep the tables below one folder small, without Spark.
 
     :param base: the folder as ``files`` names it, and ``location`` as delta-rs reaches it.
@@ -53,11 +53,11 @@ def maintain(files: JobFiles, base: str, location: TableLocation, options: Maint
     names = [name for name in files.folders(base) if "_delta_log" in files.folders(f"{base}/{name}")]
 
     def table(name: str) -> TableVersions:
-        return TableVersions(location.below(name), options.job)
+        return TableVersions(location.below(name), config.job)
 
     for name in _unnamed(names, snapshot.tables):
-        _of_event_log(name, table(name), options, metrics)
-    ReplicaUpkeep(store, table, names.__contains__, options, metrics).run()
+        _of_event_log(name, table(name), config, metrics)
+    ReplicaUpkeep(store, table, names.__contains__, config, metrics).run()
     metrics.seconds = round(time.monotonic() - started, 2)
     return metrics
 
@@ -67,7 +67,7 @@ def _unnamed(names: Sequence[str], of_replica: Any) -> list[str]:
     return [name for name in names if name not in own]
 
 
-def _of_event_log(name: str, table: TableVersions, options: MaintenanceOptions, metrics: MaintenanceMetrics) -> None:
+def _of_event_log(name: str, table: TableVersions, config: MaintenanceConfig, metrics: MaintenanceMetrics) -> None:
     """Keep a table of an event log small; leave one that is of something else."""
     upkeep = TableUpkeep(table, metrics.tables.setdefault(name, TableMetrics()))
     if not upkeep.begin():
@@ -75,8 +75,8 @@ def _of_event_log(name: str, table: TableVersions, options: MaintenanceOptions, 
     if not _is_of_event_log(name, table):
         upkeep.leave(_UNKNOWN)
         return
-    upkeep.compact(options.target_file_bytes)
-    upkeep.vacuum(options.retention_hours, ())
+    upkeep.compact(config.target_file_bytes)
+    upkeep.vacuum(config.retention_hours, ())
     upkeep.cut_log(())
 
 

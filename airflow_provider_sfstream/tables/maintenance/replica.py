@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
-from airflow_provider_sfstream.tables.maintenance.options import MaintenanceMetrics, MaintenanceOptions, TableMetrics
+from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig, MaintenanceMetrics, TableMetrics
 from airflow_provider_sfstream.tables.maintenance.upkeep import TableUpkeep
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, versions_named
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
@@ -33,7 +33,7 @@ class ReplicaUpkeep:
 
     :param table: gives the log of the table of a name.
     :param exists: tells whether there is a Delta table of a name.
-    :param options: ``job`` is the name that the snapshot gets.
+    :param config: ``job`` is the name that the snapshot gets.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class ReplicaUpkeep:
         store: SnapshotStore,
         table: Callable[[str], TableVersions],
         exists: Callable[[str], bool],
-        options: MaintenanceOptions,
+        config: MaintenanceConfig,
         metrics: MaintenanceMetrics,
     ) -> None:
         self._store, self._table, self._exists = store, table, exists
-        self._options, self._metrics = options, metrics
+        self._config, self._metrics = config, metrics
         self._done: dict[str, TableUpkeep] = {}
 
     def run(self) -> None:
@@ -64,7 +64,7 @@ class ReplicaUpkeep:
             if (version, history) != (table.version, table.history):
                 moved[name] = replace(table, version=version, history=history)
         if moved:
-            after = replace(snapshot.next({}, moved, datetime.now(UTC)), job=self._options.job)
+            after = replace(snapshot.next({}, moved, datetime.now(UTC)), job=self._config.job)
             try:
                 snapshot = self._store.publish(after)
             except PositionConflictError as error:
@@ -89,8 +89,8 @@ class ReplicaUpkeep:
             upkeep.leave(_AHEAD)
             return number
         if merges:
-            upkeep.compact(self._options.target_file_bytes)
-        upkeep.vacuum(self._options.retention_hours, {*kept, number})
+            upkeep.compact(self._config.target_file_bytes)
+        upkeep.vacuum(self._config.retention_hours, {*kept, number})
         self._done[name] = upkeep
         return table.same_rows_through(same)
 

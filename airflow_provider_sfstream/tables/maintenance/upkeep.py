@@ -14,7 +14,7 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
-from airflow_provider_sfstream.tables.maintenance.options import TableMetrics
+from airflow_provider_sfstream.tables.maintenance.config import TableMetrics
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile, TableVersion
 from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
-from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.pieces import Piece, ends_of, pieces_of_table, quantiles
 from airflow_provider_sfstream.tables.replica.rewriting import REWRITTEN, HistoryPlan, Rewriting, rewritten
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
@@ -73,8 +73,8 @@ class DeltaSink:
     :param base: the output folder, as the engine names it.
     """
 
-    def __init__(self, engine: Engine, base: str, options: ReplicaOptions) -> None:
-        self._engine, self._base, self._options = engine, base, options
+    def __init__(self, engine: Engine, base: str, config: ReplicaConfig) -> None:
+        self._engine, self._base, self._config = engine, base, config
         self._location = engine.files.table_location(base)
 
     def check(self, name: str, table: TableState) -> None:
@@ -107,7 +107,7 @@ class DeltaSink:
         pieces = self._pieces(read, came)
         history = None
         if table.history is not None:
-            history = HistoryPlan(self._location.below(HISTORY.format(name)), self._options.deletes, gone_at)
+            history = HistoryPlan(self._location.below(HISTORY.format(name)), self._config.deletes, gone_at)
         plan = Rewriting(
             location=log.location,
             pieces=pieces,
@@ -117,7 +117,7 @@ class DeltaSink:
             may_be_seen=came.may_be_seen,
             everything=everything,
             history=history,
-            target=self._options.target_file_bytes,
+            target=self._config.target_file_bytes,
         )
         lines = self._rewritten(came, plan)
         rows = [line for line in lines if not line["is_history"]]
@@ -138,7 +138,7 @@ class DeltaSink:
             self._log(name).forget(min(numbers), now.get(name, set()))
 
     def _log(self, name: str) -> TableVersions:
-        job = self._options.job or self._engine.application_id
+        job = self._config.job or self._engine.application_id
         return TableVersions(self._location.below(name), job, cuts_log=False)
 
     def _pieces(self, read: TableVersion, came: Came) -> tuple[Piece, ...]:

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_window, read_windows
-from airflow_provider_sfstream.tables.replica.options import ReplicaMetrics, ReplicaOptions
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
 from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine
 from airflow_provider_sfstream.tables.replica.refresh_run import RefreshRun
 from airflow_provider_sfstream.tables.replica.rules import check_rules
@@ -32,27 +33,29 @@ WINDOWS_AT_ONCE = 500
 for good. Not more than fit on a page of window ids."""
 
 
-def run(engine: Engine, options: ReplicaOptions) -> ReplicaMetrics:
+def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     """Bring the replica forward.
 
     :param engine: Spark's for records fetched anew.
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
-    :raises ConfigurationError: if the windows hold no change events, their files were changed, a table is fed by
-        another stream or kept by other rules for fields, or the refresh is not of this replica;
-        nothing was published.
+    :raises ConfigurationError: if there is nothing to apply, the windows hold no change events, their files were
+        changed, a table is fed by another stream or kept by other rules for fields, or the refresh is not of this
+        replica; nothing was published.
     :raises PositionConflictError: if another job wrote meanwhile; nothing of this one counts.
     """
     started = time.monotonic()
+    if not config.manifests and not config.refresh_url:
+        raise ConfigurationError("There are neither manifests nor refresh_url. Nothing was written.")
     files = engine.files
-    base = files.url(options.output)
+    base = files.url(config.output_url)
     store = SnapshotStore(files, base)
     snapshot = store.current()
-    if options.refresh is None:  # what is fetched was treated before it was written
-        check_rules(snapshot, options.rules, options.output)
+    if config.refresh_url is None:  # what is fetched was treated before it was written
+        check_rules(snapshot, config.rules, config.output_url)
     metrics = ReplicaMetrics(snapshot=snapshot.number, application_id=engine.application_id)
-    read, job = partial(read_window, engine.landing), options.job or engine.application_id
-    tables, quarantine = ReplicaTables(engine, base, options), ReplicaQuarantine(engine, base)
-    windows = read_windows(engine.landing, options.manifests)
+    read, job = partial(read_window, engine.landing), config.job or engine.application_id
+    tables, quarantine = ReplicaTables(engine, base, config), ReplicaQuarantine(engine, base)
+    windows = read_windows(engine.landing, config.manifests)
     check_windows(windows)
     unapplied: dict[str, list[UnappliedWindow]] = {}
     for of_one_stream in _by_stream(windows):
@@ -63,21 +66,21 @@ def run(engine: Engine, options: ReplicaOptions) -> ReplicaMetrics:
     for stream, new in unapplied.items():
         for done in range(0, len(new), WINDOWS_AT_ONCE):
             some = new[done : done + WINDOWS_AT_ONCE]
-            step = StreamRun(engine, tables, quarantine, snapshot, some, read, options)
+            step = StreamRun(engine, tables, quarantine, snapshot, some, read, config)
             snapshot = _publish(store, replace(step.run(metrics), job=job), metrics)
             log.info("%s: %d of %d windows are taken in.", some[0].window.topic, done + len(some), len(new))
         if new:
             metrics.held += snapshot.streams[stream].held_events
-    if options.refresh is not None:
-        refresh = RefreshRun(files, tables, snapshot, options.refresh, options.max_deleted_fraction)
+    if config.refresh_url is not None:
+        refresh = RefreshRun(files, tables, snapshot, config.refresh_url, config.max_deleted_fraction)
         snapshot = _publish(store, replace(refresh.run(metrics), job=job), metrics)
-    gone, kept = store.divided(options.keep_snapshots)
+    gone, kept = store.divided(config.keep_snapshots)
     tables.forget(gone, kept)
     for old in gone:
         store.remove(old)
     metrics.seconds = round(time.monotonic() - started, 2)
-    if options.metrics_file:
-        files.replace_text(files.url(options.metrics_file), json.dumps(asdict(metrics)))
+    if config.metrics_url:
+        files.replace_text(files.url(config.metrics_url), json.dumps(asdict(metrics)))
     return metrics
 
 

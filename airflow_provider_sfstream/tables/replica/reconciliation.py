@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from airflow_provider_sfstream.tables.rows.merging import Deletes
+from airflow_provider_sfstream.tables.job_config import Deletes
 
 Verdict = Literal["equal", "different", "missing", "gone", "changed_since", "dirty"]
 """What a comparison says of a record: its row has the same values or others, there is no row for it, or no record for a

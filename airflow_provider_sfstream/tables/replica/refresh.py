@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.refresh_document import IMAGE_ENVELOPE, TableRefresh
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, StreamState
-from airflow_provider_sfstream.tables.rows.merging import Columns, ColumnsMerge, Deletes, Merge, RefreshMerge
+from airflow_provider_sfstream.tables.rows.merging import Columns, ColumnsMerge, Merge, RefreshMerge
 from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
 
 _ENVELOPE_TYPES: dict[str, ColumnType] = {**TABLE_ENVELOPE, "_found": "boolean"}

@@ -13,7 +13,7 @@ from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, StreamS
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.tables.replica.options import ReplicaMetrics
+    from airflow_provider_sfstream.tables.replica.config import ReplicaMetrics
     from airflow_provider_sfstream.tables.replica.tables import ReplicaTables
 
 

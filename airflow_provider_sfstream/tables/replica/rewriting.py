@@ -18,11 +18,12 @@ import pyarrow.parquet
 
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, parts, quantiles
 from airflow_provider_sfstream.tables.rows.change_fold import fold
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
-from airflow_provider_sfstream.tables.rows.merging import Deletes, Merge, as_table, table_schema
+from airflow_provider_sfstream.tables.rows.merging import Merge, as_table, table_schema
 from airflow_provider_sfstream.tables.rows.routing import pieces_of, received
 
 REWRITTEN = pa.schema(

@@ -27,7 +27,7 @@ from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, rep
 from airflow_provider_sfstream.tables.runner.engine import Condition, Engine, Frame
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.tables.replica.options import ReplicaMetrics, ReplicaOptions
+    from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
 
 log = logging.getLogger(__name__)
 
@@ -94,10 +94,10 @@ class StreamRun:
         snapshot: Snapshot,
         new: Sequence[UnappliedWindow],
         read: ReadManifest,
-        options: ReplicaOptions,
+        config: ReplicaConfig,
     ) -> None:
         self._engine, self._tables, self._quarantine = engine, tables, quarantine
-        self._snapshot, self._new, self._read, self._options = snapshot, new, read, options
+        self._snapshot, self._new, self._read, self._config = snapshot, new, read, config
         self._key = new[0].window.stream
         self._state = snapshot.streams.get(self._key)
 
@@ -132,7 +132,7 @@ class StreamRun:
 
     def _rows(self, landed: Sequence[_Landed]) -> Frame:
         """Return the landed rows with the number of their window and their ``_sequence``."""
-        rows = self._engine.landed_rows([each.window for each in landed], verify=self._options.verify_files)
+        rows = self._engine.landed_rows([each.window for each in landed], verify=self._config.verify_files)
         return rows.numbered("_sequence", [each.place.first_sequence for each in landed])
 
     def _survey(self, rows: Frame, landed: Sequence[_Landed]) -> _Survey:
@@ -189,7 +189,7 @@ class StreamRun:
             first_sequences=tuple(each.place.first_sequence for each in landed),
             windows=tuple(each.window for each in landed),
             refused=schemas.refused,
-            rules=self._options.rules,
+            rules=self._config.rules,
         )
         tables = self._tables_of(schemas, survey.seen, landed, span[0])
         self._warn_of_unmet(tables)
@@ -228,8 +228,8 @@ class StreamRun:
                 continue
             known = self._snapshot.tables.get(name)
             table = self._new_table(landed, start) if known is None else self._checked(name, known)
-            table = under_rules(name, table, self._options.rules, used.values())
-            if self._options.history and table.history is None:
+            table = under_rules(name, table, self._config.rules, used.values())
+            if self._config.history and table.history is None:
                 table = replace(table, history=-1)
             self._tables.check(name, table)
             found[name] = (table, used)
@@ -238,12 +238,12 @@ class StreamRun:
     def _warn_of_unmet(self, tables: Mapping[str, tuple[TableState, Mapping[str, str]]]) -> None:
         coverages = []
         for name, (table, ids) in tables.items():
-            coverages.append(coverage_of(self._options.rules, name, ids.values()))
+            coverages.append(coverage_of(self._config.rules, name, ids.values()))
             for text in ids.values():
                 hidden_columns(coverages[-1], text)
             for column in table.computed.columns:
                 coverages[-1].of((column,))
-        if missing := unmet(self._options.rules, coverages) if tables else []:
+        if missing := unmet(self._config.rules, coverages) if tables else []:
             log.warning(NO_SUCH_FIELD, ", ".join(missing))
 
     def _new_table(self, landed: Sequence[_Landed], start: int) -> TableState:

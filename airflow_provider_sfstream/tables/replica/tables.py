@@ -12,10 +12,10 @@ from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.delta_sink import Came, DeltaSink
 from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
 from airflow_provider_sfstream.tables.replica.landed_changes import LandedChanges
-from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
 from airflow_provider_sfstream.tables.replica.reconciliation import (
     IDS,
     moment,
@@ -69,10 +69,10 @@ class ReplicaTables:
     :param base: the output folder, as the engine names it.
     """
 
-    def __init__(self, engine: Any, base: str, options: ReplicaOptions) -> None:
-        self._engine, self._files, self._base, self._deletes = engine, engine.files, base, options.deletes
+    def __init__(self, engine: Any, base: str, config: ReplicaConfig) -> None:
+        self._engine, self._files, self._base, self._deletes = engine, engine.files, base, config.deletes
         self._lists = DirtyLists(engine, base)
-        self._delta = DeltaSink(engine, base, options)
+        self._delta = DeltaSink(engine, base, config)
 
     def check(self, name: str, table: TableState) -> None:
         """Take back what a run that ended too early has left of a table.

@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.rows.change_fold import is_valid, set_array, set_words
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
-from airflow_provider_sfstream.tables.rows.merging import Deletes, as_table, later
+from airflow_provider_sfstream.tables.rows.merging import as_table, later
 
 Columns = dict[str, ColumnType]
 _Numbers = np.ndarray[Any, np.dtype[Any]]

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
+from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.rows.change_fold import set_words
 from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
 
 Columns: TypeAlias = dict[str, ColumnType]
-Deletes = Literal["soft", "hard"]
 
 
 class Merge(Protocol):

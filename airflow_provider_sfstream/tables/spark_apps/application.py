@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
+from airflow_provider_sfstream.tables.job_config import JobConfig, WindowsJobConfig
 from airflow_provider_sfstream.tables.spark_apps.executor_package import is_shipped, write_executor_package
 
 log = logging.getLogger(__name__)
+
+Config = TypeVar("Config", bound=JobConfig)
 
 HAS_BEGUN = re.compile(r"Spark application (\S+) has begun; ")
 """In the line by which the driver's log names the application."""
@@ -24,14 +30,18 @@ PROGRESS_INTERVAL = 15.0
 """Seconds between two lines about the progress of a job."""
 
 
-def run_application(name: str, job: Callable[[Any], Any]) -> None:
-    """Run ``job`` in a session of its own, and print the metrics that it returns as the last line.
+def run_application(name: str, kind: type[Config], job: Callable[[Any, Config], Any], arguments: Sequence[str]) -> None:
+    """Run a job in a Spark session of its own, and print its metrics as the last line.
 
-    :param name: of the job, for example ``event_log``. The line begins with ``event_log metrics:``.
-    :param job: takes the ``SparkSession``, returns a dataclass.
+    :param name: name of the job, for example ``event_log``. The line begins with ``event_log metrics:``.
+    :param kind: class of the config.
+    :param job: takes the ``SparkSession`` and the config, returns a dataclass.
+    :param arguments: of the command line: the config as JSON. The environment has the key of hashes.
+    :raises ConfigurationError: the config cannot be used. No session was started.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    config = read_config(kind, arguments)
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.appName(f"sfstream-{name.replace('_', '-')}").getOrCreate()
@@ -42,10 +52,27 @@ def run_application(name: str, job: Callable[[Any], Any]) -> None:
             if not is_shipped(spark):
                 spark.sparkContext.addPyFile(str(write_executor_package(folder)))
             with progress(spark):
-                metrics = job(spark)
+                metrics = job(spark, config)
         print(f"{name} metrics: {json.dumps(asdict(metrics))}", flush=True)
     finally:
         spark.stop()
+
+
+def read_config(kind: type[Config], arguments: Sequence[str]) -> Config:
+    """Return the config that the command line and the environment of a driver have.
+
+    :raises ConfigurationError: as :meth:`JobConfig.from_json`; or fields are to be hashed, and there is no key.
+    """
+    if len(arguments) != 1:
+        raise ConfigurationError(
+            f"The application takes one argument, the {kind.__name__} as JSON, and was given {len(arguments)}. Nothing "
+            "was written."
+        )
+    config = kind.from_json(arguments[0])
+    if isinstance(config, WindowsJobConfig):
+        config = replace(config, hash_key=os.environ.get(HASH_KEY_VARIABLE))
+        _ = config.rules
+    return config
 
 
 @contextmanager

@@ -12,6 +12,7 @@ _ROOT = Path(__file__).parents[2]
 _TABLES = _ROOT / "tables"
 _BESIDE = (
     "__init__.py",
+    "arguments.py",
     "exceptions.py",
     "landing/__init__.py",
     "landing/backfill_index.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +74,8 @@ class Capturing(SparkSubmitRefreshReplicaOperator):
     storage: ObjectStorage
     taken: dict[str, str]
 
-    def submit(self, context: Any, arguments: Sequence[str]) -> dict[str, Any] | None:
-        folder = arguments[1].removeprefix(f"s3a://{BUCKET}/").rpartition("/")[0]
+    def submit(self, context: Any, config: Any, hash_conn_id: str | None = None) -> dict[str, Any] | None:
+        folder = config.refresh_url.removeprefix(f"s3a://{BUCKET}/").rpartition("/")[0]
         client = self.storage.client()
         self.taken = {
             key.removeprefix(f"{folder}/"): client.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()

@@ -35,8 +35,8 @@ from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
 from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.erasure.table_erasure import TableErasure
+from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig
 from airflow_provider_sfstream.tables.maintenance.job import maintain
-from airflow_provider_sfstream.tables.maintenance.options import MaintenanceOptions
 from tests.support.killed import Killed, killed_at
 from tests.support.localorg import LocalOrg
 from tests.support.marked_bytes import files_with
@@ -194,7 +194,7 @@ def test_windows_and_tables_go_on(lake: Path, made: Lake) -> None:
     }
     assert not [row for row in rows(lake) if made.person in row["ChangeEventHeader"]["recordIds"]]
     events, base = rows(lake), str(lake / "tables")
-    kept_small = maintain(WorkerFiles(None), base, TableLocation(base), MaintenanceOptions(base))
+    kept_small = maintain(WorkerFiles(None), base, TableLocation(base), MaintenanceConfig(output_url=base))
     assert {table.left for table in kept_small.tables.values()} == {None}
     assert rows(lake) == events
     assert files_with(lake, MARK) == []

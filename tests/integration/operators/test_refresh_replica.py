@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,7 @@ class Fetching:
         try:
             return operator.execute(context_for("refresh"))
         finally:
-            self.arguments = operator.submitted
+            self.submitted = operator.submitted
             assert not (self.output / FOLDER).exists(), "a folder is left"
 
     def document(self) -> RefreshDocument:
@@ -118,11 +118,11 @@ class Capturing(SparkSubmitRefreshReplicaOperator):
     """Keeps what the job would get."""
 
     taken: Path
-    submitted: Sequence[str] = ()
+    submitted: Any = None
 
-    def submit(self, context: Any, arguments: Sequence[str]) -> dict[str, Any] | None:
-        self.submitted = list(arguments)
-        shutil.copytree(Path(arguments[1].removeprefix("file://")).parent, self.taken)
+    def submit(self, context: Any, config: Any, hash_conn_id: str | None = None) -> dict[str, Any] | None:
+        self.submitted = config
+        shutil.copytree(Path(config.refresh_url.removeprefix("file://")).parent, self.taken)
         return None
 
 
@@ -155,9 +155,7 @@ def test_dirty_rows(fetching: Fetching, accounts: dict[str, str], api: str, capl
     assert result["tables"]["Account"] | {"seconds": 0} == {
         **{"mode": "records", "fetched": len(accounts), "deleted": 2, "seconds": 0, "still_dirty": None, "flag": None}
     }
-    assert fetching.arguments[0] == "--refresh"
-    options = ["--keep-snapshots", "7", "--deletes", "hard"]
-    assert fetching.arguments[2:] == options
+    assert (fetching.submitted.keep_snapshots, fetching.submitted.deletes) == (7, "hard")
     document = fetching.document()
     table = document.tables["Account"]
     assert (document.snapshot, list(document.tables)) == (3, ["Account"])
@@ -211,7 +209,7 @@ def test_columns_that_the_user_does_not_see_start_no_job(fetching: Fetching, cap
     fetching.tables = {"Account": replace(table, flag=flag, fields=dict.fromkeys(COLUMNS, ""))}
     with pytest.raises(AirflowSkipException, match="hidden from the user"):
         fetching.run()
-    assert fetching.arguments == ()
+    assert fetching.submitted is None
     assert "or hides it from the user: Gone__c" in caplog.text
     fetching.tables = {
         "Account": replace(table, flag=replace(flag, columns=("Gone__c", "Name")), fields={"Gone__c": ""})
@@ -246,7 +244,7 @@ def test_arguments_that_cannot_be_used(fetching: Fetching, arguments: dict[str, 
     before = len(fetching.org.requests("http"))
     with pytest.raises(AirflowFailException, match=said):
         fetching.run(**arguments)
-    assert (len(fetching.org.requests("http")), fetching.arguments) == (before, ())
+    assert (len(fetching.org.requests("http")), fetching.submitted) == (before, None)
 
 
 @pytest.mark.parametrize("argument", ["bulk_threshold", "bulk_page_records", "keep_snapshots"])
@@ -265,7 +263,7 @@ def test_another_org(fetching: Fetching, tmp_path: Path, monkeypatch: pytest.Mon
         ):
             fetching.run()
         asked = {request["method"] for request in other.requests("http")}
-    assert (asked, fetching.arguments) == ({"POST /services/oauth2/token"}, ())
+    assert (asked, fetching.submitted) == ({"POST /services/oauth2/token"}, None)
 
 
 def test_an_object_that_the_user_does_not_see(fetching: Fetching) -> None:

@@ -14,8 +14,8 @@ from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.rest.records import RecordClient
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.job import run
-from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
 from airflow_provider_sfstream.tables.replica.reader import read_replica
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
@@ -48,7 +48,7 @@ class Replica:
         self._windows.drain_rest(1_000)
         manifests = tuple(self._windows.manifests[self._applied :])
         self._applied = len(self._windows.manifests)
-        run(SparkEngine(self._spark), ReplicaOptions(output=self.arguments["output_url"], manifests=manifests))
+        run(SparkEngine(self._spark), ReplicaConfig(output_url=self.arguments["output_url"], manifests=manifests))
 
     def refresh(self, **arguments: Any) -> dict[str, Any]:
         result: dict[str, Any] = refresh(self._spark, **self.arguments, **arguments)["tables"]
@@ -171,18 +171,18 @@ def test_a_row_takes_them_whatever_it_has_seen_and_nothing_else(spark: Any, tmp_
     with lake.refreshing(*lines, mode="computed", computed={"Sum__c": "double"}) as url:
         gap = change(3, "GAP_UPDATE", [TWO], "t3")
         lake.run(lake.land(change(4, "UPDATE", [ONE], "t4", Name="later"), gap))
-        metrics = lake.run(refresh=url)
+        metrics = lake.run(refresh_url=url)
     assert lake.values("Sum__c") == {ONE: 1.5, TWO: 2.5}
     assert lake.values("Name") == {ONE: "later", TWO: "2"}
     assert lake.values("_dirty") == {ONE: False, TWO: True}
     assert (metrics.tables["Widget__c"].differed, metrics.tables["Widget__c"].dirty) == (2, 1)
     # The field is gone from the org.
     with lake.refreshing(*({"Id": line["Id"]} for line in lines), mode="computed", columns=["Sum__c"]) as url:
-        lake.run(refresh=url)
+        lake.run(refresh_url=url)
     assert lake.values("Sum__c") == {ONE: None, TWO: None}
     assert lake.snapshot().tables["Widget__c"].computed.columns == ()
     with (
         lake.refreshing(mode="computed", computed={"Name": "double"}) as url,
         pytest.raises(ConfigurationError, match="column Name is of another type by now"),
     ):
-        lake.run(refresh=url)
+        lake.run(refresh_url=url)

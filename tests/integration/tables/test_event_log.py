@@ -84,7 +84,7 @@ def test_every_event_is_one_typed_row_of_its_date(lake: Lake) -> None:
 def test_running_a_window_again_changes_nothing(lake: Lake) -> None:
     manifest = lake.land("w1", [order(n) for n in range(30)] + [LandedEvent(99, "one", b"\xff")], {"one": ORDER})
     metrics_file = lake.output / "metrics.json"
-    first = lake.run(manifest, metrics_file=metrics_file.as_uri())
+    first = lake.run(manifest, metrics_url=metrics_file.as_uri())
     rows, folders = lake.rows(), {Path(name).parent for name in lake.files()}
     again = lake.run(manifest, manifest)
     assert lake.rows() == rows

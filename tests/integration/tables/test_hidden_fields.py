@@ -15,10 +15,10 @@ from deltalake import DeltaTable
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE, NO_RULES, FieldRules
-from airflow_provider_sfstream.tables.event_log.job import EventLogMetrics, EventLogOptions
+from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.job import run as run_event_log
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.job import run
-from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
 from airflow_provider_sfstream.tables.replica.reader import read_replica
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER
 from airflow_provider_sfstream.tables.runner.engine import Engine
@@ -67,6 +67,12 @@ def land(folder: Path, window_id: str, *events: LandedEvent) -> str:
     return land_window(folder / "landing", window_id, list(events), {"one": VISIT})
 
 
+def arguments_of(rules: FieldRules) -> dict[str, Any]:
+    """Return the arguments of a config that has these rules."""
+    fields = {"exclude_fields": rules.exclude, "mask_fields": rules.mask, "hash_fields": rules.hash}
+    return {**fields, "hash_key": rules.key.decode() or None}
+
+
 class Log:
     """An event log in a temporary folder."""
 
@@ -74,8 +80,8 @@ class Log:
         self.output, self._engine = folder / "tables", engine
 
     def run(self, *manifests: str, rules: FieldRules = RULES) -> EventLogMetrics:
-        options = EventLogOptions(manifests, self.output.as_uri(), rules=rules)
-        return run_event_log(self._engine(), options)
+        config = EventLogConfig(manifests=manifests, output_url=self.output.as_uri(), **arguments_of(rules))
+        return run_event_log(self._engine(), config)
 
     def rows(self, table: str = "Visit__e") -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = DeltaTable(self.output / table).to_pyarrow_table().to_pylist()
@@ -177,7 +183,8 @@ def test_a_replica_and_its_refreshes(spark: Any, org: LocalOrg, tmp_path: Path) 
         def apply(rules: FieldRules = rules) -> None:
             done = len(windows.manifests)
             windows.drain_rest(1_000)
-            run(engine(), ReplicaOptions(folder.as_uri(), tuple(windows.manifests[done:]), rules=rules))
+            manifests = tuple(windows.manifests[done:])
+            run(engine(), ReplicaConfig(output_url=folder.as_uri(), manifests=manifests, **arguments_of(rules)))
 
         def rows() -> dict[str, Any]:
             return {row["Id"]: row.asDict() for row in read_replica(spark, folder.as_uri(), "Account").collect()}
@@ -238,7 +245,7 @@ def test_the_key_reaches_a_driver_and_no_log_nor_command_line(tmp_path: Path, mo
         hash_fields=["Email__c"],
         hash_conn_id="key",
     )
-    sweep = SecretSweep({"key": KEY, "argument": "--hash-field"})
+    sweep = SecretSweep({"key": KEY, "argument": "hash_fields"})
     with structlog.testing.capture_logs() as logged, sweep.command_lines():
         operator.execute(context_for("event_log"))
     (row,) = DeltaTable(output / "Visit__e").to_pyarrow_table().to_pylist()

@@ -12,8 +12,8 @@ from deltalake.table import TableOptimizer
 
 from airflow_provider_sfstream.exceptions import PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig, MaintenanceMetrics
 from airflow_provider_sfstream.tables.maintenance.job import run
-from airflow_provider_sfstream.tables.maintenance.options import MaintenanceMetrics, MaintenanceOptions
 from airflow_provider_sfstream.tables.replica.reader import read_history
 from tests.integration.tables.test_event_log import ORDER, order
 from tests.support.change_lake import ChangeLake, change
@@ -27,7 +27,7 @@ TABLES = ("Order__e", "_quarantine")
 
 @pytest.fixture
 def maintain(spark: Any) -> Callable[..., MaintenanceMetrics]:
-    return lambda output, **options: run(spark, MaintenanceOptions(str(output), **options))
+    return lambda output, **options: run(spark, MaintenanceConfig(output_url=str(output), **options))
 
 
 def test_windows_that_run_again_after_a_compaction_change_nothing(
@@ -47,7 +47,7 @@ def test_windows_that_run_again_after_a_compaction_change_nothing(
 
     rows = seen()
     file = str(tmp_path / "metrics.json")
-    metrics = maintain(lake.output, metrics_file=file, job="the upkeep")
+    metrics = maintain(lake.output, metrics_url=file, job="the upkeep")
     assert json.loads(Path(file).read_text())["tables"]["Order__e"] == vars(metrics.tables["Order__e"])
     for table in TABLES:
         assert metrics.tables[table].files < metrics.tables[table].files_before, table

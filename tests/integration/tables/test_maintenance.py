@@ -22,11 +22,10 @@ from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.maintenance import upkeep
+from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig, MaintenanceMetrics
 from airflow_provider_sfstream.tables.maintenance.job import maintain
-from airflow_provider_sfstream.tables.maintenance.options import MaintenanceMetrics, MaintenanceOptions
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
-from airflow_provider_sfstream.tables.spark_apps import maintain as application
 from tests.support.killed import Killed, killed_at
 from tests.support.old_files import make_older
 
@@ -99,7 +98,7 @@ class Tables:
         self.store.publish(self.store.current().next({}, {"Account": account, **tables}, NOW))
 
     def maintain(self, **options: Any) -> MaintenanceMetrics:
-        given = MaintenanceOptions(self.base, **{"job": "the upkeep", **options})
+        given = MaintenanceConfig(output_url=self.base, **{"job": "the upkeep", **options})
         return maintain(FolderFiles(), self.base, TableLocation(self.base), given)
 
     def rows(self, name: str, version: int | None = None) -> list[dict[str, Any]]:
@@ -401,25 +400,3 @@ def test_a_snapshot_that_cannot_be_understood(tables: Tables) -> None:
     with pytest.raises(ConfigurationError, match="not a replica snapshot"):
         tables.maintain()
     assert tables.state() == before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "--output"),
-        (["--output", "x", "--retention-hours", "23"], "must be at least 24"),
-        (["--output", "x", "--target-file-bytes", "0"], "above zero"),
-    ],
-)
-def test_a_command_line_that_cannot_be_used(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        application.parse_arguments(arguments)
-    assert said in capsys.readouterr().err
-
-
-def test_a_command_line() -> None:
-    assert application.parse_arguments(["--output", "s3://lake", "--job=d.t run r try 1"]) == MaintenanceOptions(
-        "s3://lake", job="d.t run r try 1"
-    )

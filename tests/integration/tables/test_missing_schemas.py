@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,9 @@ from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, wi
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.source import StartFrom
 from airflow_provider_sfstream.tables.event_log.job import run
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.job import run as run_replica
-from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
-from airflow_provider_sfstream.tables.spark_apps.event_log import parse_arguments
 from tests.support.clients import pubsub_client
 from tests.support.event_log import Lake
 from tests.support.json_windows import JsonEvent
@@ -69,8 +69,8 @@ class InThisSession(SparkSubmitEventLogOperator):
 
     spark: Any = None
 
-    def submit(self, context: Any, arguments: Any) -> dict[str, Any]:
-        return vars(run(SparkEngine(self.spark), parse_arguments([*arguments, "--output", self.output_url])))
+    def submit(self, context: Any, config: Any, hash_conn_id: str | None = None) -> dict[str, Any]:
+        return vars(run(SparkEngine(self.spark), replace(config, output_url=self.output_url)))
 
 
 def submit(lake: Lake, manifest: str, **arguments: Any) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def test_the_replica_sets_them_aside(org: LocalOrg, lake: Lake, tmp_path: Path) 
     org.rest("POST", "/sobjects/Account", {"Name": "Acme"})
     org.fault("omit_schema_id", topic=EVERYTHING)
     manifest = land(org, lake, EVERYTHING)
-    options = ReplicaOptions(manifests=(manifest,), output=(tmp_path / "replica").as_uri())
+    options = ReplicaConfig(manifests=(manifest,), output_url=(tmp_path / "replica").as_uri())
     metrics = run_replica(SparkEngine(lake.spark), options)
     assert (metrics.events, metrics.quarantined, metrics.tables) == (1, 1, {})
     rows = lake.spark.read.parquet(str(tmp_path / "replica/_replica_quarantine")).collect()

@@ -43,7 +43,7 @@ def test_what_is_wrong_is_counted_and_becomes_dirty(lake: ChangeLake) -> None:
     before = lake.rows()
     with lake.refreshing(*records, mode="compare", columns=["Name", "Amount__c"]) as url:
         lake.run(lake.land(change(13, "UPDATE", [SEEN], "t13", Name="meanwhile")))
-        found = lake.run(refresh=url).tables["Widget__c"].reconciliation
+        found = lake.run(refresh_url=url).tables["Widget__c"].reconciliation
     assert found is not None
     assert found["records"] == {
         **{"equal": 1, "different": 1, "missing": 1, "gone": 1},
@@ -69,7 +69,7 @@ def test_equal_tables_have_equal_checksums(lake: ChangeLake) -> None:
     version = lake.snapshot().tables["Widget__c"].version
     for line, differs in ((stamped(BINNED, "n4", _deleted="true", Amount__c="1.5"), 0), (stamped(BINNED, "n4"), 1)):
         with lake.refreshing(*records, line, mode="compare", columns=["Name", "Amount__c"]) as url:
-            found = lake.run(refresh=url).tables["Widget__c"].reconciliation
+            found = lake.run(refresh_url=url).tables["Widget__c"].reconciliation
         assert found is not None
         assert (found["ranges"], len(found["differing_ranges"])) == (1, differs)
         assert found["records"]["equal"] == 7 - 1 - differs

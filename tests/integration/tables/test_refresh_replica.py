@@ -16,8 +16,8 @@ from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.rest.records import RecordClient
 from airflow_provider_sfstream.tables.refresh.files import RefreshFiles
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.job import run
-from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
 from airflow_provider_sfstream.tables.replica.reader import read_replica
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
@@ -50,7 +50,7 @@ class Replica:
         self._windows.drain_rest(1_000)
         manifests = tuple(self._windows.manifests[self._applied :])
         self._applied = len(self._windows.manifests)
-        run(SparkEngine(self.spark), ReplicaOptions(output=self.output, manifests=manifests))
+        run(SparkEngine(self.spark), ReplicaConfig(output_url=self.output, manifests=manifests))
 
     def refresh(self, **arguments: Any) -> dict[str, Any]:
         """Run the task; return what it says of the accounts."""

@@ -242,7 +242,7 @@ def test_columns_fetched_while_events_came(lake: ChangeLake) -> None:
     lake.run(lake.land(change(1, "CREATE", [ONE, TWO], "t1", Name="one", Amount__c=1.0)))
     with lake.refreshing({"Id": ONE, "Amount__c": "5.0"}, {"Id": TWO, "Amount__c": "5.0"}, mode="columns") as url:
         lake.run(lake.land(change(2, "UPDATE", [ONE], "t2", Name="two"), change(3, "GAP_UPDATE", [TWO], "t3")))
-    lake.run(refresh=url)
+    lake.run(refresh_url=url)
     assert lake.values("Amount__c") == {ONE: 1.0, TWO: 1.0}
     assert lake.values("_dirty_reason") == {ONE: "changed_while_refreshed", TWO: "gap"}
     flag = lake.snapshot().tables["Widget__c"].flag

@@ -75,8 +75,11 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 HALTING = """
 import pathlib, sys, time
 
-from airflow_provider_sfstream.tables.spark_apps.event_log import main
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
+from airflow_provider_sfstream.tables.event_log.job import run
+from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
+from airflow_provider_sfstream.tables.spark_apps.application import run_application
 
 
 def halt(self, *arguments):
@@ -85,7 +88,7 @@ def halt(self, *arguments):
 
 
 DeltaTableLog.commit = halt
-main(sys.argv[2:])
+run_application("event_log", EventLogConfig, lambda spark, config: run(SparkEngine(spark), config), sys.argv[2:])
 """
 """The application, which goes no further once its files are written."""
 
@@ -94,12 +97,12 @@ main(sys.argv[2:])
 def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped: list[Any]) -> None:
     manifest = land_window(tmp_path / "landing", "w1", events(EVENTS), {"one": SCHEMA}, parts=4)
     tables = tmp_path / "tables"
-    arguments = ("--manifest", manifest, "--output", str(tables))
+    config = json.dumps({"manifests": [manifest], "output_url": str(tables)})
     halting, halted = tmp_path / "halting.py", tmp_path / "halted"
     halting.write_text(HALTING)
     with (tmp_path / "first.log").open("wb") as output:
         process = subprocess.Popen(
-            command(halting, str(halted), *arguments),
+            command(halting, str(halted), config),
             stdout=output,
             stderr=subprocess.STDOUT,
             env=short_lived_environment(),
@@ -121,7 +124,7 @@ def test_killed_in_the_middle_of_its_write_and_run_again(tmp_path: Path, stopped
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     shutil.copy(APPLICATION, elsewhere)
-    again_command = command(elsewhere / APPLICATION.name, *arguments)
+    again_command = command(elsewhere / APPLICATION.name, config)
     again_command[1:1] = ["--py-files", str(write_executor_package(elsewhere))]
     again = subprocess.run(
         again_command, capture_output=True, text=True, env=short_lived_environment(), timeout=600, check=False

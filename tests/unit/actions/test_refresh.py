@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.actions.tables.refresh import RefreshScope
+from airflow_provider_sfstream.actions.tables.refresh import RefreshConfig
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 
 STREAM = StreamState("00D000000000001AAA", "pubsub", "/data/ChangeEvents", "", AppliedWindow("w", "", 1, 5), None, 5)
@@ -27,29 +28,30 @@ VERIFY = {"scope": "all", "verify": True}
     ],
 )
 def test_each_scope_fetches_its_tables(arguments: dict[str, Any], expected: dict[str, str]) -> None:
-    scope = RefreshScope(**arguments)
-    assert {plan.name: plan.mode for plan in scope.plans(SNAPSHOT, None)} == expected
-    assert [plan.name for plan in scope.plans(SNAPSHOT, ["Lead"])] == ["Lead"]
+    config = RefreshConfig(**arguments)
+    assert {plan.name: plan.mode for plan in config.plans(SNAPSHOT, None)} == expected
+    assert [plan.name for plan in config.plans(SNAPSHOT, ["Lead"])] == ["Lead"]
 
 
 @pytest.mark.parametrize("scope", ["dirty", "all"])
 def test_computed_fields_apply_to_dirty_and_to_all_records(scope: Any) -> None:
-    plans = RefreshScope(scope, computed_fields="never").plans(SNAPSHOT, ["Lead"])
+    plans = RefreshConfig(scope=scope, computed_fields="never").plans(SNAPSHOT, ["Lead"])
     assert [plan.computed_fields for plan in plans] == ["never"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({}, []),
-        ({"max_deleted_fraction": 1.0}, ["--max-deleted-fraction", "1.0"]),
-        ({"scope": "all", "deletes": "hard", "max_deleted_fraction": 0.0},
-         ["--deletes", "hard", "--max-deleted-fraction", "0.0"]),
-        ({**VERIFY, "deletes": "hard"}, ["--deletes", "hard"]),
+        ({}, {}),
+        ({"max_deleted_fraction": 1.0}, {"max_deleted_fraction": 1.0}),
+        ({"scope": "all", "deletes": "hard", "max_deleted_fraction": 0.0, "keep_snapshots": 3},
+         {"deletes": "hard", "max_deleted_fraction": 0.0, "keep_snapshots": 3}),
+        ({**VERIFY, "deletes": "hard"}, {"deletes": "hard"}),
     ],
 )  # fmt: skip
-def test_the_job_gets_the_arguments_that_are_set(arguments: dict[str, Any], expected: list[str]) -> None:
-    assert RefreshScope(**arguments).job_arguments() == expected
+def test_the_job_gets_the_arguments_that_are_set(arguments: dict[str, Any], expected: dict[str, Any]) -> None:
+    config = RefreshConfig(**arguments).job_config("r.json")
+    assert config == ReplicaConfig(output_url="", refresh_url="r.json", **expected)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +77,9 @@ def test_unsupported_arguments_are_refused_when_the_dag_is_parsed(arguments: dic
 
 def test_a_result_has_the_fields_of_its_scope() -> None:
     merged = {"dirty": 1, "flag": None, "differed": 2, "reconciliation": {"records": {"equal": 3}, "report": "r.json"}}
-    assert RefreshScope("all").table_result(merged) == {"still_dirty": 1, "flag": None}
-    assert RefreshScope("computed").table_result(merged) == {"differed": 2}
-    assert RefreshScope("all", verify=True).table_result(merged) == {
+    assert RefreshConfig(scope="all").table_result(merged) == {"still_dirty": 1, "flag": None}
+    assert RefreshConfig(scope="computed").table_result(merged) == {"differed": 2}
+    assert RefreshConfig(scope="all", verify=True).table_result(merged) == {
         "flag": None,
         "records": {"equal": 3},
         "as_of": None,

@@ -1,34 +1,22 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.operators.maintain_tables import LEAST_RETENTION, MaintainTablesOperator
-from airflow_provider_sfstream.tables.maintenance.options import (
-    LEAST_RETENTION_HOURS,
-    RETENTION_HOURS,
-    TARGET_BYTES,
-    MaintenanceOptions,
-)
-from airflow_provider_sfstream.tables.spark_apps import maintain
-
-CONTEXT = {
-    "ti": SimpleNamespace(dag_id="d", task_id="maintain", run_id="r", map_index=-1, try_number=2),
-    "dag_run": SimpleNamespace(run_after=datetime(2026, 1, 1, tzinfo=UTC)),
-}
+from airflow_provider_sfstream.operators.maintain_tables import MaintainTablesOperator
+from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig
 
 
-def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> MaintenanceOptions:
-    """Return what the job makes of what an operator gives it."""
-    given: list[str] = []
+def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> MaintenanceConfig:
+    """Return the config that an operator submits."""
+    given: list[MaintenanceConfig] = []
     operator = MaintainTablesOperator(task_id="maintain", **arguments)
-    monkeypatch.setattr(operator, "submit", lambda _, arguments: given.extend(arguments))
-    operator.execute(CONTEXT)  # type: ignore[arg-type]
-    return maintain.parse_arguments([*given, "--output", operator.output_url])
+    monkeypatch.setattr(operator, "submit", lambda _, config: given.append(config))
+    operator.execute({})  # type: ignore[typeddict-item]
+    return given[0]
 
 
 @pytest.mark.parametrize(
@@ -47,15 +35,12 @@ def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, A
 
 def test_the_job_gets_what_the_operator_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = {"retention": timedelta(days=2, minutes=1), "target_file_bytes": 1 << 20}
-    options = submitted(monkeypatch, output_url="s3://lake/tables", **arguments)
-    assert (options.output, options.retention_hours, options.target_file_bytes) == ("s3://lake/tables", 49, 1 << 20)
-    assert options.job == "d.maintain run r try 2"
+    config = submitted(monkeypatch, output_url="s3://lake/tables", **arguments)
+    assert (config.retention_hours, config.target_file_bytes) == (49, 1 << 20)
 
 
 def test_operator_and_job_agree_on_what_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = submitted(monkeypatch, output_url="s3://lake")
-    assert (options.retention_hours, options.target_file_bytes) == (RETENTION_HOURS, TARGET_BYTES)
-    assert timedelta(hours=LEAST_RETENTION_HOURS) == LEAST_RETENTION
+    assert submitted(monkeypatch, output_url="s3://lake") == MaintenanceConfig(output_url="")
 
 
 def test_an_output_that_carries_a_password_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Snapshot, StreamState
 
 MANIFEST = "file:///lake/windows/2026/01/10/w/manifest.json"
@@ -25,13 +26,13 @@ def write_snapshot(output: Path, held: int) -> None:
     (folder / "000000000001.json").write_text(text)
 
 
-def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> list[str]:
-    """Return what an operator gives the job, besides where to write."""
-    given: list[str] = []
+def submitted(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> ReplicaConfig:
+    """Return the config that an operator submits."""
+    given: list[ReplicaConfig] = []
     operator = SparkSubmitReplicaOperator(task_id="replica", **arguments)
-    monkeypatch.setattr(operator, "submit", lambda _, arguments: given.extend(arguments))
+    monkeypatch.setattr(operator, "submit", lambda _, config, __: given.append(config))
     operator.execute({})  # type: ignore[typeddict-item]
-    return given
+    return given[0]
 
 
 @pytest.mark.parametrize(
@@ -50,22 +51,20 @@ def test_bad_arguments_are_refused_when_the_dag_is_parsed(arguments: dict[str, A
 
 def test_the_job_gets_all_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     empty = {"manifest_url": MANIFEST.replace("/w/", "/empty/"), "event_count": 0}
-    arguments = submitted(
+    config = submitted(
         monkeypatch,
         windows=[LANDED, empty],
         output_url=str(tmp_path),
         deletes="hard",
         history=True,
     )
-    assert arguments == [
-        *("--manifest", MANIFEST, "--manifest", empty["manifest_url"]),
-        *("--deletes", "hard", "--target-file-bytes", "134217728", "--keep-snapshots", "10", "--history"),
-    ]
+    manifests = (MANIFEST, empty["manifest_url"])
+    assert config == ReplicaConfig(output_url="", manifests=manifests, deletes="hard", history=True)
 
 
 def test_an_interval_gives_its_windows_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     interval = {"mode": "interval", "windows": [LANDED], "event_time_from": "x", "event_time_to": "y"}
-    assert submitted(monkeypatch, windows=interval, output_url=str(tmp_path))[:2] == ["--manifest", MANIFEST]
+    assert submitted(monkeypatch, windows=interval, output_url=str(tmp_path)).manifests == (MANIFEST,)
 
 
 @pytest.mark.parametrize("held", [None, 0])
@@ -79,13 +78,13 @@ def test_nothing_to_apply_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_an_empty_window_counts_while_events_are_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     write_snapshot(tmp_path, held=1)
-    assert submitted(monkeypatch, windows=EMPTY, output_url=str(tmp_path))[:2] == ["--manifest", MANIFEST]
+    assert submitted(monkeypatch, windows=EMPTY, output_url=str(tmp_path)).manifests == (MANIFEST,)
 
 
 def test_a_state_that_cannot_be_read_here_is_the_jobs_to_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     write_snapshot(tmp_path, held=0)
     (tmp_path / "_sfstream/replica/snapshots/000000000002.json").write_text("broken")
-    assert submitted(monkeypatch, windows=EMPTY, output_url=str(tmp_path))[:2] == ["--manifest", MANIFEST]
+    assert submitted(monkeypatch, windows=EMPTY, output_url=str(tmp_path)).manifests == (MANIFEST,)
 
 
 def test_windows_that_are_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,5 +44,15 @@ def test_the_zip_holds_no_more_of_the_package_than_executors_need(tmp_path: Path
     source = ["__init__.py", "landed.py", "readers.py"]
     order = ["replay_windows/__init__.py", "replay_windows/committed_order.py"]
     assert inside == sorted(
-        ["__init__.py", "exceptions.py", *landing, *salesforce, *privacy, "redaction.py", *order, *source]
+        [
+            "__init__.py",
+            "arguments.py",
+            "exceptions.py",
+            *landing,
+            *salesforce,
+            *privacy,
+            "redaction.py",
+            *order,
+            *source,
+        ]
     )

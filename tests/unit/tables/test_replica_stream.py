@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
-from airflow_provider_sfstream.tables.replica.options import ReplicaOptions
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.tables.replica.stream import StreamRun, _EventSchemas
 from airflow_provider_sfstream.tables.replica.windows import UnappliedWindow
@@ -29,7 +29,7 @@ def test_a_table_of_another_org_is_not_touched() -> None:
     nothing: Any = None
     snapshot = Snapshot(number=1, tables={"Account": TableState(old)})
     new = [UnappliedWindow(window)]
-    run = StreamRun(nothing, nothing, nothing, snapshot, new, nothing, ReplicaOptions("file:///replica"))
+    run = StreamRun(nothing, nothing, nothing, snapshot, new, nothing, ReplicaConfig(output_url="file:///replica"))
     with pytest.raises(ConfigurationError, match="give each an output_url of its own") as caught:
         run._tables_of(_EventSchemas({"Account": {"s1": "{}"}}, {}), ["s1"], [], 0)
     assert old in str(caught.value)

@@ -1,0 +1,111 @@
+"""Config of a job that writes tables: the same object on a worker and on Spark, which receives it as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal, Self, get_args
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.field_rules import FieldRules, Treatment
+
+Deletes = Literal["soft", "hard"]
+"""What becomes of a deleted record: its row is marked, or removed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobConfig:
+    """Arguments that all jobs have.
+
+    :param output_url: folder of the tables, as a URL.
+    :param metrics_url: URL of the file to which the job writes its metrics as JSON; ``None``: no file.
+    :param job: name of the run in the history of the tables, and in the error of a job that conflicts with it; the ID
+        of the Spark application if empty.
+    :raises ConfigurationError: naming the argument that cannot be used. Nothing was written.
+    """
+
+    output_url: str
+    metrics_url: str | None = None
+    job: str = ""
+
+    def to_json(self) -> str:
+        """Return the config as the argument of a Spark application: what differs from the defaults, without secrets.
+
+        It is one flat object, because YARN replaces two braces in a row in an argument of a driver.
+        """
+        known = {each.name: (getattr(self, each.name), each.default) for each in fields(self) if each.repr}
+        given = {name: value for name, (value, default) in known.items() if value != default}
+        return json.dumps(given, default=datetime.isoformat)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the config that :meth:`to_json` wrote, or a user.
+
+        :raises ConfigurationError: it is not a JSON object with ``output_url``, or it has an argument that the job does
+            not have, or cannot use. Nothing was written.
+        """
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise ConfigurationError(f"The config of the job is not JSON: {error}. Nothing was written.") from None
+        if not isinstance(document, dict) or not document.get("output_url"):
+            raise ConfigurationError("The config of the job is not a JSON object with output_url. Nothing was written.")
+        return cls.from_document(document)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Return the config that a parsed document has.
+
+        :raises ConfigurationError: as :meth:`from_json`.
+        """
+        defaults = {each.name: each.default for each in fields(cls) if each.repr}
+        if unknown := sorted(document.keys() - defaults.keys()):
+            raise ConfigurationError(
+                f"The job does not have the argument {unknown[0]}. It has {', '.join(defaults)}. Nothing was written."
+            )
+        arguments: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+        }
+        for name, value in arguments.items():
+            kind = str if defaults[name] in (None, MISSING) else type(defaults[name])
+            texts = not isinstance(value, tuple) or all(isinstance(each, str) for each in value)
+            if not texts or not isinstance(value, kind | int if kind is float else kind | datetime):
+                raise ConfigurationError(f"{name}={value!r} is not of the type {kind.__name__}. Nothing was written.")
+        return cls(**arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowsJobConfig(JobConfig):
+    """Arguments of the jobs that read landed windows.
+
+    :param manifests: URLs of the manifests of the windows, in any order.
+    :param verify_files: compare landed files with the SHA-256 of their manifest before anything is written.
+    :param exclude_fields: names of fields that the tables do not have.
+    :param mask_fields: names of fields whose values are masked.
+    :param hash_fields: names of fields whose values are hashed.
+    :param hash_key: key of the hashes. It is a secret: neither ``to_json`` nor ``repr`` has it.
+    """
+
+    manifests: tuple[str, ...] = ()
+    verify_files: bool = True
+    exclude_fields: Sequence[str] = ()
+    mask_fields: Sequence[str] = ()
+    hash_fields: Sequence[str] = ()
+    hash_key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check the names of fields, and make them tuples."""
+        rules = FieldRules.of(self.exclude_fields, self.mask_fields, self.hash_fields)
+        for how in get_args(Treatment):
+            object.__setattr__(self, f"{how}_fields", getattr(rules, how))
+
+    @cached_property
+    def rules(self) -> FieldRules:
+        """Rules for the fields, with the key of the hashes.
+
+        :raises ConfigurationError: there are fields to hash, and no key. Nothing was written.
+        """
+        return FieldRules.of(self.exclude_fields, self.mask_fields, self.hash_fields).with_key(self.hash_key)

@@ -1,0 +1,58 @@
+"""Config and metrics of the ``maintain`` job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from airflow_provider_sfstream.arguments import check_positive
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.job_config import JobConfig
+
+TARGET_FILE_BYTES = 128 << 20
+MIN_RETENTION_HOURS = 24
+"""A job writes its files first and commits them at its end. The files of a job that takes longer than this would look
+like files that a killed job has left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintenanceConfig(JobConfig):
+    """Arguments of the ``maintain`` job, besides those of :class:`JobConfig`.
+
+    :param retention_hours: hours (at least 24, default 168) for which files stay that no version has any longer.
+    :param target_file_bytes: size in bytes of the files that smaller files are merged into.
+    """
+
+    retention_hours: int = 7 * 24
+    target_file_bytes: int = TARGET_FILE_BYTES
+
+    def __post_init__(self) -> None:
+        """Check each argument."""
+        if self.retention_hours < MIN_RETENTION_HOURS:
+            raise ConfigurationError(
+                f"retention_hours={self.retention_hours!r} must be at least {MIN_RETENTION_HOURS}: the files of a job "
+                "that is still at work look like those that a killed one has left. Nothing was removed."
+            )
+        check_positive(target_file_bytes=self.target_file_bytes)
+
+
+@dataclass
+class TableMetrics:
+    """What became of one table: how many files it had and has, the version that it had and has, files and bytes removed
+    from the storage, and why it was left as it is, or some of the work to the next run, if it was."""
+
+    files_before: int = 0
+    files: int = 0
+    version_before: int = 0
+    version: int = 0
+    removed_files: int = 0
+    removed_bytes: int = 0
+    left: str | None = None
+
+
+@dataclass
+class MaintenanceMetrics:
+    """What became of each table, and the number of the replica's current ``snapshot``, 0 where there is none."""
+
+    tables: dict[str, TableMetrics] = field(default_factory=dict)
+    snapshot: int = 0
+    seconds: float = 0.0

@@ -1,0 +1,82 @@
+"""Config and metrics of the ``replica`` job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from airflow_provider_sfstream.arguments import check_choice, check_positive
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.job_config import Deletes, WindowsJobConfig
+
+TARGET_FILE_BYTES = 128 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaConfig(WindowsJobConfig):
+    """Arguments of the ``replica`` job, besides those of :class:`WindowsJobConfig`.
+
+    The job applies either the change events of ``manifests``, or the records that a refresh has fetched.
+
+    :param refresh_url: URL of the document of a refresh; ``None``: apply ``manifests``.
+    :param max_deleted_fraction: share of the rows of a table (0 to 1, default 0.2) for which a refresh may find no
+        record. Up to ten rows of a table may always be gone.
+    :param deletes: ``"soft"`` (default) marks deleted records, ``"hard"`` removes them.
+    :param history: also keep every version of each record. A table that has them keeps them.
+    :param target_file_bytes: size in bytes of the files of a table.
+    :param keep_snapshots: number of snapshots that stay readable.
+    """
+
+    refresh_url: str | None = None
+    max_deleted_fraction: float = 0.2
+    deletes: Deletes = "soft"
+    history: bool = False
+    target_file_bytes: int = TARGET_FILE_BYTES
+    keep_snapshots: int = 10
+
+    def __post_init__(self) -> None:
+        """Check each argument."""
+        super().__post_init__()
+        check_choice("deletes", self.deletes, get_args(Deletes))
+        check_positive(target_file_bytes=self.target_file_bytes, keep_snapshots=self.keep_snapshots)
+        if not 0 <= self.max_deleted_fraction <= 1:
+            raise ConfigurationError(
+                f"max_deleted_fraction={self.max_deleted_fraction!r} must be a share from 0 to 1: of the rows of a "
+                "table, those that a refresh may delete because the org has no record for them."
+            )
+        if self.manifests and self.refresh_url:
+            raise ConfigurationError("Give manifests or refresh_url, not both. Nothing was written.")
+
+
+@dataclass
+class TableMetrics:
+    """What became of one table: rows written anew (those of touched files), how many of them are deleted records,
+    rows of the whole table that have to be fetched, why the whole table has to be, if it has, how many rows had other
+    values in the columns that no event carries, if those of all records were fetched, and what a comparison of the
+    table with the org gave."""
+
+    rows: int = 0
+    deleted: int = 0
+    dirty: int = 0
+    flag: str | None = None
+    differed: int = 0
+    reconciliation: dict[str, Any] | None = None
+
+
+@dataclass
+class ReplicaMetrics:
+    """``windows`` taken in, ``events`` in them, those ``held`` until the rest of their transaction comes, those
+    ``quarantined``, the number of the replica's current ``snapshot``, and the Spark application that it was."""
+
+    windows: list[str] = field(default_factory=list)
+    events: int = 0
+    held: int = 0
+    quarantined: int = 0
+    snapshot: int = 0
+    tables: dict[str, TableMetrics] = field(default_factory=dict)
+    seconds: float = 0.0
+    application_id: str = ""
+
+    def of_table(self, name: str) -> TableMetrics:
+        """Return the metrics of one table."""
+        return self.tables.setdefault(name, TableMetrics())

@@ -1,0 +1,101 @@
+"""What a Spark application is given: a config as JSON, and the key of hashes in its environment."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
+from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
+from airflow_provider_sfstream.tables.job_config import JobConfig
+from airflow_provider_sfstream.tables.maintenance.config import MaintenanceConfig
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
+from airflow_provider_sfstream.tables.spark_apps.application import read_config
+
+KEY = "a key of sixteen or more characters"
+RUN = {"output_url": "s3://lake/t", "metrics_url": "s3://lake/m.json", "job": "d.t run r try 1"}
+EVENT_LOG = EventLogConfig(
+    **RUN,
+    manifests=("a.json", "b.json"),
+    event_time_from=datetime(2026, 1, 10, 1, 2, 3, 4, tzinfo=UTC),
+    event_time_to=datetime(2026, 1, 11, tzinfo=UTC),
+    own_windows=("w1",),
+    verify_files=False,
+    exclude_fields=["Phone"],
+    mask_fields=["Fax"],
+    hash_fields=["Email"],
+    hash_key=KEY,
+)
+CONFIGS = [
+    EVENT_LOG,
+    ReplicaConfig(**RUN, manifests=("a.json",), deletes="hard", history=True, target_file_bytes=9, keep_snapshots=3),
+    ReplicaConfig(**RUN, refresh_url="r.json", max_deleted_fraction=1),
+    MaintenanceConfig(**RUN, retention_hours=49, target_file_bytes=1 << 20),
+    MaintenanceConfig(output_url="s3://lake/t"),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_driver_gets_the_config_of_the_operator(config: JobConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HASH_KEY_VARIABLE, KEY)
+    given = read_config(type(config), [config.to_json()])
+    if config is not EVENT_LOG:
+        monkeypatch.delenv(HASH_KEY_VARIABLE)
+        given = read_config(type(config), [config.to_json()])
+    assert given == config
+
+
+def test_the_key_is_in_no_text_of_a_config() -> None:
+    assert KEY not in EVENT_LOG.to_json() + repr(EVENT_LOG)
+    with pytest.raises(ConfigurationError, match="does not have the argument hash_key"):
+        EventLogConfig.from_json(json.dumps({"output_url": "t", "hash_key": KEY}))
+
+
+def test_a_driver_without_the_key_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(HASH_KEY_VARIABLE, raising=False)
+    with pytest.raises(ConfigurationError, match=f"key for the hash of Email is missing.*{HASH_KEY_VARIABLE}"):
+        read_config(EventLogConfig, [EVENT_LOG.to_json()])
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_no_two_braces_follow_each_other(config: JobConfig) -> None:
+    """YARN would replace them."""
+    assert config.to_json().count("{") == config.to_json().count("}") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        (EventLogConfig, "--manifest", "is not JSON"),
+        (EventLogConfig, [], "not a JSON object with output_url"),
+        (EventLogConfig, {"manifests": ["m"]}, "not a JSON object with output_url"),
+        (EventLogConfig, {"manifest": "m"}, "does not have the argument manifest. It has output_url"),
+        (EventLogConfig, {"manifests": "m"}, "manifests='m' is not of the type tuple"),
+        (EventLogConfig, {"manifests": [1]}, "manifests=.* is not of the type tuple"),
+        (EventLogConfig, {"verify_files": "no"}, "verify_files='no' is not of the type bool"),
+        (EventLogConfig, {"event_time_from": "now"}, "event_time_from='now' is not an ISO 8601 time"),
+        (EventLogConfig, {"event_time_from": 5}, "event_time_from=5 is not an ISO 8601 time"),
+        (ReplicaConfig, {"refresh_url": 1}, "refresh_url=1 is not of the type str"),
+        (ReplicaConfig, {"refresh_url": "r", "manifests": ["m"]}, "manifests or refresh_url, not both"),
+        (ReplicaConfig, {"max_deleted_fraction": 2}, "must be a share from 0 to 1"),
+        (ReplicaConfig, {"deletes": "never"}, "deletes='never' must be one of"),
+        (MaintenanceConfig, {"retention_hours": 23}, "must be at least 24"),
+        (MaintenanceConfig, {"target_file_bytes": 0}, "whole number above zero"),
+    ],
+)
+def test_a_config_that_a_user_writes_wrongly(kind: type[JobConfig], given: Any, message: str) -> None:
+    if (isinstance(given, dict) and "output_url" not in message) or "It has" in message:
+        given = {"output_url": "t", **given}
+    text = given if isinstance(given, str) else json.dumps(given)
+    with pytest.raises(ConfigurationError, match=message):
+        kind.from_json(text)
+
+
+@pytest.mark.parametrize("arguments", [[], ["{}", "{}"]])
+def test_an_application_takes_one_argument(arguments: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match=f"one argument, the EventLogConfig as JSON.*{len(arguments)}"):
+        read_config(EventLogConfig, arguments)
