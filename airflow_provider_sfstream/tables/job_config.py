@@ -14,6 +14,7 @@ from airflow_provider_sfstream.privacy.field_rules import FieldRules, Treatment
 
 Deletes = Literal["soft", "hard"]
 """What becomes of a deleted record: its row is marked, or removed."""
+MAX_ARGUMENT = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,13 +33,18 @@ class JobConfig:
     job: str = ""
 
     def to_json(self) -> str:
-        """Return the config as the argument of a Spark application: what differs from the defaults, without secrets.
+        """Return the config as JSON of ASCII characters: what differs from the defaults, without secrets.
 
         It is one flat object, because YARN replaces two braces in a row in an argument of a driver.
         """
         known = {each.name: (getattr(self, each.name), each.default) for each in fields(self) if each.repr}
         given = {name: value for name, (value, default) in known.items() if value != default}
         return json.dumps(given, default=datetime.isoformat)
+
+    def to_arguments(self) -> list[str]:
+        """Return the JSON as arguments of a command: Linux takes at most 128 KiB in one. The application joins them."""
+        text = self.to_json()
+        return [text[i : i + MAX_ARGUMENT] for i in range(0, len(text), MAX_ARGUMENT)]
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -92,7 +92,7 @@ class SparkJobOperator(SparkSubmitOperator):  # type: ignore[misc]
         if hash_conn_id and isinstance(config, WindowsJobConfig) and config.hash_fields:
             config = replace(config, hash_key=hash_key(hash_conn_id))
             self._hash_key = config.rules.key.decode()
-        self.application_args = [config.to_json()]
+        self.application_args = config.to_arguments()
         own_py_files = self.py_files
         with tempfile.TemporaryDirectory() as folder:
             # A driver elsewhere gets the application's one file only, and this.

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
-from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
 from airflow_provider_sfstream.tables.job_config import JobConfig, WindowsJobConfig
 from airflow_provider_sfstream.tables.spark_apps.executor_package import is_shipped, write_executor_package
@@ -36,7 +35,7 @@ def run_application(name: str, kind: type[Config], job: Callable[[Any, Config], 
     :param name: name of the job, for example ``event_log``. The line begins with ``event_log metrics:``.
     :param kind: class of the config.
     :param job: takes the ``SparkSession`` and the config, returns a dataclass.
-    :param arguments: of the command line: the config as JSON. The environment has the key of hashes.
+    :param arguments: of the command line: the config as JSON, or pieces of it. The environment has the key of hashes.
     :raises ConfigurationError: the config cannot be used. No session was started.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -63,12 +62,7 @@ def read_config(kind: type[Config], arguments: Sequence[str]) -> Config:
 
     :raises ConfigurationError: as :meth:`JobConfig.from_json`; or fields are to be hashed, and there is no key.
     """
-    if len(arguments) != 1:
-        raise ConfigurationError(
-            f"The application takes one argument, the {kind.__name__} as JSON, and was given {len(arguments)}. Nothing "
-            "was written."
-        )
-    config = kind.from_json(arguments[0])
+    config = kind.from_json("".join(arguments))
     if isinstance(config, WindowsJobConfig):
         config = replace(config, hash_key=os.environ.get(HASH_KEY_VARIABLE))
         _ = config.rules

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,10 +44,10 @@ CONFIGS = [
 @pytest.mark.parametrize("config", CONFIGS)
 def test_a_driver_gets_the_config_of_the_operator(config: JobConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(HASH_KEY_VARIABLE, KEY)
-    given = read_config(type(config), [config.to_json()])
+    given = read_config(type(config), config.to_arguments())
     if config is not EVENT_LOG:
         monkeypatch.delenv(HASH_KEY_VARIABLE)
-        given = read_config(type(config), [config.to_json()])
+        given = read_config(type(config), config.to_arguments())
     assert given == config
 
 
@@ -58,7 +60,7 @@ def test_the_key_is_in_no_text_of_a_config() -> None:
 def test_a_driver_without_the_key_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(HASH_KEY_VARIABLE, raising=False)
     with pytest.raises(ConfigurationError, match=f"key for the hash of Email is missing.*{HASH_KEY_VARIABLE}"):
-        read_config(EventLogConfig, [EVENT_LOG.to_json()])
+        read_config(EventLogConfig, EVENT_LOG.to_arguments())
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -70,6 +72,7 @@ def test_no_two_braces_follow_each_other(config: JobConfig) -> None:
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
+        (EventLogConfig, "", "is not JSON"),
         (EventLogConfig, "--manifest", "is not JSON"),
         (EventLogConfig, [], "not a JSON object with output_url"),
         (EventLogConfig, {"manifests": ["m"]}, "not a JSON object with output_url"),
@@ -95,7 +98,10 @@ def test_a_config_that_a_user_writes_wrongly(kind: type[JobConfig], given: Any, 
         kind.from_json(text)
 
 
-@pytest.mark.parametrize("arguments", [[], ["{}", "{}"]])
-def test_an_application_takes_one_argument(arguments: list[str]) -> None:
-    with pytest.raises(ConfigurationError, match=f"one argument, the EventLogConfig as JSON.*{len(arguments)}"):
-        read_config(EventLogConfig, arguments)
+def test_the_windows_of_a_long_backlog_fit_into_a_command_line() -> None:
+    manifests = tuple(f"s3://lake/landing/windows/2026/01/10/{number:0100}/manifest.json" for number in range(5_000))
+    config = EventLogConfig(output_url="t", manifests=manifests)
+    arguments = config.to_arguments()
+    subprocess.run([sys.executable, "-c", "", *arguments], check=True)
+    assert len(arguments) > 1
+    assert read_config(EventLogConfig, arguments) == config
