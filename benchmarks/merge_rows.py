@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.tables.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, TABLE_ENVELOPE
 
 SET_BY_A_CHANGE = 6
 _KINDS: tuple[ColumnType, ...] = ("string",) * 5 + ("double", "timestamp", "boolean", "date", "long")

@@ -44,7 +44,7 @@ from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.delta_sink import Came, DeltaSink
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, table_schema
-from airflow_provider_sfstream.tables.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, TABLE_ENVELOPE
 from airflow_provider_sfstream.tables.rows.routing import shaped
 from airflow_provider_sfstream.tables.runner.on_spark import SparkEngine
 from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame

@@ -260,7 +260,7 @@ def _event_table(url: str, conn_id: str | None, windows: Collection[str]) -> dic
 
 
 def _replica_table(output_url: str, name: str, snapshot: Snapshot | None, rows: int | None) -> OutputDataset:
-    from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+    from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 
     dataset, table = name_of_url(f"{output_url.rstrip('/')}/{name}"), _table_state(snapshot, name)
     if snapshot is None or table is None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_sfstream.streams.source import EventBatch
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.streams.source import EventBatch
 
 _OF_EVENTS: Mapping[pa.Field, Callable[[EventBatch], Sequence[Any]]] = {
     pa.field("replay_id", pa.binary(), nullable=False): attrgetter("replay_ids"),

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.privacy.field_rules import FieldRules
-    from airflow_provider_sfstream.tables.refresh.files import RefreshFiles
+    from airflow_provider_sfstream.tables.refresh.fetch import RefreshFiles
     from airflow_provider_sfstream.tables.refresh.plan import RefreshPlan
     from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 
@@ -149,7 +149,7 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Fetch the records, submit the job and wait for it; return the result by table."""
         from airflow_provider_sfstream.actions.storage import storage_path
-        from airflow_provider_sfstream.tables.refresh.files import RefreshFiles
+        from airflow_provider_sfstream.tables.refresh.fetch import RefreshFiles
 
         started = time.monotonic()
         with airflow_errors(self):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.tables.rows.replica_rows import CHANGE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE
 from tests.support.replica_model import Row
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

@@ -1,7 +1,7 @@
 """What the replica's fold and merge must do, one row at a time in plain Python: the specification in other words.
 
-Changes and rows are dictionaries as ``spark/replica_rows.py`` names their columns; only ``_set`` is a set of column
-names here. A change has only the columns that it sets.
+Changes and rows are dictionaries as ``tables/rows/replica_columns.py`` names their columns; only ``_set`` is a set of
+column names here. A change has only the columns that it sets.
 """
 
 from __future__ import annotations

@@ -17,8 +17,15 @@ import pyarrow as pa
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
 from airflow_provider_sfstream.tables.decode.avro_columns import Member, Value
 from airflow_provider_sfstream.tables.decode.decoded_events import let_through
-from airflow_provider_sfstream.tables.decode.json_times import milliseconds_of_day, read_dates, read_times
-from airflow_provider_sfstream.tables.decode.json_values import as_double, digits_survive, json_text, kind_name
+from airflow_provider_sfstream.tables.decode.json_values import (
+    as_double,
+    digits_survive,
+    json_text,
+    kind_name,
+    milliseconds_of_day,
+    read_dates,
+    read_times,
+)
 
 Reader: TypeAlias = Callable[[list[Any]], pa.Array]
 

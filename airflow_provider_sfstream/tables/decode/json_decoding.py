@@ -12,8 +12,7 @@ from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type
 from airflow_provider_sfstream.tables.decode.avro_columns import members_of, tells_time
 from airflow_provider_sfstream.tables.decode.decoded_events import DecodedEvents, Undecodable, event_times, joined
 from airflow_provider_sfstream.tables.decode.json_columns import MisfitError, RecordReader, convert
-from airflow_provider_sfstream.tables.decode.json_times import read_times
-from airflow_provider_sfstream.tables.decode.json_values import kind_name, parse_object
+from airflow_provider_sfstream.tables.decode.json_values import kind_name, parse_object, read_times
 from airflow_provider_sfstream.tables.decode.payload_formats import Format
 from airflow_provider_sfstream.tables.decode.self_described import (
     Field,

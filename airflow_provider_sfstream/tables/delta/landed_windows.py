@@ -13,14 +13,10 @@ from datetime import date, datetime, timedelta
 from typing import Any, Protocol
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
+from airflow_provider_sfstream.landing.columns import SCHEMA
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow
 from airflow_provider_sfstream.tables.decode.payload_formats import Format, own_format
-
-RAW_SCHEMA = (
-    "ordinal bigint, replay_id binary, event_id string, schema_id string, payload binary, received_at timestamp"
-)
-
 
 _WINDOW_ID = re.compile(r"[0-9]{8}[A-Za-z0-9_-]{0,100}")
 
@@ -226,10 +222,12 @@ def read_rows(spark: Any, windows: Sequence[LandedWindow]) -> Any:
     :raises ManifestError: if the files of two windows are in folders of one name.
     """
     from pyspark.sql import functions as f
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     with_rows = {number: window for number, window in enumerate(windows) if window.files}
     folders = check_folders(with_rows.values())
-    rows = spark.read.schema(RAW_SCHEMA).parquet(*(file for window in with_rows.values() for file in window.files))
+    files = (file for window in with_rows.values() for file in window.files)
+    rows = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*files)
     known = _known(folders, with_rows)
     if len(with_rows) == 1:
         [window] = known.drop_columns(["folder", "named"]).to_pylist()

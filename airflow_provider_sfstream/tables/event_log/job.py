@@ -16,14 +16,15 @@ from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA,
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_windows
 from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
 from airflow_provider_sfstream.tables.event_log.delta_tables import DeltaTables
-from airflow_provider_sfstream.tables.event_log.field_survey import FoundFields, survey_fields
 from airflow_provider_sfstream.tables.event_log.kept_rules import KeptRules
 from airflow_provider_sfstream.tables.event_log.table_plans import (
+    FoundFields,
     TableSources,
     check_columns,
     place_columns,
     read_schemas,
     sources_by_table,
+    survey_fields,
 )
 from airflow_provider_sfstream.tables.event_log.tables import (
     QUARANTINE_TABLE,

@@ -201,7 +201,7 @@ def computed_columns(name: str, table: TableState, described: Mapping[str, str])
     """
     from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
     from airflow_provider_sfstream.tables.replica.rules import treatment_of
-    from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+    from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 
     columns = table.columns.columns
     carried = table.fields if table.fields is not None else columns.keys() - set(table.computed.columns)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.delta.partition_files import WRITTEN, files_of, write_files
-from airflow_provider_sfstream.tables.replica.landed_changes import LandedChanges
+from airflow_provider_sfstream.tables.replica.windows import LandedChanges
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, quarantine_schema, refused_rows
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 

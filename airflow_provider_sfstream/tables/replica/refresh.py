@@ -16,7 +16,7 @@ from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.refresh_document import IMAGE_ENVELOPE, TableRefresh
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, StreamState
 from airflow_provider_sfstream.tables.rows.merging import Columns, ColumnsMerge, Merge, RefreshMerge
-from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 
 _ENVELOPE_TYPES: dict[str, ColumnType] = {**TABLE_ENVELOPE, "_found": "boolean"}
 _MOMENT = "yyyy-MM-dd'T'HH:mm:ss[.SSS]XX"

@@ -15,7 +15,7 @@ from typing import Any
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules, Treatment
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tables.rows.replica_rows import FlagReason
+from airflow_provider_sfstream.tables.rows.replica_columns import FlagReason
 
 FORMAT, VERSION = "sfstream-replica", 3
 

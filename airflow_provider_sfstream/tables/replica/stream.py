@@ -15,13 +15,18 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, unmet
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.event_log.table_plans import Schemas, read_schemas
-from airflow_provider_sfstream.tables.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine, without_schema
 from airflow_provider_sfstream.tables.replica.rules import under_rules
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from airflow_provider_sfstream.tables.replica.tables import Applied, ReplicaTables
 from airflow_provider_sfstream.tables.replica.transactions import SEEN, last_whole_sequence, seen_sequences
-from airflow_provider_sfstream.tables.replica.windows import AT_THE_END, ReadManifest, UnappliedWindow, numbered
+from airflow_provider_sfstream.tables.replica.windows import (
+    AT_THE_END,
+    LandedChanges,
+    ReadManifest,
+    UnappliedWindow,
+    numbered,
+)
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns
 from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
 from airflow_provider_sfstream.tables.runner.engine import Condition, Engine, Frame

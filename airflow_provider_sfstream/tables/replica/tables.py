@@ -15,7 +15,6 @@ from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistr
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.delta_sink import Came, DeltaSink
 from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
-from airflow_provider_sfstream.tables.replica.landed_changes import LandedChanges
 from airflow_provider_sfstream.tables.replica.reconciliation import (
     IDS,
     moment,
@@ -28,12 +27,12 @@ from airflow_provider_sfstream.tables.replica.refresh import differing, image_sc
 from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, Snapshot, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import fields_of, with_computed, with_fields
+from airflow_provider_sfstream.tables.replica.windows import LandedChanges
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
 from airflow_provider_sfstream.tables.rows.event_batches import quarantine_schema
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, MarkMerge
-from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
-from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
 from airflow_provider_sfstream.tables.rows.routing import columns_of, shaped
 from airflow_provider_sfstream.tables.runner.engine import LISTED, Frame
 from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame

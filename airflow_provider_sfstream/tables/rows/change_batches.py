@@ -1,7 +1,7 @@
 """What runs on executors of the ``replica`` job: Arrow batches of landed change events in, change rows out.
 
 One change row for each change of each record (``recordIds`` is exploded), as
-:data:`~airflow_provider_sfstream.tables.rows.replica_rows.CHANGE_ENVELOPE` lays them out. Needs pyarrow, numpy and
+:data:`~airflow_provider_sfstream.tables.rows.replica_columns.CHANGE_ENVELOPE` lays them out. Needs pyarrow, numpy and
 fastavro, uses pyruhvro where it is installed, and nothing else of this package's dependencies.
 """
 
@@ -40,8 +40,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     quarantined,
     told,
 )
-from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
-from airflow_provider_sfstream.tables.rows.replica_rows import CHANGE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, replica_columns
 
 __all__ = ["ChangePlan", "ChangeSchema", "change_rows", "transaction_schema", "transactions", "undecodable_rows"]
 

@@ -22,8 +22,7 @@ from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from airflow_provider_sfstream.tables.decode.decoded_events import DecodedEvents, Undecodable
 from airflow_provider_sfstream.tables.rows.change_bitmaps import BitmapReader
 from airflow_provider_sfstream.tables.rows.hidden_values import Hidden, coverage_of, hidden_columns, stored
-from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
-from airflow_provider_sfstream.tables.rows.replica_rows import Operation
+from airflow_provider_sfstream.tables.rows.replica_columns import Operation, entity_of, replica_columns
 
 OVERFLOW = "GAP_OVERFLOW"
 _OPERATION_OF: dict[str, Operation] = {"CREATE": "full", "UNDELETE": "full", "UPDATE": "patch", "DELETE": "delete"}

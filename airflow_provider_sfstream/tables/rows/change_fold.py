@@ -10,7 +10,7 @@ import pyarrow.compute
 
 from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, conform
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
-from airflow_provider_sfstream.tables.rows.replica_rows import FOLDED_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import FOLDED_ENVELOPE
 
 Columns: TypeAlias = dict[str, ColumnType]
 _Numbers: TypeAlias = np.ndarray[Any, np.dtype[Any]]

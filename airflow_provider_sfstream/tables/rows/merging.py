@@ -18,7 +18,7 @@ from airflow_provider_sfstream.tables.decode.arrow_columns import arrow_type, co
 from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.rows.change_fold import set_words
-from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 
 Columns: TypeAlias = dict[str, ColumnType]
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, changed, payload_formats
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.runner.engine import Condition
 
@@ -111,3 +115,42 @@ class _Columns:
 def as_mask(chosen: pa.BooleanArray) -> np.ndarray[Any, Any]:
     """Return an array of Arrow as one of numpy; null is false."""
     return pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+_ROWS = 8_192
+"""In a batch, at most: a row group of a landing has no more."""
+_COPIED = 1 << 20
+"""Bytes of a file that are read at once."""
+
+
+def copy_part(source: BinaryIO, target: BinaryIO, url: str, sha256: str | None) -> None:
+    """Copy the landed file at ``url``, and compare it with its SHA-256 if that is given.
+
+    :raises ConfigurationError: if it was changed after it landed.
+    """
+    sum_ = hashlib.sha256()
+    while content := source.read(_COPIED):
+        sum_.update(content)
+        target.write(content)
+    if sha256 is not None and sum_.hexdigest() != sha256:
+        raise ConfigurationError(changed(url, sum_.hexdigest()))
+
+
+def part_batches(source: Any, columns: Sequence[str] | None) -> Batches:
+    """Yield the rows of a Parquet file, a part of a row group at a time; of some columns those that it has."""
+    file = pq.ParquetFile(source, buffer_size=_COPIED)
+    if columns is not None:
+        columns = [name for name in dict.fromkeys(columns) if name in file.schema_arrow.names]
+    for number in range(file.num_row_groups):  # asked for all at once, a batch would have the rows of many small ones
+        yield from file.iter_batches(_ROWS, row_groups=[number], columns=columns)
+
+
+def numbered(batch: pa.RecordBatch, window: LandedWindow, number: int, wanted: Columns) -> pa.RecordBatch:
+    """Return landed rows with the number of their window and what their payloads are, as far as that is wanted."""
+    if wanted is None or "window" in wanted:
+        batch = batch.append_column("window", pa.array(np.full(len(batch), number, np.int32)))
+    if wanted is None or "format" in wanted:
+        named, other = payload_formats(window)
+        is_json = pc.fill_null(pc.is_in(batch.column("schema_id"), pa.array(named, pa.string())), False)
+        batch = batch.append_column("format", pc.if_else(is_json, pa.scalar("json"), pa.scalar(other)))
+    return batch if wanted is None else batch.select(list(wanted))

@@ -19,9 +19,15 @@ from airflow_provider_sfstream.tables.rows.event_batches import Batches, WindowR
 from airflow_provider_sfstream.tables.rows.merging import as_table
 from airflow_provider_sfstream.tables.rows.routing import PARCEL
 from airflow_provider_sfstream.tables.runner.arrow_duplicates import Duplicates, find_duplicates
-from airflow_provider_sfstream.tables.runner.arrow_frames import ArrowFrame, ArrowParts, Columns
+from airflow_provider_sfstream.tables.runner.arrow_frames import (
+    ArrowFrame,
+    ArrowParts,
+    Columns,
+    copy_part,
+    numbered,
+    part_batches,
+)
 from airflow_provider_sfstream.tables.runner.engine import LISTED, JobFiles, TableKeys
-from airflow_provider_sfstream.tables.runner.part_files import copy_part, numbered, part_batches
 
 
 class EmbeddedFiles(JobFiles, Protocol):

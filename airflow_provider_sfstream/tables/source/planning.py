@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from typing import Any
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.streams import Stream
@@ -12,13 +14,17 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType, mem
 from airflow_provider_sfstream.tables.decode.payload_formats import table_of_topic
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, payload_formats
-from airflow_provider_sfstream.tables.event_log.field_survey import FoundFields, survey_fields
-from airflow_provider_sfstream.tables.event_log.table_plans import Schemas, TableSources, place_columns, read_schemas
+from airflow_provider_sfstream.tables.event_log.table_plans import (
+    FoundFields,
+    Schemas,
+    TableSources,
+    place_columns,
+    read_schemas,
+    survey_fields,
+)
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, TablePlan, WindowReference
-from airflow_provider_sfstream.tables.runner.arrow_frames import ArrowFrame, Columns
-from airflow_provider_sfstream.tables.runner.part_files import numbered, part_batches
+from airflow_provider_sfstream.tables.runner.arrow_frames import ArrowFrame, Columns, numbered, part_batches
 from airflow_provider_sfstream.tables.source.files import SourceFiles
-from airflow_provider_sfstream.tables.source.pushdown import Dates
 
 
 @dataclass(frozen=True)
@@ -142,3 +148,51 @@ def _placed(plan: TablePlan) -> Iterator[tuple[str, str]]:
 
 def _missing(window: LandedWindow) -> list[tuple[str, str]]:
     return [(name, each.url or "") for name, each in window.missing_schemas.items()]
+
+
+Dates = tuple[date, date] | None
+"""The first and the last event date that rows of a window can have; ``None``: any."""
+_NAMES = ("_topic", "topic", "_org_id", "org_id", "window_id")
+_COVERS: Mapping[str, Callable[[date, date, date], bool]] = {
+    "EqualTo": lambda first, last, value: first <= value <= last,
+    "EqualNullSafe": lambda first, last, value: first <= value <= last,
+    "GreaterThan": lambda first, last, value: last >= value,
+    "GreaterThanOrEqual": lambda first, last, value: last >= value,
+    "LessThan": lambda first, last, value: first <= value,
+    "LessThanOrEqual": lambda first, last, value: first <= value,
+}
+"""Whether a row can pass, by the name of PySpark's filter. A day is compared whole, so that times need no other."""
+
+
+def may_pass(filters: Iterable[Any], window: LandedWindow, dates: Dates) -> bool:
+    """Tell whether a row of a window can pass all filters.
+
+    :param filters: of ``pyspark.sql.datasource``, with ``attribute`` and ``value``.
+    """
+    return all(_may_pass(each, window, dates) for each in filters)
+
+
+def _may_pass(each: Any, window: LandedWindow, dates: Dates) -> bool:
+    path: tuple[str, ...] = getattr(each, "attribute", ())
+    column, kind = path[0] if len(path) == 1 else "", type(each).__name__
+    if column in _NAMES:
+        own = getattr(window, column.removeprefix("_"))
+        if kind in ("EqualTo", "EqualNullSafe"):
+            return bool(each.value == own)
+        return kind != "In" or own in each.value
+    if dates is None or column not in ("event_date", "_event_time"):
+        return True
+    if kind == "In":
+        return any(_covers("EqualTo", dates, value) for value in each.value)
+    return _covers(kind, dates, getattr(each, "value", None))
+
+
+def _covers(kind: str, dates: tuple[date, date], value: Any) -> bool:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return True
+        value = value.astimezone(UTC).date()
+    if kind not in _COVERS or not isinstance(value, date):
+        return True
+    first, last = dates
+    return _COVERS[kind](first, last, value)

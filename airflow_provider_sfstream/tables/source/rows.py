@@ -20,8 +20,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     refused_rows,
     table_rows,
 )
-from airflow_provider_sfstream.tables.runner.arrow_frames import as_mask
-from airflow_provider_sfstream.tables.runner.part_files import numbered, part_batches
+from airflow_provider_sfstream.tables.runner.arrow_frames import as_mask, numbered, part_batches
 from airflow_provider_sfstream.tables.source.files import SourceFiles
 from airflow_provider_sfstream.tables.source.options import SourceOptions
 from airflow_provider_sfstream.tables.source.planning import Part

@@ -17,6 +17,7 @@ _BESIDE = (
     "landing/__init__.py",
     "landing/backfill_index.py",
     "landing/catalog.py",
+    "landing/columns.py",
     "landing/folder_owner.py",
     "landing/window_bounds.py",
     "landing/location.py",

@@ -19,7 +19,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError, LandingErro
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
 from airflow_provider_sfstream.salesforce.rest.records import RecordClient
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tables.refresh import files as _refresh_files
+from airflow_provider_sfstream.tables.refresh import fetch as _fetch
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER, RefreshDocument
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from tests.support.localorg import LocalOrg
@@ -186,7 +186,7 @@ def test_a_flagged_table(fetching: Fetching, accounts: dict[str, str], bulk_thre
     before = len(fetching.org.requests("http"))
     fetching.tables = {"Account": fetching.table(flagged=True)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_refresh_files.RefreshFiles.__init__.__kwdefaults__, "lines_per_file", 10)
+        patch.setitem(_fetch.RefreshFiles.__init__.__kwdefaults__, "lines_per_file", 10)
         fetching.run(bulk_threshold=bulk_threshold, bulk_page_records=9)
     table = fetching.document().tables["Account"]
     assert (table.mode, table.fetched) == ("full", len(accounts))

@@ -15,7 +15,7 @@ from airflow_provider_sfstream.actions.storage import storage_path
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.rest.records import RecordClient
-from airflow_provider_sfstream.tables.refresh.files import RefreshFiles
+from airflow_provider_sfstream.tables.refresh.fetch import RefreshFiles
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.job import run
 from airflow_provider_sfstream.tables.replica.reader import read_replica

@@ -22,8 +22,7 @@ from airflow_provider_sfstream.tables.rows.change_batches import (
     undecodable_rows,
 )
 from airflow_provider_sfstream.tables.rows.event_batches import WindowReference
-from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
-from airflow_provider_sfstream.tables.rows.replica_rows import CHANGE_ENVELOPE, TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, TABLE_ENVELOPE, replica_columns
 from sfstream_localorg.records.entities import STANDARD_ENTITIES
 from sfstream_localorg.records.fields import Field
 from tests.support.change_events import (

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.tables.rows.change_fold import fold, folded_schema
-from airflow_provider_sfstream.tables.rows.replica_rows import CHANGE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE
 from tests.support import replica_model
 from tests.support.replica_changes import COLUMNS, START, batch_of, change_batch, random_changes, set_words
 from tests.support.replica_model import Row

@@ -10,7 +10,7 @@ from airflow_provider_sfstream.tables.spark_apps.executor_package import write_e
 EXECUTED = (
     "rows.event_batches",
     "delta.partition_files",
-    "event_log.field_survey",
+    "event_log.table_plans",
     "rows.change_batches",
     "spark_apps.event_log",
     "spark_apps.replica",
@@ -18,7 +18,17 @@ EXECUTED = (
 )
 """The modules that executors import, and drivers that have nothing but the zip; what they import comes along."""
 
-_LANDING = ("backfill_index", "catalog", "folder_owner", "location", "manifest", "pruned", "storage", "window_bounds")
+_LANDING = (
+    "backfill_index",
+    "catalog",
+    "columns",
+    "folder_owner",
+    "location",
+    "manifest",
+    "pruned",
+    "storage",
+    "window_bounds",
+)
 
 
 def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: Path) -> None:

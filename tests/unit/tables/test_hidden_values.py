@@ -29,8 +29,7 @@ from airflow_provider_sfstream.tables.rows.hidden_values import (
     stored,
     stored_type,
 )
-from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
-from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
 from sfstream_localorg.records.entities import STANDARD_ENTITIES
 from tests.support.change_events import encode_events, random_event
 

@@ -16,7 +16,7 @@ from airflow_provider_sfstream.tables.rows.history_batches import (
     states_after,
     version_schema,
 )
-from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 from tests.support import history_model, replica_model
 from tests.support.replica_changes import (
     COLUMNS,

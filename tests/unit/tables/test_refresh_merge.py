@@ -16,7 +16,7 @@ from airflow_provider_sfstream.tables.decode.avro_columns import ColumnType
 from airflow_provider_sfstream.tables.replica.refresh import image_schema, refresh_merge
 from airflow_provider_sfstream.tables.replica.refresh_document import Mode, TableRefresh
 from airflow_provider_sfstream.tables.rows.merging import Deletes, MarkMerge, Merge
-from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 from tests.support.local_table import LocalTable
 from tests.support.replica_changes import batch_of
 from tests.support.replica_model import refresh_all, refresh_columns, refresh_listed

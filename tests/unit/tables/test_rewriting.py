@@ -17,7 +17,7 @@ from airflow_provider_sfstream.tables.replica.pieces import pieces_of_table
 from airflow_provider_sfstream.tables.rows.change_fold import fold
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, Deletes, table_schema
-from airflow_provider_sfstream.tables.rows.replica_rows import TABLE_ENVELOPE
+from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE
 from tests.support import history_model
 from tests.support.local_table import LocalTable
 from tests.support.replica_changes import COLUMNS, START, batch_of, change_batch, random_changes
