@@ -173,7 +173,12 @@ class Coverage:
         if is_opaque:
             found += [each for name, each in self._hows.items() if name.startswith(f"{dotted}.")]
         self.met.update(name for name, _ in found)
-        return min((how for _, how in found), key=_rank, default=None)
+        return strictest(how for _, how in found)
+
+
+def strictest(treatments: Iterable[Treatment | None]) -> Treatment | None:
+    """Return the treatment that leaves the least of a value; ``None`` if there is none."""
+    return min((how for how in treatments if how is not None), key=_rank, default=None)
 
 
 def unmet(rules: FieldRules, coverages: Iterable[Coverage]) -> list[str]:

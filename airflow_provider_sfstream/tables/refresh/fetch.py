@@ -30,6 +30,8 @@ FEWEST_IDS = 20
 
 SWITCHABLE_NAME = "Data:Switchable_PersonName"
 """What a schema says of a name that is one text for some records, and parts for others."""
+_LAST_NAME = "_last_name"
+"""The last name that is asked for where the table has no column for it: it tells persons, and is not written."""
 _SYSTEM = {"_deleted": "IsDeleted", "_refreshed_at": "SystemModstamp"}
 Line = dict[str, str]
 
@@ -92,6 +94,8 @@ class TableFetch:
         if plan.mode == "columns" and not columns and not gone and hidden:
             return None
         fields = {"Id": "Id", **columns}
+        if "Name" in columns and "LastName" not in columns and "LastName" in described and self._has_made_up_names():
+            fields[_LAST_NAME] = "LastName"
         if plan.mode in ("records", "full", "compare"):
             fields |= {name: each for name, each in _SYSTEM.items() if each in described}
         lines = self._listed(fields) if plan.mode == "records" else self._all(fields) if columns or gone else iter(())
@@ -165,7 +169,9 @@ class TableFetch:
             to_18(line.get("Id", ""))
         except ValueError as error:
             raise self._unusable(str(error)) from None
-        if "LastName" in line and "Name" in self._plan.columns and self._has_made_up_names():
+        is_person = line.keys() & {"LastName", _LAST_NAME}
+        line.pop(_LAST_NAME, None)
+        if is_person and "Name" in self._plan.columns and self._has_made_up_names():
             line.pop("Name", None)
         for name in line.keys() & self._treatments.keys():
             text = self._rules.text(line.pop(name), self._treatments[name]) if name in self._texts else None

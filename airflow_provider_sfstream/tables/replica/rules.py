@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.privacy.field_rules import FieldRules, Treatment
+from airflow_provider_sfstream.privacy.field_rules import FieldRules, Treatment, strictest
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.tables.rows.hidden_values import (
     coverage_of,
@@ -17,6 +17,9 @@ from airflow_provider_sfstream.tables.rows.hidden_values import (
     warn_of_numbers,
 )
 from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
+
+_PARTS_OF_NAMES = ("Salutation", "FirstName", "MiddleName", "LastName", "Suffix", "InformalName")
+"""Salesforce makes the ``Name`` of a person of these (Object Reference, compound field Name)."""
 
 
 def check_rules(snapshot: Snapshot, rules: FieldRules, where: str) -> None:
@@ -61,5 +64,13 @@ def treatment_of(name: str, table: TableState, column: str, *, is_computed: bool
     :param is_computed: whether no event carries it. Salesforce then makes it of others: a contact's ``Name`` of its
         parts, so that a rule for one of these is for it too.
     """
+    coverage = coverage_of(table.rules, name)
+
+    def treatment(field: str) -> Treatment | None:
+        return table.hidden.get(field.lower()) or coverage.of((field,), is_opaque=is_computed)
+
     field = field_of(column)
-    return table.hidden.get(field.lower()) or coverage_of(table.rules, name).of((field,), is_opaque=is_computed)
+    how = treatment(field)
+    if how is None and is_computed and field.lower() == "name":
+        return strictest(map(treatment, _PARTS_OF_NAMES))
+    return how

@@ -17,9 +17,11 @@ from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkip
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.operators.spark_submit_refresh_replica import SparkSubmitRefreshReplicaOperator
+from airflow_provider_sfstream.privacy.field_rules import FieldRules
 from airflow_provider_sfstream.salesforce.rest.records import RecordClient
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.refresh import fetch as _fetch
+from airflow_provider_sfstream.tables.refresh.fetch import SWITCHABLE_NAME
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER, RefreshDocument
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from tests.support.localorg import LocalOrg
@@ -108,8 +110,8 @@ class Fetching:
     def document(self) -> RefreshDocument:
         return RefreshDocument.from_json((self.output.parent / "taken/refresh.json").read_text(), "taken")
 
-    def lines(self) -> list[dict[str, str]]:
-        names = self.document().tables["Account"].files
+    def lines(self, table: str = "Account") -> list[dict[str, str]]:
+        names = self.document().tables[table].files
         texts = [(self.output.parent / "taken" / name).read_text() for name in names]
         return [json.loads(line) for text in texts for line in text.splitlines()]
 
@@ -287,6 +289,39 @@ def test_without_simple_salesforce(fetching: Fetching, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "simple_salesforce.api", None)
     with pytest.raises(AirflowFailException, match=r"airflow-provider-sfstream\[salesforce\].*Nothing was contacted"):
         fetching.run()
+
+
+SECRET = "Sekretnaja"
+
+
+@pytest.mark.parametrize("part", ["FirstName", "LastName"])
+@pytest.mark.parametrize(("how", "stored"), [("exclude", None), ("mask", "***")])
+def test_a_name_shows_no_part_that_is_protected(
+    part: str, how: str, stored: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SOQL makes the name of a contact, and of a person account, of parts that may be protected."""
+    other = next(name for name in ("FirstName", "LastName") if name != part)
+    rules = FieldRules.of(*([part] if how == each else [] for each in ("exclude", "mask", "hash"))).recorded()
+    flag = Flag("new", "2026-01-01T00:00:00+00:00", 1)
+    kept = {name: "string" for name in ("FirstName", "LastName") if (name, how) != (part, "exclude")}
+    hidden = {part.lower(): how}
+    person = TableState("stream", columns=ColumnRegistry(kept), flag=flag, rules=rules, hidden=hidden)
+    parts = {"FirstName": "Data:PersonName", "LastName": "Data:PersonName"}
+    switchable = dict.fromkeys(("Name", *parts), SWITCHABLE_NAME)
+    with LocalOrg.running(tmp_path / "org") as org:
+        set_connection(monkeypatch, "sf", **org.airflow_connection())
+        for entity in ("Contact", "Account"):
+            org.rest("POST", f"/sobjects/{entity}", {part: SECRET, other: "Ada"})
+        fetching = Fetching(org, tmp_path / "replica")
+        fetching.tables = {
+            "Contact": replace(person, fields=parts),
+            "Account": replace(person, fields=switchable, columns=ColumnRegistry({"Name": "string", **kept})),
+        }
+        fetching.run(computed_fields="on_fetch")
+    for entity, name in (("Contact", stored), ("Account", None)):
+        [line] = fetching.lines(entity)
+        assert SECRET not in json.dumps(line)
+        assert (line.get(part), line.get(other), line.get("Name")) == (stored, "Ada", name)
 
 
 @pytest.mark.extended
