@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from functools import cached_property
@@ -42,9 +45,24 @@ class JobConfig:
         return json.dumps(given, default=datetime.isoformat)
 
     def to_arguments(self) -> list[str]:
-        """Return the JSON as arguments of a command: Linux takes at most 128 KiB in one. The application joins them."""
+        """Return the JSON as arguments of a command. A long one is compressed: Linux takes 128 KiB in an argument and
+        2 MiB in all, which the manifests of 12,000 windows exceed."""
         text = self.to_json()
+        if len(text) <= MAX_ARGUMENT:
+            return [text]
+        text = b64encode(zlib.compress(text.encode())).decode()
         return [text[i : i + MAX_ARGUMENT] for i in range(0, len(text), MAX_ARGUMENT)]
+
+    @classmethod
+    def from_arguments(cls, arguments: Sequence[str]) -> Self:
+        """Return the config that :meth:`to_arguments` made into arguments, or a user wrote as one.
+
+        :raises ConfigurationError: as :meth:`from_json`.
+        """
+        text = "".join(arguments)
+        with suppress(ValueError, zlib.error):  # else it is the JSON itself
+            text = zlib.decompress(b64decode(text, validate=True)).decode()
+        return cls.from_json(text)
 
     @classmethod
     def from_json(cls, text: str) -> Self:

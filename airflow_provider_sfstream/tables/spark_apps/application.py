@@ -35,7 +35,8 @@ def run_application(name: str, kind: type[Config], job: Callable[[Any, Config], 
     :param name: name of the job, for example ``event_log``. The line begins with ``event_log metrics:``.
     :param kind: class of the config.
     :param job: takes the ``SparkSession`` and the config, returns a dataclass.
-    :param arguments: of the command line: the config as JSON, or pieces of it. The environment has the key of hashes.
+    :param arguments: of the command line, as :meth:`JobConfig.to_arguments` gives them. The environment has the key of
+        hashes.
     :raises ConfigurationError: the config cannot be used. No session was started.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -62,7 +63,7 @@ def read_config(kind: type[Config], arguments: Sequence[str]) -> Config:
 
     :raises ConfigurationError: as :meth:`JobConfig.from_json`; or fields are to be hashed, and there is no key.
     """
-    config = kind.from_json("".join(arguments))
+    config = kind.from_arguments(arguments)
     if isinstance(config, WindowsJobConfig):
         config = replace(config, hash_key=os.environ.get(HASH_KEY_VARIABLE))
         _ = config.rules

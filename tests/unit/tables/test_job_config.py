@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -99,9 +100,13 @@ def test_a_config_that_a_user_writes_wrongly(kind: type[JobConfig], given: Any, 
 
 
 def test_the_windows_of_a_long_backlog_fit_into_a_command_line() -> None:
-    manifests = tuple(f"s3://lake/landing/windows/2026/01/10/{number:0100}/manifest.json" for number in range(5_000))
+    chance = random.Random(1)
+    folder = (
+        "s3a://a-bucket-of-a-lake/landing/00D000000000001AAA/pubsub/data.AccountChangeEvent/airflow/windows/2026/01"
+    )
+    manifests = tuple(f"{folder}/10/{number:06}-{chance.randbytes(8).hex()}/manifest.json" for number in range(20_000))
     config = EventLogConfig(output_url="t", manifests=manifests)
+    assert len(config.to_json()) > 2 << 20
     arguments = config.to_arguments()
     subprocess.run([sys.executable, "-c", "", *arguments], check=True)
-    assert len(arguments) > 1
     assert read_config(EventLogConfig, arguments) == config
