@@ -23,7 +23,7 @@ from airflow_provider_sfstream.streams.drain.limits import StopReason
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
-    from airflow_provider_sfstream.actions.drain.arguments import DrainArguments
+    from airflow_provider_sfstream.actions.drain.config import DrainConfig
 
 _ALWAYS_TOLD = ("asset_uri", "event_count", "schema_changes")
 _TOLD = (*_ALWAYS_TOLD, "window_id", "manifest_url", "payload_bytes", "first_event_time", "last_event_time", "gap")
@@ -47,13 +47,13 @@ class DrainOutlets:
     unfinished: AssetAlias
 
     @classmethod
-    def of(cls, arguments: DrainArguments, operator: BaseOperator) -> DrainOutlets:
-        """Return the outlets of a drain, from its arguments and its DAG.
+    def of(cls, config: DrainConfig, operator: BaseOperator) -> DrainOutlets:
+        """Return the outlets of a drain, from its config and its DAG.
 
         :raises ConfigurationError: if topic, connection or subscription cannot be part of an asset.
         """
         dag = operator.get_dag()
-        names = _names(arguments)
+        names = _names(config)
         in_the_file = not any(map(is_template, names)) and (dag is None or dag.task_dict[operator.task_id] is operator)
         condition = getattr(getattr(dag, "timetable", None), "asset_condition", None)
         task = f"{operator.dag_id}.{operator.task_id}"
@@ -68,11 +68,10 @@ class DrainOutlets:
         """Return what the operator has to list in its ``outlets``."""
         return [self.declared_stream or self.landed, *([self.unfinished] if self.watches else [])]
 
-    def tell(self, arguments: DrainArguments, result: Mapping[str, Any], context: Context) -> None:
-        """Add the facts of a window, or of an interval, and the address of the task's page to what Airflow will tell of
-        it once the task has succeeded.
+    def emit(self, config: DrainConfig, result: Mapping[str, Any], context: Context) -> None:
+        """Emit the asset events of a drain with its result and the URL of its task, for when the task has succeeded.
 
-        :param arguments: of the task, with its templates rendered.
+        :param config: with its templates rendered.
         """
         of_interval = result.get("mode") == "interval"
         page = {"task_url": task_url(run_identity(context))}
@@ -81,18 +80,18 @@ class DrainOutlets:
         if self.declared_stream is not None:
             events[self.declared_stream].extra.update(facts)
         else:
-            events[self.landed].add(landed_stream_asset(*_names(arguments)), facts)
+            events[self.landed].add(landed_stream_asset(*_names(config)), facts)
         if not of_interval and StopReason(result["stop_reason"]).leaves_events:
             facts = {**{key: result[key] for key in ("stream", "through", "stop_reason")}, **page}
-            own = StreamUri(arguments.salesforce_conn_id, arguments.topic, api=arguments.api)
+            own = StreamUri(config.salesforce_conn_id, config.topic, api=config.api)
             for asset, topic in self.watches:
                 if topic == own:
                     events[self.unfinished].add(asset, {"reason": "unfinished", **facts})
 
 
-def _names(arguments: DrainArguments) -> tuple[str, str, str, str | None]:
+def _names(config: DrainConfig) -> tuple[str, str, str, str | None]:
     """Return what names the stream of a drain."""
-    return arguments.salesforce_conn_id, arguments.topic, arguments.subscription, arguments.api
+    return config.salesforce_conn_id, config.topic, config.subscription, config.api
 
 
 def _assets(condition: Any) -> Iterator[Asset]:
