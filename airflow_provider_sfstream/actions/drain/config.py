@@ -34,7 +34,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrainConfig:
+class ConsumerConfig:
+    """Consumer of a topic, for which a task drains or waits."""
+
+    topic: str
+    api: Api | None
+    salesforce_conn_id: str
+    subscription: str  # the managed subscription, if there is one
+    managed_subscription: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrainConfig(ConsumerConfig):
     """Arguments of :class:`~airflow_provider_sfstream.operators.drain_replay_window.DrainReplayWindowOperator`.
 
     The operator documents each. A comment marks those that it fills in, or that differ from its argument.
@@ -44,12 +55,7 @@ class DrainConfig:
     :raises ConfigurationError: naming the invalid argument. Nothing was read or moved.
     """
 
-    topic: str
     landing_url: str
-    salesforce_conn_id: str
-    api: Api | None
-    subscription: str  # the managed subscription, if there is one
-    managed_subscription: str | None
     landing_conn_id: str | None
     replay_store: ReplayStoreKind
     replay_store_conn_id: str
@@ -136,7 +142,7 @@ class DrainConfig:
 
     @property
     def reuses(self) -> bool:
-        """Whether recorded and landed windows may answer for an interval."""
+        """Flag to return recorded and landed windows for an interval."""
         return str(self.reuse) == "True"
 
     def _check_api(self) -> None:

@@ -1,4 +1,4 @@
-"""Interval mode of the drain: which interval a run stands for, and what it returns."""
+"""Interval mode of the drain: the interval of a run, and the windows that hold it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SCHEDULER_AHEAD = timedelta(minutes=1)
-"""By which its clock may be ahead of a worker's. The drain itself stays until the interval has ended."""
+"""Tolerance for a scheduler whose clock is ahead. The drain itself waits until the interval has ended."""
 _TIMETABLES = (
     "Give the DAG a timetable with an interval: CronDataIntervalTimetable, DeltaDataIntervalTimetable, "
     "CronTriggerTimetable(..., interval=timedelta(hours=1)) or CronPartitionTimetable. Only "
@@ -38,7 +38,7 @@ def is_backfill(context: Context) -> bool:
 
 
 def interval_of(context: Context, timetable: Any, now: datetime) -> Span:
-    """Return the interval that a run stands for, in UTC: its data interval, or the one that its partition date begins.
+    """Return the interval of a run, in UTC: its data interval, or the one that starts at its partition date.
 
     A partition is from its date to the next tick of the DAG's cron expression, in the timetable's time zone.
 
@@ -71,7 +71,7 @@ def check_timetable(timetable: Any) -> None:
     """Refuse a timetable whose runs have intervals without length, when the DAG is parsed.
 
     :param timetable: the timetable of the DAG; ``None`` if there is no DAG yet.
-    :raises ConfigurationError: if it is one of those that only say when to run, such as a bare cron expression.
+    :raises ConfigurationError: if it has times but no intervals, such as a bare cron expression.
     """
     timetable = next(iter(getattr(timetable, "timetables", ())), timetable)  # one of several cron expressions
     # DAGs may also use the scheduler's classes, which have other names.
@@ -87,8 +87,8 @@ def check_timetable(timetable: Any) -> None:
 def _next_tick(timetable: Any, tick: datetime) -> datetime:
     """Return the tick after ``tick`` of a cron timetable, with Airflow's rules for changes to and from daylight saving.
 
-    An expression for every hour goes on by elapsed time; any other by the clock on the wall, where a time that comes
-    twice is the second one. The scheduler's own form of the timetable does this, but not the form that DAGs have.
+    An expression for every hour advances by elapsed time; any other by local time, where a time that occurs twice is
+    the second one. The scheduler's class of the timetable does this, but not the class that DAGs use.
     """
     import pendulum
     from croniter import croniter

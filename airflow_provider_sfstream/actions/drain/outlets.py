@@ -1,8 +1,8 @@
-"""The assets that a drain tells of its windows: the landed stream, and, when it leaves events behind, the topic.
+"""Asset events of a drain: for the landed stream, and for the topic if the drain leaves events behind.
 
-The watcher of a topic tells of each event once. A run that a watched topic started and that stops at ``max_events``,
-``max_bytes`` or ``max_seconds`` leaves events behind whose wake-up is spent. It therefore tells the topic's asset
-itself that there may be more, so that another run follows even if nothing is published any more.
+The watcher of a topic emits one event for each event on the topic. A run that a watched topic started and that stops
+at ``max_events``, ``max_bytes`` or ``max_seconds`` leaves events behind whose wake-up is used up. It therefore emits
+an event for the asset of the topic, so that another run follows even if nothing more is published.
 """
 
 from __future__ import annotations
@@ -25,20 +25,28 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.actions.drain.config import DrainConfig
 
-_ALWAYS_TOLD = ("asset_uri", "event_count", "schema_changes")
-_TOLD = (*_ALWAYS_TOLD, "window_id", "manifest_url", "payload_bytes", "first_event_time", "last_event_time", "gap")
-_TOLD_OF_INTERVAL = (*_ALWAYS_TOLD, "mode", "event_time_from", "event_time_to", "windows", "confirmed_at", "missing")
+_COMMON_KEYS = ("asset_uri", "event_count", "schema_changes")
+_WINDOW_KEYS = (
+    *_COMMON_KEYS,
+    "window_id",
+    "manifest_url",
+    "payload_bytes",
+    "first_event_time",
+    "last_event_time",
+    "gap",
+)
+_INTERVAL_KEYS = (*_COMMON_KEYS, "mode", "event_time_from", "event_time_to", "windows", "confirmed_at", "missing")
 
 
 @dataclass(frozen=True)
 class DrainOutlets:
-    """What the tasks of one drain operator may tell.
+    """Outlets of one drain operator.
 
-    :param declared_stream: the landed stream, where the DAG file says which it is; Airflow then shows it as an outlet.
-    :param landed: by which any other stream is told: of a mapped task, or one whose topic is a template. Airflow
-        knows the outlets of a DAG from its file only, but an alias may be given any asset when the task runs.
-    :param watches: those that the DAG is scheduled on, each with the topic that it watches.
-    :param unfinished: by which a watch among them is told that there may be more.
+    :param declared_stream: the landed stream, if the DAG file names it; Airflow then shows it as an outlet.
+    :param landed: alias for any other landed stream: of a mapped task, or with a template in its topic. Airflow reads
+        the outlets of a DAG from its file only, but an alias accepts any asset when the task runs.
+    :param watches: assets of watched topics that the DAG is scheduled on, each with its topic.
+    :param unfinished: alias for the watches of a topic that may have more events.
     """
 
     declared_stream: Asset | None
@@ -75,7 +83,7 @@ class DrainOutlets:
         """
         of_interval = result.get("mode") == "interval"
         page = {"task_url": task_url(run_identity(context))}
-        facts = {**{key: result[key] for key in (_TOLD_OF_INTERVAL if of_interval else _TOLD)}, **page}
+        facts = {**{key: result[key] for key in (_INTERVAL_KEYS if of_interval else _WINDOW_KEYS)}, **page}
         events = context["outlet_events"]
         if self.declared_stream is not None:
             events[self.declared_stream].extra.update(facts)

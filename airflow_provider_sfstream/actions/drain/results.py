@@ -125,7 +125,7 @@ def _names(fields: list[dict[str, str]]) -> str:
 
 
 class DrainOperator(TellsLineage, LandedStreamOperator):
-    """Base of the drain operator: reports a result, and keeps it for links and lineage while its process lives."""
+    """Base of the drain operator: reports the result of the task, and stores it for links and lineage."""
 
     _result: DrainResult | None = None
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_sfstream._airflow import AirflowTaskTimeout
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, StartFrom
-from airflow_provider_sfstream.salesforce.topics import Api
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.triggers.loading import described
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.actions.drain.config import Drain, DrainConfig
+    from airflow_provider_sfstream.actions.drain.config import ConsumerConfig, Drain
     from airflow_provider_sfstream.hooks.event_api import EventHook
     from airflow_provider_sfstream.replay_stores.base import Position
     from airflow_provider_sfstream.salesforce.streams import RunIdentity
@@ -27,9 +25,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT = timedelta(hours=12)
-"""After which a drain takes what is there, if only nothing."""
+"""Longest wait. The drain then reads the available events, few or none."""
 LONGEST_UNCONFIRMED = {timedelta(hours=72): timedelta(hours=30), timedelta(hours=24): timedelta(hours=8)}
-"""By retention: after which a position must be recorded anew by a drain before anybody waits again.
+"""By retention: age of a recorded position at which a drain must record it again before the next wait.
 
 With the wait, and with the day for which drains may leave a position unconfirmed, 30 hours stay below the 72 for which
 a replay ID can be read, and 8 hours below 24. So a stream of the Pub/Sub API is not lost only because it was quiet. On
@@ -47,25 +45,9 @@ def is_to_be_confirmed(position: Position, retention: timedelta, now: datetime) 
     return now - position.updated_at > LONGEST_UNCONFIRMED[retention]
 
 
-@dataclass(frozen=True)
-class WaitConfig:
-    """Events that a task waits for: of which consumer on which topic, and how many."""
-
-    topic: str
-    api: Api | None
-    salesforce_conn_id: str
-    subscription: str
-    managed_subscription: str | None
-    conditions: WakeUpConditions
-
-    @classmethod
-    def of_drain(cls, config: DrainConfig, conditions: WakeUpConditions) -> WaitConfig:
-        """Return the config of a wait before a drain."""
-        names = config.topic, config.api, config.salesforce_conn_id, config.subscription, config.managed_subscription
-        return cls(*names, conditions)
-
-
-def event_trigger(config: WaitConfig, start: bytes | StartFrom) -> SalesforceEventTrigger:
+def event_trigger(
+    config: ConsumerConfig, conditions: WakeUpConditions, start: bytes | StartFrom
+) -> SalesforceEventTrigger:
     """Return the trigger that fires once the conditions hold for the events after ``start``.
 
     :raises ConfigurationError: naming the invalid argument of the trigger.
@@ -81,9 +63,9 @@ def event_trigger(config: WaitConfig, start: bytes | StartFrom) -> SalesforceEve
         managed_subscription=config.managed_subscription if start is StartFrom.COMMITTED else None,
         replay_id=replay_id_to_text(start) if isinstance(start, bytes) else None,
         start_from="latest" if start is StartFrom.LATEST else "earliest",
-        min_events=config.conditions.min_events,
-        max_wait=config.conditions.max_wait,
-        until_confirmed=config.conditions.until_confirmed,
+        min_events=conditions.min_events,
+        max_wait=conditions.max_wait,
+        until_confirmed=conditions.until_confirmed,
     )
     trigger.serialize()  # checks the arguments; Airflow does it too late to report a permanent error
     return trigger
@@ -107,7 +89,7 @@ def defer_until_confirmed(drain: Drain, give_up_at: datetime | None, defer: Defe
         give_up_at.isoformat(),
     )
     defer(
-        trigger=event_trigger(WaitConfig.of_drain(drain.config, WakeUpConditions(until_confirmed=True)), after),
+        trigger=event_trigger(drain.config, WakeUpConditions(until_confirmed=True), after),
         method_name="execute_interval",
         kwargs={"after": after.hex(), "give_up_at": give_up_at.isoformat()},
         timeout=give_up_at - now,
@@ -153,7 +135,7 @@ def wait_for_events(drain: Drain, conditions: WakeUpConditions, run: RunIdentity
     log.info("%s: waiting for %s.", stream, awaited(conditions, start))
     longest = min(LONGEST_WAIT, config.execution_timeout or LONGEST_WAIT)
     if config.deferrable:
-        trigger = event_trigger(WaitConfig.of_drain(config, conditions), start)
+        trigger = event_trigger(config, conditions, start)
         defer(trigger=trigger, method_name="execute_complete", timeout=longest)
     wake_up = wait_in_worker(drain.hook, stream.topic, start, conditions, longest)
     if wake_up is not None:
