@@ -10,11 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.drain.results import DrainResult
 from airflow_provider_sfstream.actions.parts import landed_stream_uri
-from airflow_provider_sfstream.exceptions import (
-    AccessDeniedError,
-    ConfigurationError,
-    TopicNotFoundError,
-)
+from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, TopicNotFoundError
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 
@@ -27,7 +23,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOST = "Events were lost before this window"
 _OF_MANIFEST = (
     "window_id",
     "stream",
@@ -51,12 +46,9 @@ def drain_new_events(drain: Drain, run: RunIdentity) -> DrainResult:
     :raises SalesforceStreamError: if the drain fails. Events that are landed are not lost.
     """
     managed = drain.config.managed_subscription
-    outcome = (
-        _drain_position(drain, run)
-        if managed is None
-        else _drain_managed(drain, ManagedSubscription.parse(managed), run)
-    )
-    return _result(outcome, drain)
+    if managed is None:
+        return _result(_drain_position(drain, run), drain)
+    return _result(_drain_managed(drain, ManagedSubscription.parse(managed), run), drain)
 
 
 def _drain_position(drain: Drain, run: RunIdentity) -> WindowOutcome:
@@ -177,6 +169,7 @@ def _log_window(result: Mapping[str, Any]) -> None:
         result["manifest_url"],
     )
     if result["gap"]:
-        uncertain = result["gap"]["uncertain"]
-        lost = "Possible loss before this window, nothing is known to be lost" if uncertain else _LOST
+        lost = "Events were lost before this window"
+        if result["gap"]["uncertain"]:
+            lost = "Possible loss before this window, nothing is known to be lost"
         log.warning("%s: %s", lost, result["gap"])
