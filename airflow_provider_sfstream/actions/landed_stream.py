@@ -1,11 +1,11 @@
-"""What the operators share that look after a landed stream and its record, and drain nothing."""
+"""Landed stream of an operator: its topic, landing and replay store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, BaseOperatorLink
 
 from airflow_provider_sfstream.actions.parts import landed_stream_uri, open_landing
 from airflow_provider_sfstream.arguments import check_choice
@@ -42,7 +42,7 @@ class LandedStreamOperator(BaseOperator):
         "replay_store_conn_id",
     )
     ui_color = "#f8e5d8"
-    operator_extra_links = (StreamLink(),)
+    operator_extra_links: tuple[BaseOperatorLink, ...] = (StreamLink(),)
 
     def __init__(
         self,

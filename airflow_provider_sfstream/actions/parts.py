@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +17,12 @@ if TYPE_CHECKING:
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.landing.location import Landing
-    from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome
     from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
     from airflow_provider_sfstream.salesforce.events import StartFrom
 
 log = logging.getLogger(__name__)
 
 DEFAULT_SUBSCRIPTION = "airflow"
-_LOST = "Events were lost before this window"
 _WRITTEN = {"landing": "windows", "results": "results"}
 
 
@@ -129,56 +126,6 @@ def landed_stream_uri(names: Any) -> str:
     :raises ConfigurationError: naming the one that cannot be used.
     """
     return str(StreamUri(names.salesforce_conn_id, names.topic, names.subscription, names.api))
-
-
-def summary(outcome: WindowOutcome, landing_url: str, asset_uri: str) -> dict[str, Any]:
-    """Return the JSON-able result of a drain: what a later task needs, never an event."""
-    import json
-
-    document = json.loads(outcome.manifest.to_json())
-    keys = (
-        "window_id",
-        "stream",
-        "kind",
-        "after",
-        "through",
-        "event_count",
-        "payload_bytes",
-        "first_event_time",
-        "last_event_time",
-        "stop_reason",
-        "contact_at",
-        "gap",
-    )
-    return {
-        "manifest_url": outcome.manifest.window.manifest_url,
-        "landing_url": landing_url,
-        "asset_uri": asset_uri,
-        **{key: document[key] for key in keys},
-        "confirmed_at": document["covered_until"],
-        "drained": outcome.drained,
-        "committed": outcome.committed,
-    }
-
-
-def log_window(result: Mapping[str, Any]) -> None:
-    """Log what an incremental drain gave, from its summary, and what is lost."""
-    log.info(
-        "Window %s of %s: %d events, %d payload bytes, stopped because %s, position %s -> %s (%s). Manifest: %s",
-        result["window_id"],
-        result["stream"]["topic"],
-        result["event_count"],
-        result["payload_bytes"],
-        result["stop_reason"],
-        result["after"],
-        result["through"],
-        "recorded" if result["committed"] else "not recorded yet",
-        result["manifest_url"],
-    )
-    if result["gap"]:
-        uncertain = result["gap"]["uncertain"]
-        lost = "Possible loss before this window, nothing is known to be lost" if uncertain else _LOST
-        log.warning("%s: %s", lost, result["gap"])
 
 
 def warn_of_other_writers(landed: LandedStream, operator: BaseOperator, run: RunIdentity) -> None:

@@ -6,50 +6,37 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk import BaseOperator
-
 from airflow_provider_sfstream._airflow import TaskDeferralTimeout, conf
 from airflow_provider_sfstream.actions.allocations import AllocationReserve
-from airflow_provider_sfstream.actions.drain.arguments import DrainArguments
-from airflow_provider_sfstream.actions.drain.drained import TellsOfDrain
+from airflow_provider_sfstream.actions.drain.config import Drain, DrainConfig, open_drain
 from airflow_provider_sfstream.actions.drain.incremental import drain_new_events
 from airflow_provider_sfstream.actions.drain.intervals import (
     check_timetable,
-    give_interval,
+    drain_run_interval,
     interval_of,
-    interval_summary,
     is_backfill,
 )
 from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
-from airflow_provider_sfstream.actions.drain.preparation import Prepared, prepare
-from airflow_provider_sfstream.actions.drain.waiting import (
-    defer_until_confirmed,
-    end_seen,
-    log_wake_up,
-    wait_for_events,
-    waited_long_enough,
-)
+from airflow_provider_sfstream.actions.drain.results import DrainOperator
+from airflow_provider_sfstream.actions.drain.waiting import end_seen, log_wake_up, wait_for_events, waited_long_enough
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.parts import (
     DEFAULT_SUBSCRIPTION,
     consumer_name,
-    log_window,
     run_identity,
-    summary,
+    warn_of_other_writers,
 )
 from airflow_provider_sfstream.actions.status import tell
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWindowLink, StreamLink
-from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome
     from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
 
 
-class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
+class DrainReplayWindowOperator(DrainOperator):
     """Land every event after the stream's recorded position as one replay window, then move the position.
 
     With ``mode="interval"``, and in every run of a backfill, it gives the events of the run's interval instead: from
@@ -155,13 +142,8 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
     """
 
     template_fields: Sequence[str] = (
-        "topic",
-        "landing_url",
-        "salesforce_conn_id",
-        "subscription",
+        *DrainOperator.template_fields,
         "managed_subscription",
-        "landing_conn_id",
-        "replay_store_conn_id",
         "start_from",
         "until",
         "on_invalid_replay",
@@ -205,132 +187,132 @@ class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):
         deferrable: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.topic = topic
-        self.landing_url = landing_url
-        self.salesforce_conn_id = salesforce_conn_id
-        self.api = api
-        self.subscription = consumer_name(subscription, managed_subscription)
+        super().__init__(
+            topic=topic,
+            landing_url=landing_url,
+            salesforce_conn_id=salesforce_conn_id,
+            api=api,
+            subscription=consumer_name(subscription, managed_subscription),
+            landing_conn_id=landing_conn_id,
+            replay_store=replay_store or ("variable" if managed_subscription is None else "landing"),
+            replay_store_conn_id=replay_store_conn_id,
+            **kwargs,
+        )
         self.managed_subscription = managed_subscription
-        self.landing_conn_id = landing_conn_id
-        self.replay_store: ReplayStoreKind = replay_store or ("variable" if managed_subscription is None else "landing")
-        self.replay_store_conn_id = replay_store_conn_id
         self.start_from = start_from
-        self.max_events = max_events
-        self.max_bytes = max_bytes
-        self.max_seconds = max_seconds
-        self.idle_timeout = idle_timeout
-        self.wait_for_confirmation = wait_for_confirmation
-        self.until = until
-        self.grace = grace
+        self.max_events, self.max_bytes, self.max_seconds = max_events, max_bytes, max_seconds
+        self.idle_timeout, self.wait_for_confirmation = idle_timeout, wait_for_confirmation
+        self.until, self.grace = until, grace
         if on_invalid_replay is None and managed_subscription is None:
             on_invalid_replay = "fail"
         self.on_invalid_replay = on_invalid_replay
-        self.accept_quiet_aging = accept_quiet_aging
-        self.fail_on = fail_on
-        self.mode = mode
-        self.on_expired = on_expired
-        self.reuse = reuse
-        self.advance = advance
-        self.skip_if_empty = skip_if_empty
+        self.accept_quiet_aging, self.fail_on, self.skip_if_empty = accept_quiet_aging, fail_on, skip_if_empty
+        self.mode, self.on_expired, self.reuse, self.advance = mode, on_expired, reuse, advance
         self.allocation_reserve = allocation_reserve
-        self._reserve = AllocationReserve(allocation_reserve)
         self.min_events = int(deferrable is True and mode == "incremental") if min_events is None else min_events
         self.max_wait = max_wait
         if deferrable is None:
             deferrable = conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = deferrable
-        arguments = DrainArguments.of(self, rendered=False)
+        config = self._config(rendered=False)
         if mode == "interval":
             check_timetable(getattr(self.get_dag(), "timetable", None))
-        self._assets = DrainOutlets.of(arguments, self)
+        self._assets = DrainOutlets.of(config, self)
         self.outlets = [*self.outlets, *(each for each in self._assets.declared() if each not in self.outlets)]
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Wait for events if asked to, then drain, land and record one window, or an interval; return its summary."""
         with airflow_errors(self):
-            backfill = is_backfill(context)
+            run, backfill = run_identity(context), is_backfill(context)
             if backfill and self.mode == "incremental":
-                drain = prepare(self._arguments(), may_be_landed=True, writes=False)
-                # A run that drained before a backfill took it over gives what it gave.
-                if drain.landed.recorded_window(run_identity(context)) is not None:
+                drain = open_drain(self._config(), may_be_landed=True, writes=False)
+                # A run that drained before a backfill took it over returns the same window again.
+                if drain.landed.recorded_window(run) is not None:
                     return self._drain(drain, context)
             if backfill or self.mode == "interval":
                 return self._drain_interval(context)
-            drain = self._prepare()
-            conditions = drain.arguments.conditions
-            if conditions is not None:
+            drain = open_drain(self._config())
+            if (conditions := drain.config.conditions) is not None:
                 tell(self.stream_uri, "wait", context, {"reason": "waiting"})
-                wait_for_events(self, drain, conditions, run_identity(context))
+                wait_for_events(drain, conditions, run, self.defer)
             return self._drain(drain, context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Go on when the triggerer's wait has ended: drain, whatever woke the task, or raise what ended the wait."""
+        """Drain after a wait on the triggerer, or raise the error that ended it."""
         with airflow_errors(self):
             log_wake_up(event)
             tell(self.stream_uri, "wait", context, event)
-            return self._drain(self._prepare(), context)
+            return self._drain(open_drain(self._config()), context)
 
     def execute_interval(self, context: Context, event: dict[str, Any], after: str, give_up_at: str) -> dict[str, Any]:
-        """Go on when the triggerer's wait for the end of the stream has ended: with that, or by draining what came."""
+        """Drain the interval after a wait on the triggerer for the end of the stream."""
         with airflow_errors(self):
             log_wake_up(event)
             give_up = datetime.fromisoformat(give_up_at)
             return self._drain_interval(context, seen=end_seen(event, after), give_up_at=give_up)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Go on after a deferral; after the longest wait there is, by draining what is there."""
+        """Resume after a deferral; after the longest possible wait, drain the events that there are."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
-            if self.mode == "incremental" and not waited_long_enough(self):
+            if self.mode == "incremental" and not waited_long_enough(self.topic, self.execution_timeout):
                 raise
         with airflow_errors(self):
             if self.mode == "interval":
                 return self._drain_interval(context, give_up_at=datetime.now(UTC))
-            return self._drain(self._prepare(), context)
+            return self._drain(open_drain(self._config()), context)
 
-    def _arguments(self) -> DrainArguments:
-        return DrainArguments.of(self, rendered=True)
+    def _config(self, *, rendered: bool = True) -> DrainConfig:
+        """Return the checked arguments; with ``rendered=False`` before Airflow has rendered the templates."""
+        return DrainConfig(
+            topic=self.topic,
+            landing_url=self.landing_url,
+            salesforce_conn_id=self.salesforce_conn_id,
+            api=self.api,
+            subscription=self.subscription,
+            managed_subscription=self.managed_subscription,
+            landing_conn_id=self.landing_conn_id,
+            replay_store=self.replay_store,
+            replay_store_conn_id=self.replay_store_conn_id,
+            start_from=self.start_from,
+            max_events=self.max_events,
+            max_bytes=self.max_bytes,
+            max_seconds=self.max_seconds,
+            idle_timeout=self.idle_timeout,
+            wait_for_confirmation=self.wait_for_confirmation,
+            until=self.until,
+            grace=self.grace,
+            on_invalid_replay=self.on_invalid_replay,
+            accept_quiet_aging=self.accept_quiet_aging,
+            fail_on=self.fail_on,
+            mode=self.mode,
+            on_expired=self.on_expired,
+            reuse=self.reuse,
+            advance=self.advance,
+            skip_if_empty=self.skip_if_empty,
+            reserve=AllocationReserve(self.allocation_reserve),
+            min_events=self.min_events,
+            max_wait=self.max_wait,
+            deferrable=self.deferrable,
+            execution_timeout=self.execution_timeout,
+            rendered=rendered,
+        )
 
-    def _prepare(self) -> Prepared:
-        """Check everything that a drain of what is new needs. Nothing is read or moved yet."""
-        arguments = self._arguments()
-        _ = arguments.limits
-        return prepare(arguments)
-
-    def _drain(self, drain: Prepared, context: Context) -> dict[str, Any]:
-        outcome = drain_new_events(self, drain, run_identity(context))
-        return self._report(outcome, drain, context)
+    def _drain(self, drain: Drain, context: Context) -> dict[str, Any]:
+        """Drain the new events, and return the result of the window."""
+        run = run_identity(context)
+        if drain.config.managed_subscription is None:
+            warn_of_other_writers(drain.landed, self, run)
+        return self.report(drain_new_events(drain, run), drain, self._assets, context)
 
     def _drain_interval(
         self, context: Context, *, seen: SeenEnd | None = None, give_up_at: datetime | None = None
     ) -> dict[str, Any]:
-        """Give the run's interval, once Salesforce has confirmed it or ``give_up_at`` is over where that is waited for.
-
-        A drain that waits on the triggerer comes back with the end of the stream that was ``seen`` there.
-        """
+        """Drain the run's interval, and return its result."""
         interval = interval_of(context, getattr(self.get_dag(), "timetable", None), datetime.now(UTC))
-        drain = prepare(self._arguments(), may_be_landed=True)
-        waits, defers = self.wait_for_confirmation, False
-        if waits and self.deferrable and not is_backfill(context) and drain.arguments.reuses:
-            # There is nothing to wait after where the stream has no position yet.
-            defers = drain.landed.position().replay_id is not None
-            waits = not defers
-        outcome = give_interval(
-            self, drain, interval, context, wait_for_confirmation=waits, end_seen=seen, reserve=self._reserve
-        )
-        if defers and outcome.confirmed_at is None:
-            defer_until_confirmed(self, drain, give_up_at or datetime.now(UTC) + timedelta(seconds=CONFIRM_TIMEOUT))
-        result = interval_summary(outcome, drain.landed.stream, drain.landed.catalog.landing.url, self.stream_uri)
-        given = [window.manifest for window in outcome.windows]
-        own = list(outcome.own)
-        empty = f"There are no events on {self.topic} in {outcome.interval}."
-        return self.give(result, drain, context, given, own, result["missing"], empty)
-
-    def _report(self, outcome: WindowOutcome, drain: Prepared, context: Context) -> dict[str, Any]:
-        result = summary(outcome, drain.landed.catalog.landing.url, self.stream_uri)
-        log_window(result)
-        empty = f"No new events on {self.topic}; window {result['window_id']} is empty."
-        given = [outcome.manifest]
-        return self.give(result, drain, context, given, given, result["gap"], empty)
+        drain = open_drain(self._config(), may_be_landed=True)
+        if not is_backfill(context):
+            warn_of_other_writers(drain.landed, self, run_identity(context))
+        result = drain_run_interval(drain, interval, context, self.defer, end_seen=seen, give_up_at=give_up_at)
+        return self.report(result, drain, self._assets, context)

@@ -86,9 +86,9 @@ class ManagedEventSubscriptionOperator(BaseOperator):
         self.visibility_timeout = visibility_timeout
         self.salesforce_conn_id = salesforce_conn_id
         check_choice("state", state, ("running", "stopped"))
-        for name in ("default_replay", "error_recovery_replay"):
-            if getattr(self, name) is not None:
-                check_choice(name, getattr(self, name), REPLAY_PRESETS)
+        for name, preset in (("default_replay", default_replay), ("error_recovery_replay", error_recovery_replay)):
+            if preset is not None:
+                check_choice(name, preset, REPLAY_PRESETS)
         if state == "stopped":
             check_confirmed(confirm_position_loss, f"stopping managed event subscription {managed_subscription}")
         _check(managed_subscription, visibility_timeout)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_sfstream._airflow import conf
-from airflow_provider_sfstream.actions.drain.waiting import awaited, defer_until, log_wake_up
+from airflow_provider_sfstream.actions.drain.config import ConsumerConfig
+from airflow_provider_sfstream.actions.drain.waiting import awaited, event_trigger, log_wake_up
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.parts import (
     DEFAULT_SUBSCRIPTION,
@@ -150,7 +151,15 @@ class SalesforceEventSensor(BaseSensorOperator):
                 start = self._start(self._checked_topic())
                 self.log.info("%s: waiting on the triggerer for %s.", self.topic, awaited(self._conditions, start))
                 tell(self.stream_uri, "wait", context, {"reason": "waiting"})
-                defer_until(self, self._conditions, start, timedelta(seconds=self.timeout))
+                consumer = ConsumerConfig(
+                    topic=self.topic,
+                    api=self.api,
+                    salesforce_conn_id=self.salesforce_conn_id,
+                    subscription=self.subscription,
+                    managed_subscription=self.managed_subscription,
+                )
+                trigger = event_trigger(consumer, self._conditions, start)
+                self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.actions.parts import warn_of_other_writers
-from airflow_provider_sfstream.exceptions import (
-    AccessDeniedError,
-    ConfigurationError,
-    TopicNotFoundError,
-)
+from airflow_provider_sfstream.actions.drain.results import DrainResult
+from airflow_provider_sfstream.actions.parts import landed_stream_uri
+from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, TopicNotFoundError
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
-
-    from airflow_provider_sfstream.actions.drain.preparation import Prepared
+    from airflow_provider_sfstream.actions.drain.config import Drain
     from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome
     from airflow_provider_sfstream.salesforce.rest.tooling import ManagedEventSubscriptionRecord
     from airflow_provider_sfstream.salesforce.streams import RunIdentity
@@ -26,34 +23,55 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_OF_MANIFEST = (
+    "window_id",
+    "stream",
+    "kind",
+    "after",
+    "through",
+    "event_count",
+    "payload_bytes",
+    "first_event_time",
+    "last_event_time",
+    "stop_reason",
+    "contact_at",
+    "gap",
+)
+"""Keys of the result that are those of the manifest."""
 
-def drain_new_events(operator: BaseOperator, drain: Prepared, run: RunIdentity) -> WindowOutcome:
+
+def drain_new_events(drain: Drain, run: RunIdentity) -> DrainResult:
     """Land and record the new events of a run, from its managed subscription if it names one.
 
     :raises SalesforceStreamError: if the drain fails. Events that are landed are not lost.
     """
+    managed = drain.config.managed_subscription
+    if managed is None:
+        return _result(_drain_position(drain, run), drain)
+    return _result(_drain_managed(drain, ManagedSubscription.parse(managed), run), drain)
+
+
+def _drain_position(drain: Drain, run: RunIdentity) -> WindowOutcome:
+    """Land the events after the recorded position, then move it."""
     from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 
-    arguments = drain.arguments
-    if arguments.managed_subscription is not None:
-        return _drain_managed(drain, ManagedSubscription.parse(arguments.managed_subscription), run)
-    warn_of_other_writers(drain.landed, operator, run)
+    config = drain.config
     with drain.hook.get_conn() as client:
         return drain_window(
             drain.landed,
             WindowRequest(
                 run=run,
-                limits=arguments.limits,
+                limits=config.limits,
                 start_from=drain.start_from,
-                on_invalid_replay=arguments.on_invalid_replay or "fail",
-                accept_quiet_aging=arguments.accept_quiet_aging,
-                advance=arguments.advance == "automatic",
+                on_invalid_replay=config.on_invalid_replay or "fail",
+                accept_quiet_aging=config.accept_quiet_aging,
+                advance=config.advance == "automatic",
             ),
             source=client,
         )
 
 
-def _drain_managed(drain: Prepared, subscription: ManagedSubscription, run: RunIdentity) -> WindowOutcome:
+def _drain_managed(drain: Drain, subscription: ManagedSubscription, run: RunIdentity) -> WindowOutcome:
     """Land and record the events of a managed subscription, then commit them to Salesforce."""
     from airflow_provider_sfstream.replay_windows.incremental import WindowRequest
     from airflow_provider_sfstream.replay_windows.managed_windows import drain_managed_window, landed_but_uncommitted
@@ -70,16 +88,16 @@ def _drain_managed(drain: Prepared, subscription: ManagedSubscription, run: RunI
                 drain.landed,
                 WindowRequest(
                     run=run,
-                    limits=drain.arguments.limits,
+                    limits=drain.config.limits,
                     start_from=StartFrom.COMMITTED,
-                    on_invalid_replay=drain.arguments.on_invalid_replay or _policy_for_lost_position(record),
+                    on_invalid_replay=drain.config.on_invalid_replay or _policy_for_lost_position(record),
                 ),
                 source=source,
                 subscription_id=None if record is None else record.id,
             )
 
 
-def _subscription_record(drain: Prepared, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord | None:
+def _subscription_record(drain: Drain, subscription: ManagedSubscription) -> ManagedEventSubscriptionRecord | None:
     """Return the record of the subscription, ``None`` if it cannot be read. Warn if it is another one than before.
 
     :raises ConfigurationError: if the subscription is one of another topic.
@@ -118,3 +136,40 @@ def _policy_for_lost_position(record: ManagedEventSubscriptionRecord | None) -> 
     Without a record, the drain continues where Salesforce does, which is the meaning of "latest" here.
     """
     return "earliest" if record is not None and record.error_recovery_replay == "EARLIEST" else "latest"
+
+
+def _result(outcome: WindowOutcome, drain: Drain) -> DrainResult:
+    """Log a window and return its result: what a later task needs, never an event."""
+    document, config = json.loads(outcome.manifest.to_json()), drain.config
+    result = {
+        "manifest_url": outcome.manifest.window.manifest_url,
+        "landing_url": drain.landed.catalog.landing.url,
+        "asset_uri": landed_stream_uri(config),
+        **{key: document[key] for key in _OF_MANIFEST},
+        "confirmed_at": document["covered_until"],
+        "drained": outcome.drained,
+        "committed": outcome.committed,
+    }
+    _log_window(result)
+    empty = f"No new events on {config.topic}; window {result['window_id']} is empty."
+    return DrainResult(result, [outcome.manifest], [outcome.manifest], drain.landed.catalog, empty)
+
+
+def _log_window(result: Mapping[str, Any]) -> None:
+    log.info(
+        "Window %s of %s: %d events, %d payload bytes, stopped because %s, position %s -> %s (%s). Manifest: %s",
+        result["window_id"],
+        result["stream"]["topic"],
+        result["event_count"],
+        result["payload_bytes"],
+        result["stop_reason"],
+        result["after"],
+        result["through"],
+        "recorded" if result["committed"] else "not recorded yet",
+        result["manifest_url"],
+    )
+    if result["gap"]:
+        lost = "Events were lost before this window"
+        if result["gap"]["uncertain"]:
+            lost = "Possible loss before this window, nothing is known to be lost"
+        log.warning("%s: %s", lost, result["gap"])

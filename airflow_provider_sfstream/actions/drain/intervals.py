@@ -1,4 +1,4 @@
-"""Interval mode of the drain: which interval a run stands for, and what it returns."""
+"""Interval mode of the drain: the interval of a run, and the windows that hold it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.actions.parts import run_identity, warn_of_other_writers
+from airflow_provider_sfstream.actions.drain.results import DrainResult
+from airflow_provider_sfstream.actions.drain.waiting import Defer, defer_until_confirmed
+from airflow_provider_sfstream.actions.parts import landed_stream_uri, run_identity
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.allocations import delivery_allocation
 from airflow_provider_sfstream.salesforce.streams import Span
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk import Context
 
-    from airflow_provider_sfstream.actions.allocations import AllocationReserve
-    from airflow_provider_sfstream.actions.drain.preparation import Prepared
+    from airflow_provider_sfstream.actions.drain.config import Drain
     from airflow_provider_sfstream.replay_windows.interval import IntervalOutcome, IntervalWindow
     from airflow_provider_sfstream.salesforce.streams import Stream
     from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SCHEDULER_AHEAD = timedelta(minutes=1)
-"""By which its clock may be ahead of a worker's. The drain itself stays until the interval has ended."""
+"""Tolerance for a scheduler whose clock is ahead. The drain itself waits until the interval has ended."""
 _TIMETABLES = (
     "Give the DAG a timetable with an interval: CronDataIntervalTimetable, DeltaDataIntervalTimetable, "
     "CronTriggerTimetable(..., interval=timedelta(hours=1)) or CronPartitionTimetable. Only "
@@ -37,7 +38,7 @@ def is_backfill(context: Context) -> bool:
 
 
 def interval_of(context: Context, timetable: Any, now: datetime) -> Span:
-    """Return the interval that a run stands for, in UTC: its data interval, or the one that its partition date begins.
+    """Return the interval of a run, in UTC: its data interval, or the one that starts at its partition date.
 
     A partition is from its date to the next tick of the DAG's cron expression, in the timetable's time zone.
 
@@ -70,7 +71,7 @@ def check_timetable(timetable: Any) -> None:
     """Refuse a timetable whose runs have intervals without length, when the DAG is parsed.
 
     :param timetable: the timetable of the DAG; ``None`` if there is no DAG yet.
-    :raises ConfigurationError: if it is one of those that only say when to run, such as a bare cron expression.
+    :raises ConfigurationError: if it has times but no intervals, such as a bare cron expression.
     """
     timetable = next(iter(getattr(timetable, "timetables", ())), timetable)  # one of several cron expressions
     # DAGs may also use the scheduler's classes, which have other names.
@@ -86,8 +87,8 @@ def check_timetable(timetable: Any) -> None:
 def _next_tick(timetable: Any, tick: datetime) -> datetime:
     """Return the tick after ``tick`` of a cron timetable, with Airflow's rules for changes to and from daylight saving.
 
-    An expression for every hour goes on by elapsed time; any other by the clock on the wall, where a time that comes
-    twice is the second one. The scheduler's own form of the timetable does this, but not the form that DAGs have.
+    An expression for every hour advances by elapsed time; any other by local time, where a time that occurs twice is
+    the second one. The scheduler's class of the timetable does this, but not the class that DAGs use.
     """
     import pendulum
     from croniter import croniter
@@ -111,34 +112,39 @@ def _next_tick(timetable: Any, tick: datetime) -> datetime:
     return aware.astimezone(UTC)
 
 
-def give_interval(
-    operator: BaseOperator,
-    drain: Prepared,
+def drain_run_interval(
+    drain: Drain,
     interval: Span,
     context: Context,
+    defer: Defer,
     *,
-    wait_for_confirmation: bool,
     end_seen: SeenEnd | None,
-    reserve: AllocationReserve,
-) -> IntervalOutcome:
-    """Return what gives the interval of a run, draining what is not landed yet, if that leaves ``reserve``."""
+    give_up_at: datetime | None,
+) -> DrainResult:
+    """Return the windows that hold the interval of a run; drain what is not landed yet, if the reserve admits it.
+
+    :param end_seen: end of the stream that the triggerer has seen.
+    :param give_up_at: when to stop deferring for a confirmed end of the stream; ``None``: the wait has not begun.
+    :raises SalesforceStreamError: if the drain fails. Events that are landed are not lost.
+    """
     from airflow_provider_sfstream.replay_windows.interval import IntervalRequest, drain_interval
     from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 
-    backfill = is_backfill(context)
-    arguments = drain.arguments
-    left_out = arguments.given_limits
-    if not backfill:
-        warn_of_other_writers(drain.landed, operator, run_identity(context))
-    elif left_out:
-        log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(left_out))
+    config, backfill = drain.config, is_backfill(context)
+    waits, defers = config.wait_for_confirmation, False
+    if waits and config.deferrable and config.reuses and not backfill:
+        # A stream without a position has no end to wait for.
+        defers = drain.landed.position().replay_id is not None
+        waits = not defers
+    if backfill and config.incremental_limits:
+        log.info("This is a backfill of %s: %s do not count.", interval, ", ".join(config.incremental_limits))
 
     def admit(least_events: int) -> None:
         # Without the brackets of a span, whose odd parenthesis would hide where the sentence ends.
         span = f"{interval.start.isoformat()} to {interval.end.isoformat()}"
-        reserve.check(
-            arguments.salesforce_conn_id,
-            allocation=delivery_allocation(arguments.topic),
+        config.reserve.check(
+            config.salesforce_conn_id,
+            allocation=delivery_allocation(config.topic),
             least=least_events,
             what=f"{drain.landed.stream}: {span} is not drained",
         )
@@ -149,28 +155,30 @@ def give_interval(
             run=run_identity(context),
             interval=interval,
             backfill=backfill,
-            limits=DrainLimits(idle_timeout=arguments.idle_timeout, wait_for_confirmation=wait_for_confirmation),
+            limits=DrainLimits(idle_timeout=config.idle_timeout, wait_for_confirmation=waits),
             start_from=drain.start_from,
-            on_invalid_replay=arguments.on_invalid_replay or "fail",
-            accept_quiet_aging=arguments.accept_quiet_aging,
-            on_expired=arguments.on_expired,
-            reuse=arguments.reuses,
+            on_invalid_replay=config.on_invalid_replay or "fail",
+            accept_quiet_aging=config.accept_quiet_aging,
+            on_expired=config.on_expired,
+            reuse=config.reuses,
             end_seen=end_seen,
         ),
         open_source=drain.hook.get_conn,
-        admit=admit if reserve else None,
+        admit=admit if config.reserve else None,
     )
-    log_interval(outcome, drain.landed.stream)
-    return outcome
+    _log_interval(outcome, drain.landed.stream)
+    if defers and outcome.confirmed_at is None:
+        defer_until_confirmed(drain, give_up_at, defer)
+    return _result(outcome, drain)
 
 
-def interval_summary(outcome: IntervalOutcome, stream: Stream, landing_url: str, asset_uri: str) -> dict[str, Any]:
-    """Return the JSON-able result of a drain in interval mode: what a later task needs, never an event."""
-    return {
+def _result(outcome: IntervalOutcome, drain: Drain) -> DrainResult:
+    """Return the result of an interval: what a later task needs, never an event."""
+    document = {
         "mode": "interval",
-        "stream": dict(vars(stream)),
-        "landing_url": landing_url,
-        "asset_uri": asset_uri,
+        "stream": dict(vars(drain.landed.stream)),
+        "landing_url": drain.landed.catalog.landing.url,
+        "asset_uri": landed_stream_uri(drain.config),
         "event_time_from": outcome.interval.start.isoformat(),
         "event_time_to": outcome.interval.end.isoformat(),
         "windows": [_window(window) for window in outcome.windows],
@@ -179,10 +187,13 @@ def interval_summary(outcome: IntervalOutcome, stream: Stream, landing_url: str,
         "missing": [{"from": span.start.isoformat(), "to": span.end.isoformat()} for span in outcome.missing],
         "drained": outcome.drained,
     }
+    windows = [window.manifest for window in outcome.windows]
+    empty = f"There are no events on {drain.config.topic} in {outcome.interval}."
+    return DrainResult(document, windows, list(outcome.own), drain.landed.catalog, empty)
 
 
-def log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
-    """Log what a drain in interval mode gave, and what is lost."""
+def _log_interval(outcome: IntervalOutcome, stream: Stream) -> None:
+    """Log the windows of an interval, and the spans that are lost."""
     origins = [window.origin for window in outcome.windows]
     log.info(
         "Interval %s of %s is in %d windows: %d landed before, %d drained for it.",

@@ -1,8 +1,8 @@
-"""The assets that a drain tells of its windows: the landed stream, and, when it leaves events behind, the topic.
+"""Asset events of a drain: for the landed stream, and for the topic if the drain leaves events behind.
 
-The watcher of a topic tells of each event once. A run that a watched topic started and that stops at ``max_events``,
-``max_bytes`` or ``max_seconds`` leaves events behind whose wake-up is spent. It therefore tells the topic's asset
-itself that there may be more, so that another run follows even if nothing is published any more.
+The watcher of a topic emits one event for each event on the topic. A run that a watched topic started and that stops
+at ``max_events``, ``max_bytes`` or ``max_seconds`` leaves events behind whose wake-up is used up. It therefore emits
+an event for the asset of the topic, so that another run follows even if nothing more is published.
 """
 
 from __future__ import annotations
@@ -23,22 +23,30 @@ from airflow_provider_sfstream.streams.drain.limits import StopReason
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
-    from airflow_provider_sfstream.actions.drain.arguments import DrainArguments
+    from airflow_provider_sfstream.actions.drain.config import DrainConfig
 
-_ALWAYS_TOLD = ("asset_uri", "event_count", "schema_changes")
-_TOLD = (*_ALWAYS_TOLD, "window_id", "manifest_url", "payload_bytes", "first_event_time", "last_event_time", "gap")
-_TOLD_OF_INTERVAL = (*_ALWAYS_TOLD, "mode", "event_time_from", "event_time_to", "windows", "confirmed_at", "missing")
+_COMMON_KEYS = ("asset_uri", "event_count", "schema_changes")
+_WINDOW_KEYS = (
+    *_COMMON_KEYS,
+    "window_id",
+    "manifest_url",
+    "payload_bytes",
+    "first_event_time",
+    "last_event_time",
+    "gap",
+)
+_INTERVAL_KEYS = (*_COMMON_KEYS, "mode", "event_time_from", "event_time_to", "windows", "confirmed_at", "missing")
 
 
 @dataclass(frozen=True)
 class DrainOutlets:
-    """What the tasks of one drain operator may tell.
+    """Outlets of one drain operator.
 
-    :param declared_stream: the landed stream, where the DAG file says which it is; Airflow then shows it as an outlet.
-    :param landed: by which any other stream is told: of a mapped task, or one whose topic is a template. Airflow
-        knows the outlets of a DAG from its file only, but an alias may be given any asset when the task runs.
-    :param watches: those that the DAG is scheduled on, each with the topic that it watches.
-    :param unfinished: by which a watch among them is told that there may be more.
+    :param declared_stream: the landed stream, if the DAG file names it; Airflow then shows it as an outlet.
+    :param landed: alias for any other landed stream: of a mapped task, or with a template in its topic. Airflow reads
+        the outlets of a DAG from its file only, but an alias accepts any asset when the task runs.
+    :param watches: assets of watched topics that the DAG is scheduled on, each with its topic.
+    :param unfinished: alias for the watches of a topic that may have more events.
     """
 
     declared_stream: Asset | None
@@ -47,13 +55,13 @@ class DrainOutlets:
     unfinished: AssetAlias
 
     @classmethod
-    def of(cls, arguments: DrainArguments, operator: BaseOperator) -> DrainOutlets:
-        """Return the outlets of a drain, from its arguments and its DAG.
+    def of(cls, config: DrainConfig, operator: BaseOperator) -> DrainOutlets:
+        """Return the outlets of a drain, from its config and its DAG.
 
         :raises ConfigurationError: if topic, connection or subscription cannot be part of an asset.
         """
         dag = operator.get_dag()
-        names = _names(arguments)
+        names = _names(config)
         in_the_file = not any(map(is_template, names)) and (dag is None or dag.task_dict[operator.task_id] is operator)
         condition = getattr(getattr(dag, "timetable", None), "asset_condition", None)
         task = f"{operator.dag_id}.{operator.task_id}"
@@ -68,31 +76,30 @@ class DrainOutlets:
         """Return what the operator has to list in its ``outlets``."""
         return [self.declared_stream or self.landed, *([self.unfinished] if self.watches else [])]
 
-    def tell(self, arguments: DrainArguments, result: Mapping[str, Any], context: Context) -> None:
-        """Add the facts of a window, or of an interval, and the address of the task's page to what Airflow will tell of
-        it once the task has succeeded.
+    def emit(self, config: DrainConfig, result: Mapping[str, Any], context: Context) -> None:
+        """Emit the asset events of a drain with its result and the URL of its task, for when the task has succeeded.
 
-        :param arguments: of the task, with its templates rendered.
+        :param config: with its templates rendered.
         """
         of_interval = result.get("mode") == "interval"
         page = {"task_url": task_url(run_identity(context))}
-        facts = {**{key: result[key] for key in (_TOLD_OF_INTERVAL if of_interval else _TOLD)}, **page}
+        facts = {**{key: result[key] for key in (_INTERVAL_KEYS if of_interval else _WINDOW_KEYS)}, **page}
         events = context["outlet_events"]
         if self.declared_stream is not None:
             events[self.declared_stream].extra.update(facts)
         else:
-            events[self.landed].add(landed_stream_asset(*_names(arguments)), facts)
+            events[self.landed].add(landed_stream_asset(*_names(config)), facts)
         if not of_interval and StopReason(result["stop_reason"]).leaves_events:
             facts = {**{key: result[key] for key in ("stream", "through", "stop_reason")}, **page}
-            own = StreamUri(arguments.salesforce_conn_id, arguments.topic, api=arguments.api)
+            own = StreamUri(config.salesforce_conn_id, config.topic, api=config.api)
             for asset, topic in self.watches:
                 if topic == own:
                     events[self.unfinished].add(asset, {"reason": "unfinished", **facts})
 
 
-def _names(arguments: DrainArguments) -> tuple[str, str, str, str | None]:
+def _names(config: DrainConfig) -> tuple[str, str, str, str | None]:
     """Return what names the stream of a drain."""
-    return arguments.salesforce_conn_id, arguments.topic, arguments.subscription, arguments.api
+    return config.salesforce_conn_id, config.topic, config.subscription, config.api
 
 
 def _assets(condition: Any) -> Iterator[Asset]:

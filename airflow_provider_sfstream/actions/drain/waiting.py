@@ -1,38 +1,41 @@
-"""How a task waits for events, or for the end of a stream: on the triggerer, or in its own worker."""
+"""Wait of a task for events, or for the end of a stream: on the triggerer, or in its worker."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow_provider_sfstream._airflow import AirflowTaskTimeout
-from airflow_provider_sfstream.salesforce.events import StartFrom
-from airflow_provider_sfstream.salesforce.topics import Api
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.triggers.loading import described
 
 if TYPE_CHECKING:
-    from airflow.triggers.base import BaseTrigger
-
-    from airflow_provider_sfstream.actions.drain.preparation import Prepared
+    from airflow_provider_sfstream.actions.drain.config import ConsumerConfig, Drain
     from airflow_provider_sfstream.hooks.event_api import EventHook
     from airflow_provider_sfstream.replay_stores.base import Position
     from airflow_provider_sfstream.salesforce.streams import RunIdentity
     from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
     from airflow_provider_sfstream.streams.watch.conditions import WakeUp
+    from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT = timedelta(hours=12)
-"""After which a drain takes what is there, if only nothing."""
+"""Longest wait. The drain then reads the available events, few or none."""
 LONGEST_UNCONFIRMED = {timedelta(hours=72): timedelta(hours=30), timedelta(hours=24): timedelta(hours=8)}
-"""By retention: after which a position must be recorded anew by a drain before anybody waits again.
+"""By retention: age of a recorded position at which a drain must record it again before the next wait.
 
 With the wait, and with the day for which drains may leave a position unconfirmed, 30 hours stay below the 72 for which
 a replay ID can be read, and 8 hours below 24. So a stream of the Pub/Sub API is not lost only because it was quiet. On
 the Streaming API the position ages all the same, and a drain reports that soon."""
+
+
+Defer = Callable[..., NoReturn]
+"""``defer`` of an operator: it raises, so that the task leaves its worker."""
 
 
 def is_to_be_confirmed(position: Position, retention: timedelta, now: datetime) -> bool:
@@ -42,60 +45,42 @@ def is_to_be_confirmed(position: Position, retention: timedelta, now: datetime) 
     return now - position.updated_at > LONGEST_UNCONFIRMED[retention]
 
 
-class EventOperator(Protocol):
-    """Arguments of an operator that waits for events of a stream, and how it defers."""
+def event_trigger(
+    config: ConsumerConfig, conditions: WakeUpConditions, start: bytes | StartFrom
+) -> SalesforceEventTrigger:
+    """Return the trigger that fires once the conditions hold for the events after ``start``.
 
-    topic: str
-    api: Api | None
-    salesforce_conn_id: str
-    subscription: str
-    managed_subscription: str | None
-    deferrable: bool
-    execution_timeout: timedelta | None
-
-    def defer(
-        self, *, trigger: BaseTrigger, method_name: str, kwargs: dict[str, Any] | None, timeout: timedelta
-    ) -> NoReturn: ...
-
-
-def defer_until(
-    operator: EventOperator,
-    conditions: WakeUpConditions,
-    start: bytes | StartFrom,
-    timeout: timedelta,
-    *,
-    method_name: str = "execute_complete",
-    kwargs: dict[str, Any] | None = None,
-) -> NoReturn:
-    """Leave the worker, until the trigger finds that ``conditions`` hold for the events after ``start``. The task then
-    goes on with that method.
-
-    :raises ConfigurationError: if an argument of the trigger cannot be used.
+    :raises ConfigurationError: naming the invalid argument of the trigger.
     """
     from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_text
     from airflow_provider_sfstream.triggers.salesforce_event import SalesforceEventTrigger
 
     trigger = SalesforceEventTrigger(
-        topic=operator.topic,
-        api=operator.api,
-        salesforce_conn_id=operator.salesforce_conn_id,
-        subscription=operator.subscription,
-        managed_subscription=operator.managed_subscription if start is StartFrom.COMMITTED else None,
+        topic=config.topic,
+        api=config.api,
+        salesforce_conn_id=config.salesforce_conn_id,
+        subscription=config.subscription,
+        managed_subscription=config.managed_subscription if start is StartFrom.COMMITTED else None,
         replay_id=replay_id_to_text(start) if isinstance(start, bytes) else None,
         start_from="latest" if start is StartFrom.LATEST else "earliest",
         min_events=conditions.min_events,
         max_wait=conditions.max_wait,
         until_confirmed=conditions.until_confirmed,
     )
-    trigger.serialize()  # Airflow does that too, but where an error can no longer be told as a permanent one
-    operator.defer(trigger=trigger, method_name=method_name, kwargs=kwargs, timeout=timeout)
+    trigger.serialize()  # checks the arguments; Airflow does it too late to report a permanent error
+    return trigger
 
 
-def defer_until_confirmed(operator: EventOperator, drain: Prepared, give_up_at: datetime) -> None:
-    """Leave the worker, until Salesforce says that nothing comes after the position, or something does. Return at once
-    if that was waited for long enough."""
-    after, seconds = drain.landed.position().replay_id, give_up_at - datetime.now(UTC)
-    if after is None or seconds <= timedelta(0):
+def defer_until_confirmed(drain: Drain, give_up_at: datetime | None, defer: Defer) -> None:
+    """Defer until Salesforce confirms that nothing follows the position, or something does. Return if ``give_up_at``
+    is over.
+
+    :param give_up_at: ``None`` for a wait that begins now.
+    """
+    now = datetime.now(UTC)
+    give_up_at = give_up_at or now + timedelta(seconds=CONFIRM_TIMEOUT)
+    after = drain.landed.position().replay_id
+    if after is None or give_up_at <= now:
         return
     drain.landed.store.close()
     log.info(
@@ -103,18 +88,16 @@ def defer_until_confirmed(operator: EventOperator, drain: Prepared, give_up_at: 
         drain.landed.stream,
         give_up_at.isoformat(),
     )
-    defer_until(
-        operator,
-        WakeUpConditions(until_confirmed=True),
-        after,
-        seconds,
+    defer(
+        trigger=event_trigger(drain.config, WakeUpConditions(until_confirmed=True), after),
         method_name="execute_interval",
         kwargs={"after": after.hex(), "give_up_at": give_up_at.isoformat()},
+        timeout=give_up_at - now,
     )
 
 
 def end_seen(event: dict[str, Any], after: str) -> SeenEnd | None:
-    """Return what a wake-up says of the end of a stream after a replay ID (hex text); ``None``: that it goes on."""
+    """Return the end of a stream that a wake-up confirms after a replay ID (hex text); ``None``: there are events."""
     from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
 
     if "confirmed_at" not in event:
@@ -127,11 +110,11 @@ def end_seen(event: dict[str, Any], after: str) -> SeenEnd | None:
     )
 
 
-def wait_for_events(operator: EventOperator, drain: Prepared, conditions: WakeUpConditions, run: RunIdentity) -> None:
-    """Return once the conditions hold, here or (by deferring) on the triggerer; at once if a wait has no sense."""
+def wait_for_events(drain: Drain, conditions: WakeUpConditions, run: RunIdentity, defer: Defer) -> None:
+    """Return once the conditions hold, here or (by deferring) on the triggerer; at once if a wait is of no use."""
     from airflow_provider_sfstream.streams.watch.payload import payload
 
-    landed, stream = drain.landed, drain.landed.stream
+    config, landed, stream = drain.config, drain.landed, drain.landed.stream
     position = landed.known_position(run)
     start = drain.start_from if position.replay_id is None else position.replay_id
     if landed.already_drained(run, position):
@@ -145,27 +128,28 @@ def wait_for_events(operator: EventOperator, drain: Prepared, conditions: WakeUp
             position.updated_at,
         )
         return
-    if start is StartFrom.LATEST or (position.replay_id is None and operator.managed_subscription is not None):
+    if start is StartFrom.LATEST or (position.replay_id is None and config.managed_subscription is not None):
         log.info("%s: not waiting for events, because the first drain finds out where it begins.", stream)
         return
     landed.store.close()  # a wait may be long
     log.info("%s: waiting for %s.", stream, awaited(conditions, start))
-    longest = min(LONGEST_WAIT, operator.execution_timeout or LONGEST_WAIT)
-    if operator.deferrable:
-        defer_until(operator, conditions, start, longest)
+    longest = min(LONGEST_WAIT, config.execution_timeout or LONGEST_WAIT)
+    if config.deferrable:
+        trigger = event_trigger(config, conditions, start)
+        defer(trigger=trigger, method_name="execute_complete", timeout=longest)
     wake_up = wait_in_worker(drain.hook, stream.topic, start, conditions, longest)
     if wake_up is not None:
         log_wake_up(payload(stream, wake_up))
-    elif not waited_long_enough(operator):
+    elif not waited_long_enough(config.topic, config.execution_timeout):
         # Airflow's own alarm, but an event loop may have swallowed it.
         raise AirflowTaskTimeout(f"{stream}: too few events came within {longest}; nothing was read or moved.")
 
 
-def waited_long_enough(operator: EventOperator) -> bool:
-    """Return whether a wait that timed out was the longest there is, and not ended by the execution timeout."""
-    if operator.execution_timeout is not None and operator.execution_timeout <= LONGEST_WAIT:
+def waited_long_enough(topic: str, execution_timeout: timedelta | None) -> bool:
+    """Return whether a wait that timed out lasted for :data:`LONGEST_WAIT`, and not for the execution timeout."""
+    if execution_timeout is not None and execution_timeout <= LONGEST_WAIT:
         return False
-    log.info("%s: too few events came within %s; draining what is there.", operator.topic, LONGEST_WAIT)
+    log.info("%s: too few events came within %s; draining what is there.", topic, LONGEST_WAIT)
     return True
 
 

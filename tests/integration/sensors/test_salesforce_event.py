@@ -93,6 +93,7 @@ def test_looks_count_anew_until_enough_is_there(
     org.knobs(keepalive_seconds=0.3)
     first = publish(org, 2)
     assert not made.poke(context())
+    wait_until(lambda: not org.open_streams(), what="the end of the second look, which would receive the next event")
     last = publish(org, 2)
     told = made.poke(context())
     assert told.xcom_value == {

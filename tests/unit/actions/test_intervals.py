@@ -18,7 +18,6 @@ from airflow.sdk import (
 )
 from airflow.timetables.trigger import CronPartitionTimetable as SchedulerCronPartitionTimetable
 
-from airflow_provider_sfstream.actions.drain.arguments import DrainArguments
 from airflow_provider_sfstream.actions.drain.intervals import interval_of, is_backfill
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
@@ -195,4 +194,4 @@ def test_interval_mode_goes_with_either_default_for_deferrable(
     monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", configured)
     for arguments in ({}, {"deferrable": True}):  # it waits for its confirmation at most
         operator = drain(mode="interval", **arguments)
-        assert DrainArguments.of(operator, rendered=False).conditions is None
+        assert operator._config(rendered=False).conditions is None

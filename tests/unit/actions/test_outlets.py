@@ -48,7 +48,7 @@ def outlets(schedule: Any, **arguments: Any) -> DrainOutlets:
 def told(each: DrainOutlets, alias: AssetAlias, **result: Any) -> list[tuple[str, Any]]:
     """Return the URIs of the assets that were told by an alias, and what else."""
     context = context_for("drain")
-    each.tell(NAMES, {**RESULT, **result}, context)
+    each.emit(NAMES, {**RESULT, **result}, context)
     events = context["outlet_events"][alias].asset_alias_events
     return [(event.dest_asset_key.uri, event.extra.get("reason", event.extra.get("gap"))) for event in events]
 
@@ -128,7 +128,7 @@ def test_the_landed_stream_is_told_of_an_interval_as_a_spark_task_takes_it() -> 
         "schema_changes": [],
     }
     each, context = outlets([WATCHED]), context_for("drain")
-    each.tell(NAMES, interval, context)
+    each.emit(NAMES, interval, context)
     extra = context["outlet_events"][LANDED].extra
     page = "http://localhost:8080/dags/orders/runs/run-1/tasks/drain"
     told_of_it = {key: value for key, value in interval.items() if key != "landing_url"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from airflow_provider_sfstream.actions.drain.schema_changes import schema_change_error
+from airflow_provider_sfstream.actions.drain.results import schema_change_error
 from airflow_provider_sfstream.salesforce.schema_changes import SchemaChange
 from airflow_provider_sfstream.salesforce.schemas import parse
 

@@ -1,0 +1,248 @@
+"""Configuration of a drain, and the landing, replay store and hook that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from airflow_provider_sfstream.actions.parts import (
+    is_template,
+    open_landing,
+    start_from_text,
+    time_from_text,
+    wake_up_conditions,
+)
+from airflow_provider_sfstream.arguments import check_choice
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.hooks.event_api import event_hook
+from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind, open_replay_store
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
+from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
+from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.topics import Api, Topic, is_on_pubsub
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.actions.allocations import AllocationReserve
+    from airflow_provider_sfstream.hooks.event_api import EventHook
+    from airflow_provider_sfstream.streams.source import StartFrom
+    from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig:
+    """Consumer of a topic, for which a task drains or waits."""
+
+    topic: str
+    api: Api | None
+    salesforce_conn_id: str
+    subscription: str  # the managed subscription, if there is one
+    managed_subscription: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrainConfig(ConsumerConfig):
+    """Arguments of :class:`~airflow_provider_sfstream.operators.drain_replay_window.DrainReplayWindowOperator`.
+
+    The operator documents each. A comment marks those that it fills in, or that differ from its argument.
+
+    :param rendered: whether the templates are rendered. If not, arguments with a template are not checked, and the
+        combinations of arguments are.
+    :raises ConfigurationError: naming the invalid argument. Nothing was read or moved.
+    """
+
+    landing_url: str
+    landing_conn_id: str | None
+    replay_store: ReplayStoreKind
+    replay_store_conn_id: str
+    start_from: str
+    max_events: int | None
+    max_bytes: int | None
+    max_seconds: float | None
+    idle_timeout: float
+    wait_for_confirmation: bool
+    until: str | datetime | None
+    grace: timedelta | None
+    on_invalid_replay: Literal["fail", "earliest", "latest"] | None
+    accept_quiet_aging: bool
+    fail_on: Sequence[Literal["gap", "schema_change"]]
+    mode: Literal["incremental", "interval"]
+    on_expired: Literal["fail", "partial"]
+    reuse: bool | str  # a template renders to text
+    advance: Literal["automatic", "manual"]
+    skip_if_empty: bool
+    reserve: AllocationReserve  # of allocation_reserve
+    min_events: int
+    max_wait: float | timedelta | None
+    deferrable: bool
+    execution_timeout: timedelta | None  # of the task
+    rendered: InitVar[bool]
+
+    def __post_init__(self, rendered: bool) -> None:
+        for name, value, choices in (
+            ("replay_store", self.replay_store, REPLAY_STORES),
+            ("advance", self.advance, ("automatic", "manual")),
+            ("mode", self.mode, ("incremental", "interval")),
+            ("on_invalid_replay", self.on_invalid_replay, ("fail", "earliest", "latest")),
+            ("on_expired", self.on_expired, ("fail", "partial")),
+            ("accept_quiet_aging", self.accept_quiet_aging, ("True", "False")),
+            ("reuse", self.reuse, ("True", "False")),
+        ):
+            if value is not None and (rendered or not is_template(value)):
+                check_choice(name, str(value), choices)
+        if rendered or not is_template(self.topic):
+            self._check_api()
+        if not rendered:
+            self._check_combinations()
+
+    @property
+    def conditions(self) -> WakeUpConditions | None:
+        """Conditions for which the drain waits; ``None`` to drain at once.
+
+        :raises ConfigurationError: naming the invalid argument.
+        """
+        if self.min_events == 0:
+            if self.max_wait is None:
+                return None
+            raise ConfigurationError("max_wait says when to drain fewer than min_events; set min_events above 0 too.")
+        return wake_up_conditions(self.min_events, self.max_wait)
+
+    @property
+    def limits(self) -> DrainLimits:
+        """Limits of an incremental drain.
+
+        :raises ConfigurationError: naming the invalid argument.
+        """
+        return DrainLimits(
+            max_events=self.max_events,
+            max_bytes=self.max_bytes,
+            max_seconds=self.max_seconds,
+            idle_timeout=self.idle_timeout,
+            confirm_timeout=CONFIRM_TIMEOUT if self.wait_for_confirmation else 0.0,
+            wait_for_confirmation=self.wait_for_confirmation,
+            until=time_from_text("until", self.until),
+            grace=self.grace or timedelta(0),
+        )
+
+    @property
+    def incremental_limits(self) -> list[str]:
+        """Names of the limits that are set and have no meaning for an interval."""
+        limits = {
+            "until": self.until,
+            "grace": self.grace,
+            "max_events": self.max_events,
+            "max_bytes": self.max_bytes,
+            "max_seconds": self.max_seconds,
+        }
+        return [name for name, value in limits.items() if value not in (None, "")]
+
+    @property
+    def reuses(self) -> bool:
+        """Flag to return recorded and landed windows for an interval."""
+        return str(self.reuse) == "True"
+
+    def _check_api(self) -> None:
+        """Refuse arguments that the API of the topic does not support."""
+        is_streaming = Topic.parse(self.topic, self.api).api == "streaming"
+        if self.wait_for_confirmation and is_streaming:
+            remedy = "leave it out, and drain often enough that nothing ages out"
+            if is_on_pubsub(self.topic):
+                remedy = "leave out api='streaming' to drain over the Pub/Sub API, or leave out wait_for_confirmation"
+            raise ConfigurationError(
+                f"wait_for_confirmation=True cannot be fulfilled for {self.topic} on the Streaming API, which never "
+                f"confirms the end of a stream: {remedy}. Nothing was read or moved."
+            )
+        if self.accept_quiet_aging and not is_streaming:
+            raise ConfigurationError(
+                f"accept_quiet_aging=True is for the Streaming API. Leave it out for {self.topic} on the Pub/Sub API, "
+                "where the position of a quiet stream does not age out. Nothing was read or moved."
+            )
+
+    def _check_combinations(self) -> None:
+        """Refuse arguments that do not go together, when the DAG is parsed."""
+        if isinstance(self.fail_on, str):
+            raise ConfigurationError(f"fail_on={self.fail_on!r} must be a list: fail_on=[{self.fail_on!r}].")
+        for each in self.fail_on:
+            check_choice("fail_on", each, ("gap", "schema_change"))
+        if not is_template(self.until):
+            _ = self.limits
+        if self.managed_subscription is not None:
+            self._check_managed(self.managed_subscription)
+        _ = self.conditions
+        if self.mode == "interval":
+            self._check_interval()
+
+    def _check_managed(self, managed_subscription: str) -> None:
+        """Refuse arguments that do not go with a managed subscription."""
+        for name, value, default, reason in (
+            ("start_from", self.start_from, "earliest", "the subscription's defaultReplay says where it begins"),
+            ("accept_quiet_aging", self.accept_quiet_aging, False, "it is for the Streaming API"),
+            (
+                "mode",
+                self.mode,
+                "incremental",
+                "Salesforce keeps one position. Backfills of this DAG are intervals all the same",
+            ),
+            ("advance", self.advance, "automatic", "Salesforce is told of a window by the task that drained it"),
+        ):
+            if value != default:
+                raise ConfigurationError(f"{name}={value!r} goes with no managed_subscription: {reason}.")
+        if self.api == "streaming":
+            raise ConfigurationError(
+                "Managed event subscriptions are on the Pub/Sub API only: leave out api='streaming'."
+            )
+        if not is_template(managed_subscription):
+            ManagedSubscription.parse(managed_subscription)
+
+    def _check_interval(self) -> None:
+        """Refuse arguments that do not go with ``mode="interval"``."""
+        refused = self.incremental_limits
+        if self.max_wait is not None:
+            refused.append("max_wait")
+        if self.min_events:
+            refused.append("min_events")
+        if self.advance == "manual":
+            refused.append('advance="manual"')
+        if refused:
+            raise ConfigurationError(
+                f'mode="interval" drains all of an interval when it has ended, and records it. Leave out: '
+                f"{', '.join(refused)}."
+            )
+
+
+@dataclass(frozen=True)
+class Drain:
+    """A drain with its landing and replay store opened, logged in to its org where that was needed."""
+
+    config: DrainConfig
+    landed: LandedStream
+    start_from: StartFrom | bytes
+    hook: EventHook
+
+
+def open_drain(config: DrainConfig, *, may_be_landed: bool = False, writes: bool = True) -> Drain:
+    """Open the landing and the replay store of a drain, and find out its org.
+
+    :param config: with its templates rendered.
+    :param may_be_landed: whether the landing may have the requested windows already. If so, the limits are not
+        checked, and there is no login if the connection names the org.
+    :param writes: whether the drain may land events. If so, the landing is checked to be writable.
+    :raises SalesforceStreamError: naming what cannot be used. Nothing was read or moved.
+    """
+    if not may_be_landed:
+        _ = config.limits
+    topic = Topic.parse(config.topic, config.api)
+    start_from = start_from_text(config.start_from)
+    catalog = open_landing(config.landing_url, config.landing_conn_id)
+    if writes:
+        catalog.landing.check_writable()
+    store = open_replay_store(config.replay_store, config.replay_store_conn_id, catalog)
+    hook = event_hook(topic.api, config.salesforce_conn_id)
+    org_id = hook.known_org_id if may_be_landed else hook.org_id
+    stream = Stream(org_id, topic.api, topic.name, config.subscription)
+    landed = LandedStream(stream, catalog, store, partial(hook.event_retention, topic.name))
+    return Drain(config, landed, start_from, hook)

@@ -1,0 +1,191 @@
+"""Result of a drain: what its task reports, returns and fails for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream._airflow import AirflowSkipException
+from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
+from airflow_provider_sfstream.actions.parts import open_landing
+from airflow_provider_sfstream.actions.status import tell_of_drain
+from airflow_provider_sfstream.exceptions import EventsLostError, SalesforceStreamError, SchemaChangedError
+from airflow_provider_sfstream.monitoring.lineage import TellsLineage, collect_lineage
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+    from airflow.sdk import Context
+
+    from airflow_provider_sfstream.actions.drain.config import Drain, DrainConfig
+    from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.landing.manifest import Manifest
+    from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+
+log = logging.getLogger(__name__)
+
+SchemaChanges = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class DrainResult:
+    """Result of a drain, with the windows that links and lineage describe.
+
+    :param document: the JSON-able result of the task, but for ``schema_changes``.
+    :param windows: manifests of the windows in the result.
+    :param own_windows: those of them that the run drained, in this try or an earlier one.
+    :param empty: message of a task that is skipped because the windows have no events.
+    """
+
+    document: dict[str, Any]
+    windows: Sequence[Manifest]
+    own_windows: Sequence[Manifest]
+    catalog: LandingCatalog
+    empty: str
+
+    @property
+    def manifest_urls(self) -> list[str]:
+        """URLs of the manifests of the windows."""
+        return [manifest.window.manifest_url for manifest in self.windows]
+
+    def previous_manifest(self) -> Manifest | None:
+        """Return the manifest of the window before the first one; ``None`` if there is none.
+
+        :raises SalesforceStreamError: if it cannot be read.
+        """
+        previous = self.windows[0].window.previous_window_id if self.windows else None
+        return None if previous is None else self.catalog.read_manifest(self.windows[0].stream, previous)
+
+
+def _check_fail_on(config: DrainConfig, lost: object, changes: SchemaChanges | None) -> None:
+    """Raise the error of the first finding that ``fail_on`` names.
+
+    :param lost: the gap before a window, or the missing spans of an interval.
+    """
+    changed = schema_change_error(config.topic, changes) if "schema_change" in config.fail_on else None
+    is_uncertain = isinstance(lost, Mapping) and lost.get("uncertain") is True
+    if lost and "gap" in config.fail_on and not (is_uncertain and config.accept_quiet_aging):
+        also = "" if changed is None else f" Beside that, {changed.happened}"
+        were_lost = "possible loss, nothing is known to be lost," if is_uncertain else "events were lost"
+        raise EventsLostError(
+            f"{config.topic}: {were_lost} before this run, which is done: what is there is stored and recorded, with "
+            f"the gap {lost}. Clear the task to go on: it gives its result again and succeeds.{also}"
+        )
+    if changed is not None:
+        raise changed
+
+
+def _schema_changes(landed: LandedStream, manifests: Iterable[Manifest]) -> SchemaChanges | None:
+    """Log and return the schema changes of landed windows; ``None`` if the schemas could not be compared."""
+    from airflow_provider_sfstream.replay_windows.schema_changes import schema_changes
+
+    try:
+        changes = schema_changes(landed, manifests)
+    except SalesforceStreamError as error:  # the windows are stored and recorded
+        log.warning("%s: whether schemas changed is not known: %s", landed.stream, error)
+        return None
+    for change in changes:
+        log.warning(
+            "%s: a schema changed: %s (%s before, %s now)", landed.stream, change, change.before, change.schema_id
+        )
+    return [change.document() for change in changes]
+
+
+def schema_change_error(topic: str, changes: SchemaChanges | None) -> SchemaChangedError | None:
+    """Return the error for schemas that changed, or could not be compared; ``None`` if no schema changed.
+
+    :param changes: ``schema_changes`` of the result.
+    """
+    done = "All events are stored. Clear the task to go on: it gives its result again and succeeds."
+    if changes is None:
+        return SchemaChangedError(f"{topic}: whether schemas changed could not be seen. {done}")
+    if not changes:
+        return None
+    return SchemaChangedError(f"{topic}: schemas changed ({'; '.join(map(_change_text, changes))}). {done}")
+
+
+_KINDS = {"added": "added", "removed": "removed", "retyped": "retyped", "became_nullable": "became nullable"}
+_MOST_NAMES = 10
+"""Fields of a kind that an error names. The result has all."""
+
+
+def _change_text(change: dict[str, Any]) -> str:
+    kinds = (
+        f"{len(change[kind])} fields {word}: {_names(change[kind])}" for kind, word in _KINDS.items() if change[kind]
+    )
+    return f"{change['event']}, {', '.join(kinds)}"
+
+
+def _names(fields: list[dict[str, str]]) -> str:
+    names = [field["name"] for field in fields[:_MOST_NAMES]]
+    return " ".join([*names, "..."] if len(fields) > _MOST_NAMES else names)
+
+
+class DrainOperator(TellsLineage, LandedStreamOperator):
+    """Base of the drain operator: reports the result of the task, and stores it for links and lineage."""
+
+    _result: DrainResult | None = None
+
+    def report(self, result: DrainResult, drain: Drain, outlets: DrainOutlets, context: Context) -> dict[str, Any]:
+        """Report a drain to lineage, status and assets, and return the result of the task.
+
+        :raises EventsLostError: events are lost, or may be unless that is accepted, and ``fail_on`` has ``"gap"``.
+        :raises SchemaChangedError: schemas changed, or could not be compared, and ``fail_on`` has ``"schema_change"``.
+        :raises AirflowSkipException: there are no events, none are lost, and ``skip_if_empty`` is set.
+        """
+        self._result = result  # the links and the lineage of a task that fails need it too
+        asset_uri, stream = result.document["asset_uri"], drain.landed.stream
+        collect_lineage(drain.hook, StreamUri.parse(asset_uri), result.manifest_urls)
+        changes = _schema_changes(drain.landed, result.own_windows)
+        document = {**result.document, "schema_changes": changes}
+        drained = result.own_windows if document["drained"] else []
+        tell_of_drain(asset_uri, context, stream, drained, changes or (), document.get("missing", ()))
+        outlets.emit(drain.config, document, context)
+        lost = document["missing"] if "missing" in document else document["gap"]
+        if document["drained"]:
+            _check_fail_on(drain.config, lost, changes)
+        if drain.config.skip_if_empty and not document["event_count"] and not lost:
+            raise AirflowSkipException(result.empty)
+        return document
+
+    @property
+    def window_manifests(self) -> list[str]:
+        """The URLs of the manifests of the windows in the result."""
+        return [] if self._result is None else self._result.manifest_urls
+
+    def previous_manifest(self) -> Manifest | None:
+        """Return the manifest of the window before the first one in the result; ``None`` if there is none.
+
+        :raises SalesforceStreamError: if it cannot be read.
+        """
+        return None if self._result is None else self._result.previous_manifest()
+
+    def lineage(self, *, has_ended: bool) -> OperatorLineage:
+        """Return the topic as input and the landed stream as output, with the content of the windows in the result.
+
+        A task that ended without a result has no output.
+        """
+        from airflow_provider_sfstream.actions.open_lineage import drain_lineage
+
+        windows, own = (self._result.windows, self._result.own_windows) if self._result and has_ended else (None, ())
+        fields = self._event_fields(own) if windows else {}
+        return drain_lineage(StreamUri.parse(self.stream_uri), windows, own, fields, has_ended=has_ended)
+
+    def _event_fields(self, manifests: Sequence[Manifest]) -> dict[str, Any]:
+        from airflow_provider_sfstream.actions.open_lineage import event_fields
+
+        # Not the catalog of the result: a listener calls this in a fork, which has no threads of its filesystem.
+        landing = open_landing(self.landing_url, self.landing_conn_id).landing
+
+        def read_text(url: str) -> str:
+            content: bytes = landing.filesystem.cat_file(landing.path_of(url))
+            return content.decode()
+
+        try:
+            return event_fields(manifests, read_text)
+        except Exception as error:  # the lineage is of use without them
+            log.info("The schemas of the window cannot be read for its lineage: %s", type(error).__name__)
+            return {}
