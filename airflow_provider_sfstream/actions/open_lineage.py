@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from airflow.providers.openlineage.extractors import OperatorLineage
 from openlineage.client.event_v2 import InputDataset, OutputDataset
-from openlineage.client.facet_v2 import (
-    DatasetFacet,
-    RunFacet,
-    dataset_version_dataset,
-    input_statistics_input_dataset,
-    output_statistics_output_dataset,
-    schema_dataset,
-    symlinks_dataset,
-)
+from openlineage.client.facet_v2 import RunFacet
 
 from airflow_provider_sfstream.actions.delta_logs import newest_version
 from airflow_provider_sfstream.actions.landed import flat_windows, manifests_in
@@ -34,6 +26,7 @@ from airflow_provider_sfstream.monitoring.dataset_names import (
     name_of_stream,
     name_of_url,
 )
+from airflow_provider_sfstream.monitoring.datasets import input_dataset, output_dataset
 from airflow_provider_sfstream.redaction import quoted
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 
@@ -83,12 +76,12 @@ def drain_lineage(
     source = name_of_stream(StreamUri(landed.salesforce_conn_id, landed.topic, api=landed.api))
     target = name_of_stream(landed)
     if windows is None:
-        return OperatorLineage([_input(source)], [] if has_ended else [_output(target)])
+        return OperatorLineage([input_dataset(source)], [] if has_ended else [output_dataset(target)])
     from airflow_provider_sfstream.landing.columns import SCHEMA
 
     files = [file for manifest in own for file in manifest.files]
     rows = sum(manifest.window.event_count for manifest in own)
-    output = _output(
+    output = output_dataset(
         target,
         {**{field.name: str(field.type) for field in SCHEMA}, **fields},
         rows=rows,
@@ -99,7 +92,7 @@ def drain_lineage(
     )
     size = sum(manifest.payload_bytes for manifest in own)
     facts = [_window_facts(manifest) for manifest in windows[:_MOST_WINDOWS]]
-    return OperatorLineage([_input(source, fields, rows=rows, size=size)], [output], _run_facets(facts))
+    return OperatorLineage([input_dataset(source, fields, rows=rows, size=size)], [output], _run_facets(facts))
 
 
 def event_fields(manifests: Iterable[Manifest], read_text: Callable[[str], str]) -> dict[str, Any]:
@@ -141,7 +134,7 @@ def event_log_lineage(
     for name in sorted(rows):
         url = f"{output_url.rstrip('/')}/{name}"
         contents = _event_table(url, output_conn_id, metrics["windows"]) if time.monotonic() < until else {}
-        outputs.append(_output(name_of_url(url), rows=rows[name], **contents))
+        outputs.append(output_dataset(name_of_url(url), rows=rows[name], **contents))
     return OperatorLineage(inputs, outputs, _run_facets([{"window_id": window} for window in metrics["windows"]]))
 
 
@@ -181,19 +174,9 @@ def refresh_lineage(
     for name, counts in sorted(fetched.items()):
         table = _table_state(snapshot, name)
         columns = {} if table is None else {"Id": "string", **table.columns.columns}
-        inputs.append(_input(name_of_object(salesforce_conn_id, name), columns, rows=counts["fetched"]))
+        inputs.append(input_dataset(name_of_object(salesforce_conn_id, name), columns, rows=counts["fetched"]))
         outputs.append(_replica_table(output_url, name, snapshot, merged.get(name, {}).get("rows")))
     return OperatorLineage(inputs, outputs)
-
-
-def type_text(type_: Any) -> str:
-    """Return a column type as SQL writes it: ``struct<Street:string>``, ``array<long>``, ``map<string,double>``."""
-    if isinstance(type_, str):
-        return type_
-    ((kind, inside),) = type_.items()
-    if kind == "struct":
-        return f"struct<{','.join(f'{name}:{type_text(each)}' for name, each in inside.items())}>"
-    return f"map<string,{type_text(inside)}>" if kind == "map" else f"{kind}<{type_text(inside)}>"
 
 
 def _streams(windows: Any, *, has_ended: bool) -> list[InputDataset]:
@@ -214,7 +197,7 @@ def _streams(windows: Any, *, has_ended: bool) -> list[InputDataset]:
         if folder is not None and folder != name:
             folders.setdefault(name, folder)
     return [
-        _input(
+        input_dataset(
             name,
             rows=_total(found, "event_count") if has_ended else None,
             size=_total(found, "payload_bytes") if has_ended else None,
@@ -235,8 +218,8 @@ def _total(results: Iterable[Mapping[str, Any]], count: str) -> int | None:
 
 
 def _event_table(url: str, conn_id: str | None, windows: Collection[str]) -> dict[str, Any]:
-    """Return what the newest version of an event log's table shows, as arguments of :func:`_output`; nothing where it
-    cannot be read.
+    """Return what the newest version of an event log's table shows, as arguments of :func:`output_dataset`; nothing
+    where it cannot be read.
 
     :param windows: ids of the windows whose files are counted.
     """
@@ -264,71 +247,12 @@ def _replica_table(output_url: str, name: str, snapshot: Snapshot | None, rows: 
 
     dataset, table = name_of_url(f"{output_url.rstrip('/')}/{name}"), _table_state(snapshot, name)
     if snapshot is None or table is None:
-        return _output(dataset, rows=rows)
-    return _output(dataset, {**TABLE_ENVELOPE, **table.columns.columns}, rows=rows, version=str(snapshot.number))
+        return output_dataset(dataset, rows=rows)
+    return output_dataset(dataset, {**TABLE_ENVELOPE, **table.columns.columns}, rows=rows, version=str(snapshot.number))
 
 
 def _table_state(snapshot: Snapshot | None, name: str) -> TableState | None:
     return None if snapshot is None else snapshot.tables.get(name)
-
-
-def _input(
-    name: DatasetName,
-    columns: Mapping[str, Any] | None = None,
-    *,
-    rows: int | None = None,
-    size: int | None = None,
-    folder: DatasetName | None = None,
-) -> InputDataset:
-    """Return a dataset that was read; for the parameters see :func:`_output`."""
-    statistics = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(rows, size)
-    return InputDataset(
-        namespace=name.namespace,
-        name=name.name,
-        facets=_facets(columns, None, folder),
-        inputFacets={} if rows is None and size is None else {"inputStatistics": statistics},
-    )
-
-
-def _output(
-    name: DatasetName,
-    columns: Mapping[str, Any] | None = None,
-    *,
-    rows: int | None = None,
-    size: int | None = None,
-    files: int | None = None,
-    version: str | None = None,
-    folder: DatasetName | None = None,
-) -> OutputDataset:
-    """Return a dataset that was written. There is no facet for what is ``None``, or for no columns.
-
-    :param columns: column type by name, in order.
-    :param size: in bytes, of the ``files``.
-    :param folder: where the data is stored, if that is not its name.
-    """
-    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows, size, files)
-    return OutputDataset(
-        namespace=name.namespace,
-        name=name.name,
-        facets=_facets(columns, version, folder),
-        outputFacets={} if rows is None and size is None and files is None else {"outputStatistics": statistics},
-    )
-
-
-def _facets(
-    columns: Mapping[str, Any] | None, version: str | None, folder: DatasetName | None
-) -> dict[str, DatasetFacet]:
-    facets: dict[str, DatasetFacet] = {}
-    if columns:
-        fields = [schema_dataset.SchemaDatasetFacetFields(name, type_text(type_)) for name, type_ in columns.items()]
-        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields)
-    if version is not None:
-        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(version)
-    if folder is not None:
-        facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet(
-            [symlinks_dataset.Identifier(folder.namespace, folder.name, "LOCATION")]
-        )
-    return facets
 
 
 def _run_facets(windows: list[dict[str, Any]]) -> dict[str, RunFacet]:

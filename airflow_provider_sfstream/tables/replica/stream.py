@@ -20,19 +20,14 @@ from airflow_provider_sfstream.tables.replica.rules import under_rules
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from airflow_provider_sfstream.tables.replica.tables import Applied, ReplicaTables
 from airflow_provider_sfstream.tables.replica.transactions import SEEN, last_whole_sequence, seen_sequences
-from airflow_provider_sfstream.tables.replica.windows import (
-    AT_THE_END,
-    LandedChanges,
-    ReadManifest,
-    UnappliedWindow,
-    numbered,
-)
+from airflow_provider_sfstream.tables.replica.windows import AT_THE_END, LandedChanges, UnappliedWindow, numbered
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns
 from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
 from airflow_provider_sfstream.tables.runner.engine import Condition, Engine, Frame
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
+    from airflow_provider_sfstream.tables.replica.windows import ReadManifest
 
 log = logging.getLogger(__name__)
 
