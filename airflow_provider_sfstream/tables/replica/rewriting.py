@@ -302,9 +302,7 @@ def _replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch
 
 
 def _is_between(ids: pa.Array, after: str | None, through: str | None) -> pa.BooleanArray:
-    chosen = pa.array(np.ones(len(ids), bool))
-    if after is not None:
-        chosen = pc.and_(chosen, pc.greater(ids, after))
+    chosen = pa.array(np.ones(len(ids), bool)) if after is None else pc.greater(ids, after)
     return chosen if through is None else pc.and_(chosen, pc.less_equal(ids, through))
 
 
