@@ -33,7 +33,7 @@ class SalesforceEventHook(SalesforceLoginHook):
         return self._retentions[topic]
 
     def _read_retention(self, topic: str) -> timedelta | None:
-        from airflow_provider_sfstream.salesforce.rest.event_definitions import EventDefinitionClient
+        from airflow_provider_sfstream.salesforce.rest.event_topics import EventDefinitionClient
 
         try:
             with self._rest_client(EventDefinitionClient) as client:

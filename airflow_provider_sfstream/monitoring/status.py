@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlsplit
 
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.monitoring.certainty import Certainty, certainty_of
-from airflow_provider_sfstream.salesforce.retention import SHORT, retention_by_kind
 from airflow_provider_sfstream.salesforce.stream_uris import SCHEME
 from airflow_provider_sfstream.salesforce.streams import Gap, RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retention_by_kind
 
 Document: TypeAlias = dict[str, Any]
 """What JSON has. Times are ISO 8601 text with their zone, sizes bytes, durations seconds."""
@@ -125,7 +125,7 @@ def _retention(document: Document, drained: Sequence[Manifest], stream: Stream) 
     if recorded:
         return recorded[-1]
     by_kind = retention_by_kind(stream.topic)
-    return by_kind or timedelta(seconds=document.get("retention", SHORT.total_seconds()))
+    return by_kind or timedelta(seconds=document.get("retention", SHORT_RETENTION.total_seconds()))
 
 
 def windows_document(before: Mapping[str, Any] | None, drained: Iterable[Manifest]) -> Document:

@@ -15,9 +15,8 @@ from datetime import datetime, timedelta
 from airflow_provider_sfstream.exceptions import PositionAgedOutError
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.salesforce.retention import LONG
 from airflow_provider_sfstream.salesforce.streams import Gap
-from airflow_provider_sfstream.salesforce.topics import is_on_pubsub
+from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, is_on_pubsub
 from airflow_provider_sfstream.streams.source import EventSource
 
 _MARGIN = timedelta(hours=1)
@@ -78,7 +77,7 @@ class AgedPosition:
                 "Drain the topic over the Pub/Sub API instead, which confirms the end of a quiet stream: leave out "
                 f"api='streaming'; that begins a new stream at start_from. Where it cannot be used: {remedy}"
             )
-        retained = "at most " * (landed.known_retention is None) + _hours(landed.known_retention or LONG)
+        retained = "at most " * (landed.known_retention is None) + _hours(landed.known_retention or LONG_RETENTION)
         return PositionAgedOutError(
             f"{stream}: the position {self.replay_id.hex()} aged out: {self.estimate}. Salesforce retains events for "
             f"{retained}, and this API does not confirm that none was published since. Nothing was "
@@ -108,7 +107,7 @@ def aged_position(
     if server_time is None:
         return None
     now = time.monotonic()
-    if received_by >= server_time.earliest(now) - (landed.known_retention or LONG) + _MARGIN:
+    if received_by >= server_time.earliest(now) - (landed.known_retention or LONG_RETENTION) + _MARGIN:
         return None
     since = min(last.window.last_event_time or received_by, received_by)
     times = (server_time.earliest(now), server_time.latest(now))

@@ -40,8 +40,8 @@ from airflow_provider_sfstream.replay_windows.positions import given_at, given_a
 from airflow_provider_sfstream.replay_windows.readable_position import ReadablePosition
 from airflow_provider_sfstream.replay_windows.spans import span_between, subtract, union
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.salesforce.retention import LONG
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Span, window_id_for
+from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
@@ -390,7 +390,7 @@ class _Gathering:
         head = self.landed.manifest(position.window_id)
         windows = [*self._windows(), *([] if head is None else [head.window])]
         latest = given_at_latest(windows, position.replay_id)
-        kept_since = self.now() - (self.landed.known_retention or LONG)
+        kept_since = self.now() - (self.landed.known_retention or LONG_RETENTION)
         if latest is not None and latest < kept_since + _AGES_OUT_WITHIN:
             return None
         is_young = self._is_young(given_at(windows).get(position.replay_id))

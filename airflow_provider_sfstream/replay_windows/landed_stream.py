@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_sfstream.exceptions import ReplayStoreLostError
 from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPositions
 from airflow_provider_sfstream.replay_windows.spans import span_between
-from airflow_provider_sfstream.salesforce.retention import SHORT, retention_by_kind
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Span, Stream, window_id_for
+from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retention_by_kind
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
@@ -65,7 +65,7 @@ class LandedStream:
     @property
     def retention(self) -> timedelta:
         """How long Salesforce retains the events of the stream at least: 24 hours where it is not known."""
-        return self.known_retention or SHORT
+        return self.known_retention or SHORT_RETENTION
 
     def breaks(self) -> list[Span]:
         """Return the spans of time in which the stream lost events, or may have: its gaps, and what preceded a reset.

@@ -30,8 +30,8 @@ from airflow_provider_sfstream.redaction import (
 from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
 from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials
 from airflow_provider_sfstream.salesforce.auth.login import Login
-from airflow_provider_sfstream.salesforce.network.origins import checked_origin
 from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy
+from airflow_provider_sfstream.salesforce.network.tls import checked_origin
 from airflow_provider_sfstream.salesforce.pubsub.channel import Endpoint
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 

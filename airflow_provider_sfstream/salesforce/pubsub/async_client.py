@@ -14,8 +14,7 @@ import grpc.aio
 
 from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
 from airflow_provider_sfstream.salesforce.credit import Credit
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
@@ -39,7 +38,7 @@ from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     response_batch,
 )
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
-from airflow_provider_sfstream.salesforce.rest.server_clock import measured_server_time
+from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 from airflow_provider_sfstream.salesforce.schemas import parse
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 

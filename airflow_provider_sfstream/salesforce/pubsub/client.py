@@ -19,11 +19,10 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
 from airflow_provider_sfstream.salesforce.events import PayloadEncoding, Responses, StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
-from airflow_provider_sfstream.salesforce.network.reachability import how_far
+from airflow_provider_sfstream.salesforce.network.proxies import how_far
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
 from airflow_provider_sfstream.salesforce.pubsub import publishing
@@ -50,7 +49,7 @@ from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     sized_response,
 )
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
-from airflow_provider_sfstream.salesforce.rest.server_clock import measured_server_time
+from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 from airflow_provider_sfstream.salesforce.schemas import SchemaCache
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 

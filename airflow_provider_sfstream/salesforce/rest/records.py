@@ -14,8 +14,7 @@ from simple_salesforce.exceptions import SalesforceError, SalesforceOperationErr
 
 from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.api_versions import api_version_from
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
 from airflow_provider_sfstream.salesforce.errors.query import TLS, error_of, job_error, query_error
 from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
 from airflow_provider_sfstream.salesforce.rest.record_session import record_session

@@ -12,13 +12,11 @@ from typing import Any, Self
 from aiosfstream import ReplayOption
 
 from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
-from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
-from airflow_provider_sfstream.salesforce.network.reachability import how_far
+from airflow_provider_sfstream.salesforce.network.proxies import how_far, proxy_for
 from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
-from airflow_provider_sfstream.salesforce.rest.server_clock import measured_server_time
+from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient

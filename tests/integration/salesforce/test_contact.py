@@ -15,7 +15,7 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import StartFrom
-from airflow_provider_sfstream.salesforce.network import reachability
+from airflow_provider_sfstream.salesforce.network import proxies
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 from airflow_provider_sfstream.salesforce.rest import client as rest_client
 from airflow_provider_sfstream.streams.drain import drain as module
@@ -96,7 +96,7 @@ each_silence = pytest.mark.parametrize(
 def hurried(behind_network: OrgBehindNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is waited for as long as a human would."""
     monkeypatch.setattr(module, "CONNECT_TIMEOUT", 3.0)
-    monkeypatch.setattr(reachability, "STEP_TIMEOUT", 0.3)
+    monkeypatch.setattr(proxies, "STEP_TIMEOUT", 0.3)
     monkeypatch.setattr(rest_client, "TIME_TIMEOUT", 0.5)
     behind_network.knobs(cometd_connect_seconds=1.0)
 

@@ -20,7 +20,7 @@ from airflow_provider_sfstream.salesforce.auth.credentials import credentials_fr
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.rest import client as rest_client
-from airflow_provider_sfstream.salesforce.rest.server_clock import measured_server_time
+from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from tests.support.clients import (
     app_fields,

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_sfstream.exceptions import SchemaError
-from airflow_provider_sfstream.salesforce.avro import LARGEST_SCHEMA
 from airflow_provider_sfstream.salesforce.event_time import EventTimeReader
-from airflow_provider_sfstream.salesforce.schemas import parse
+from airflow_provider_sfstream.salesforce.schemas import LARGEST_SCHEMA, parse
 from airflow_provider_sfstream.tables.decode.avro_decoding import AvroDecoder
 from tests.support.hostile_schemas import HOSTILE, record
 

@@ -6,8 +6,7 @@ import pytest
 from aiosfstream.exceptions import AuthenticationError
 
 from airflow_provider_sfstream import exceptions
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session
 from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.salesforce.event_values import event_value
+from airflow_provider_sfstream.salesforce.pubsub.publishing import event_value
 
 TIME = {"name": "At__c", "type": ["null", "long"], "doc": "Data:DateTime:00N000000000001"}
 DAY = {"name": "Day__c", "type": ["null", "long"], "doc": "Data:DateOnly:00N000000000001"}

@@ -32,7 +32,7 @@ def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: 
     assert run.stdout.startswith(str(package))
 
 
-NEEDED = ("__init__", "avro", "bitmaps", "events", "schemas", "streams", "topics")
+NEEDED = ("__init__", "bitmaps", "events", "schemas", "streams", "topics")
 
 
 def test_the_zip_holds_no_more_of_the_package_than_executors_need(tmp_path: Path) -> None:

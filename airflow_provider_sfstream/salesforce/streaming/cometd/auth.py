@@ -8,8 +8,7 @@ from aiosfstream.auth import AuthenticatorBase
 from aiosfstream.exceptions import AuthenticationError
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, TokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session, TokenProvider
 
 
 class SessionAuthenticator(AuthenticatorBase):  # type: ignore[misc]

@@ -23,12 +23,15 @@ from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAu
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import (
     HttpError,
     HttpOptions,
+    Message,
+    Response,
+    as_object,
+    is_held,
     new_session,
     transport_error,
 )
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import EventMessage
 from airflow_provider_sfstream.salesforce.streaming.cometd.queue import EventQueue
-from airflow_provider_sfstream.salesforce.streaming.cometd.response import Message, Response, as_object, is_held
 
 HELD_SECONDS = 110.0
 """How long the server may hold a ``/meta/connect`` where it does not say (Streaming API guide, "Clients and

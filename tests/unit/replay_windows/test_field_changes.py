@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.salesforce.schema_changes import SchemaChange, fields_of
+from airflow_provider_sfstream.replay_windows.schema_changes import SchemaChange, fields_of
 from airflow_provider_sfstream.salesforce.schemas import parse
 
 ADDRESS = {
