@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome
-    from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+    from airflow_provider_sfstream.streams.drain.result import SeenEnd
 
 
 class DrainReplayWindowOperator(TellsOfDrain, BaseOperator):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow
-from airflow_provider_sfstream.streams.drain.drain import DrainResult
+from airflow_provider_sfstream.streams.drain.result import DrainResult
 from airflow_provider_sfstream.streams.source import StartFrom
 
 

@@ -43,7 +43,7 @@ from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Span, window_id_for
 from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
-from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+from airflow_provider_sfstream.streams.drain.result import SeenEnd
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
 from airflow_provider_sfstream.streams.source import EventSource, StartFrom
 

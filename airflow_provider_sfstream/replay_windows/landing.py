@@ -18,8 +18,8 @@ from airflow_provider_sfstream.replay_windows.readable_position import ReadableP
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
 from airflow_provider_sfstream.streams.drain.drain import drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.streams.drain.result import SeenEnd
 from airflow_provider_sfstream.streams.drain.schemas import StreamSchemas
-from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
 from airflow_provider_sfstream.streams.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
 from airflow_provider_sfstream.streams.source import EventSource, StartFrom

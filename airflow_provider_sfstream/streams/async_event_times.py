@@ -11,8 +11,8 @@ from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.salesforce.events import PayloadEncoding
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.streams.async_source import AsyncEventSource
     from airflow_provider_sfstream.streams.event_times import TimeReader
+    from airflow_provider_sfstream.streams.source import AsyncEventSource
 
 log = logging.getLogger(__name__)
 

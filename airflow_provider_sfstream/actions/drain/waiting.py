@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.hooks.event_api import EventHook
     from airflow_provider_sfstream.replay_stores.base import Position
     from airflow_provider_sfstream.salesforce.streams import RunIdentity
-    from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+    from airflow_provider_sfstream.streams.drain.result import SeenEnd
     from airflow_provider_sfstream.streams.watch.conditions import WakeUp
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ def defer_until_confirmed(operator: EventOperator, drain: Prepared, give_up_at: 
 
 def end_seen(event: dict[str, Any], after: str) -> SeenEnd | None:
     """Return what a wake-up says of the end of a stream after a replay ID (hex text); ``None``: that it goes on."""
-    from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+    from airflow_provider_sfstream.streams.drain.result import SeenEnd
 
     if "confirmed_at" not in event:
         return None

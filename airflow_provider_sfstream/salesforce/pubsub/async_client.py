@@ -46,7 +46,7 @@ from airflow_provider_sfstream.salesforce.server_time import ServerTime
 class AsyncPubSubClient:
     """Reads one org's event bus from one event loop; also an async context manager that closes it.
 
-    An :class:`~airflow_provider_sfstream.streams.async_source.AsyncEventSource`. All subscriptions share one connection
+    An :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`. All subscriptions share one connection
     and one login; nothing blocks the loop, and there is no thread for each. Errors are those of
     :mod:`airflow_provider_sfstream.exceptions`, never gRPC's. ``schema`` logs in again once when the token is refused;
     ``subscribe`` leaves that to its caller, who knows where to resume.

@@ -36,7 +36,7 @@ _NEW_EVENTS = int(ReplayOption.NEW_EVENTS)
 class AsyncStreamingClient:
     """Reads one org's event streams from one event loop; also an async context manager that closes it.
 
-    An :class:`~airflow_provider_sfstream.streams.async_source.AsyncEventSource`. Every subscription has a CometD
+    An :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`. Every subscription has a CometD
     session of its own, so that none can end another's; all share one login. Nothing blocks the loop. Errors are those
     of :mod:`airflow_provider_sfstream.exceptions`, never aiosfstream's or aiohttp's. ``schema`` logs in again once when
     the token is refused; ``subscribe`` leaves that to its caller, who knows where to resume.

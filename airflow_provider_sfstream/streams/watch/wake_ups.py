@@ -16,13 +16,11 @@ from airflow_provider_sfstream.exceptions import ReplayIdLostError
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, EventBatch, StartFrom
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from airflow_provider_sfstream.streams.async_event_times import EventTimes
-from airflow_provider_sfstream.streams.async_source import AsyncEventSource
 from airflow_provider_sfstream.streams.cursor import Cursor
-from airflow_provider_sfstream.streams.watch.arrivals import arrivals
-from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
-from airflow_provider_sfstream.streams.watch.policy import Untold
-from airflow_provider_sfstream.streams.watch.read_ahead import ReadAhead
-from airflow_provider_sfstream.streams.watch.reference import Reference, reference
+from airflow_provider_sfstream.streams.end_of_stream import Reference, reference
+from airflow_provider_sfstream.streams.source import AsyncEventSource
+from airflow_provider_sfstream.streams.watch.arrivals import ReadAhead, arrivals
+from airflow_provider_sfstream.streams.watch.conditions import Untold, WakeUp, WakeUpConditions, WakeUpReason
 
 SILENCE_TIMEOUT = CONFIRM_TIMEOUT
 """Seconds without any response after which a subscription is taken for dead."""

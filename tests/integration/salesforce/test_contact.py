@@ -19,8 +19,9 @@ from airflow_provider_sfstream.salesforce.network import proxies
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 from airflow_provider_sfstream.salesforce.rest import client as rest_client
 from airflow_provider_sfstream.streams.drain import drain as module
-from airflow_provider_sfstream.streams.drain.drain import DrainResult, drain
+from airflow_provider_sfstream.streams.drain.drain import drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.streams.drain.result import DrainResult
 from tests.support.behind_network import OrgBehindNetwork, behind_network
 from tests.support.event_source_adapter import EventSourceAdapter
 from tests.support.event_sources import Managed, PubSub, Streaming

@@ -6,8 +6,7 @@ from math import inf
 
 import pytest
 
-from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
-from airflow_provider_sfstream.streams.watch.policy import Untold
+from airflow_provider_sfstream.streams.watch.conditions import Untold, WakeUp, WakeUpConditions, WakeUpReason
 
 
 def test_nothing_is_never_due():

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from airflow_provider_sfstream.exceptions import QuotaExceededError
-from airflow_provider_sfstream.streams.watch.read_ahead import ReadAhead
+from airflow_provider_sfstream.streams.watch.arrivals import ReadAhead
 from tests.support.virtual_time import run_in_virtual_time, virtual_clock
 
 

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import QuotaExceededError, ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.streams.watch.reference import Reference, reference
+from airflow_provider_sfstream.streams.end_of_stream import Reference, reference
 from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, behind
 from tests.support.scripted_source import Deliver, Keepalive, events, replay_id
 from tests.support.virtual_time import BEGINNING, run_in_virtual_time, virtual_clock
