@@ -16,8 +16,8 @@ import random as random_module
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from math import inf
 
 from airflow_provider_sfstream.exceptions import (
@@ -45,8 +45,6 @@ CONNECT_TIMEOUT = 120.0
 """Seconds after which a server that has never answered is not waited for any longer."""
 
 _LONGEST_SLICE = 1.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def drain(
@@ -90,7 +88,7 @@ def drain(
     check_on_invalid_replay(on_invalid_replay)
     confirms = source.confirms_positions and (limits.to_the_end or limits.confirm_timeout > 0)
     cursor = Cursor(start, clock)
-    run = _Drain(
+    return _Drain(
         source=source,
         sink=sink,
         topic=topic,
@@ -105,8 +103,7 @@ def drain(
         clock=clock,
         now=now,
         sleep=sleep,
-    )
-    return run.until_stopped()
+    ).until_stopped()
 
 
 @dataclass
@@ -232,9 +229,8 @@ class _Drain:
 
     def _confirm_timeout(self) -> float:
         """Return the seconds to wait, from the first idle moment on, for evidence of the end of the stream."""
-        limits = self.limits
-        waits = self.end is not None and (self._event_count == 0 or limits.wait_for_confirmation)
-        return limits.confirm_timeout if waits else 0.0
+        waits = self.end is not None and (self._event_count == 0 or self.limits.wait_for_confirmation)
+        return self.limits.confirm_timeout if waits else 0.0
 
     def _prove_contact(self) -> None:
         self.source.prove_contact(self.topic)
@@ -260,14 +256,13 @@ class _Drain:
         """Give the sink what the limits leave of ``batch``, and move on to its last event."""
         cursor = self.cursor
         cursor.answered()
-        batch = cursor.without_known(self._by_server_time(batch))
+        batch = cursor.without_known(cursor.by_server_time(batch))
         if len(batch) == 0:
             return None
         cursor.events_came(batch)
         self.losses.resumed(batch.replay_ids[0])
-        counts = self._event_count, self._payload_bytes
         now = cursor.latest_time() or self.now()
-        part = cut(batch, self.limits, *counts, self.event_times, now=now)
+        part = cut(batch, self.limits, self._event_count, self._payload_bytes, self.event_times, now=now)
         stored = part.batch
         if len(stored):
             self.sink.append(stored)
@@ -281,11 +276,6 @@ class _Drain:
             self.end.took(stored.replay_ids)
         return part.stop or (StopReason.CAUGHT_UP if self._is_caught_up() else None)
 
-    def _by_server_time(self, batch: EventBatch) -> EventBatch:
-        """Return ``batch`` with the latest time of Salesforce's clock at which it can have been received."""
-        time = self.cursor.contact_at  # of this very response
-        return batch if time is None else replace(batch, received_at=(time - _EPOCH) // _MICROSECOND * 1_000)
-
     def _is_caught_up(self) -> bool:
         return self.end is not None and self.end.is_reached and self.cursor.is_pinned
 
@@ -293,17 +283,10 @@ class _Drain:
         """Get ready to subscribe again after ``error``, or raise; return a reason if there is no time left for it."""
         cursor = self.cursor
         if error.replay_lost:
-            start = self.losses.accept(error, cursor.position, self._last_event_time())
-            cursor.go_on_from(start)
+            cursor.go_on_from(self.losses.accept(error, cursor.position, self._last_event_time()))
             if self.end is not None:
                 self.end.discard()
             self._pin_deadline = self.clock() + CONFIRM_TIMEOUT
-            log.warning(
-                "Events may be lost: a replay ID cannot be read. Going on from %r, and recording the gap, as "
-                "on_invalid_replay says. %s",
-                start.value,
-                error.happened,
-            )
             self._reconnects += 1
             return None
         never_reached = isinstance(error, ContactError) and not cursor.is_answered
