@@ -84,7 +84,7 @@ def drain_lineage(
     target = name_of_stream(landed)
     if windows is None:
         return OperatorLineage([_input(source)], [] if has_ended else [_output(target)])
-    from airflow_provider_sfstream.landing.columns import SCHEMA
+    from airflow_provider_sfstream.landing.row_groups import SCHEMA
 
     files = [file for manifest in own for file in manifest.files]
     rows = sum(manifest.window.event_count for manifest in own)

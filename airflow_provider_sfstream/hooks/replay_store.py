@@ -102,7 +102,7 @@ def _variables(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
 
 
 def _landing(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
-    from airflow_provider_sfstream.landing.position_files import PositionFiles
+    from airflow_provider_sfstream.landing.recorded_position import PositionFiles
     from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 
     if catalog is None:

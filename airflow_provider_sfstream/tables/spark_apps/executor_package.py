@@ -16,7 +16,6 @@ _BESIDE = (
     "landing/__init__.py",
     "landing/backfill_index.py",
     "landing/catalog.py",
-    "landing/folder_owner.py",
     "landing/location.py",
     "landing/manifest.py",
     "landing/pruned.py",

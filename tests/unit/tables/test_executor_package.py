@@ -18,7 +18,7 @@ EXECUTED = (
 )
 """The modules that executors import, and drivers that have nothing but the zip; what they import comes along."""
 
-_LANDING = ("backfill_index", "catalog", "folder_owner", "location", "manifest", "pruned", "storage", "window_bounds")
+_LANDING = ("backfill_index", "catalog", "location", "manifest", "pruned", "storage", "window_bounds")
 
 
 def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: Path) -> None:
