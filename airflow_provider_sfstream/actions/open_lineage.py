@@ -27,7 +27,7 @@ from openlineage.client.facet_v2 import (
 from airflow_provider_sfstream.actions.delta_logs import newest_version
 from airflow_provider_sfstream.actions.landed import flat_windows, manifests_in
 from airflow_provider_sfstream.actions.storage import storage_path
-from airflow_provider_sfstream.monitoring.dataset_names import (
+from airflow_provider_sfstream.monitoring.lineage import (
     DatasetName,
     name_of_landed,
     name_of_object,

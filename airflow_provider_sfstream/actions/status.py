@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
     from airflow_provider_sfstream.landing.manifest import Manifest
-    from airflow_provider_sfstream.monitoring.certainty import Certainty
+    from airflow_provider_sfstream.monitoring.status import Certainty
     from airflow_provider_sfstream.monitoring.status_store import Step
     from airflow_provider_sfstream.salesforce.allocations import Allocation
     from airflow_provider_sfstream.salesforce.streams import Stream

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.parts import open_landing
 from airflow_provider_sfstream.exceptions import LandingError, PositionAgedOutError, SalesforceStreamError
-from airflow_provider_sfstream.monitoring.certainty import Certainty
 from airflow_provider_sfstream.monitoring.headroom import Headroom
-from airflow_provider_sfstream.monitoring.status import drain_document
+from airflow_provider_sfstream.monitoring.status import Certainty, drain_document
 from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, Topic, retention_by_kind
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.replay_stores.kinds import (
+from airflow_provider_sfstream.replay_stores.base import (
     POSITION_STORES,
     REPLAY_STORES,
     PositionStoreKind,

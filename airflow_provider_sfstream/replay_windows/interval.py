@@ -38,9 +38,17 @@ from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.landing import NewWindow, land_window
 from airflow_provider_sfstream.replay_windows.positions import given_at, given_at_latest
 from airflow_provider_sfstream.replay_windows.readable_position import ReadablePosition
-from airflow_provider_sfstream.replay_windows.spans import span_between, subtract, union
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
-from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Span, window_id_for
+from airflow_provider_sfstream.salesforce.streams import (
+    Gap,
+    ReplayWindow,
+    RunIdentity,
+    Span,
+    span_between,
+    subtract,
+    union,
+    window_id_for,
+)
 from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.drain.result import SeenEnd

@@ -13,8 +13,17 @@ from datetime import UTC, datetime, timedelta
 
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.replay_windows.positions import KnownPosition, nearest_position
-from airflow_provider_sfstream.replay_windows.spans import clip, covers, span_between, span_of, subtract, union
-from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, Span
+from airflow_provider_sfstream.salesforce.streams import (
+    Gap,
+    ReplayWindow,
+    Span,
+    clip,
+    covers,
+    span_between,
+    span_of,
+    subtract,
+    union,
+)
 
 _TICK = datetime.resolution
 _FOREVER = datetime.max.replace(tzinfo=UTC)

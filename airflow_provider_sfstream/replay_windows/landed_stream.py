@@ -26,8 +26,14 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ReplayStoreLostError
 from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPositions
-from airflow_provider_sfstream.replay_windows.spans import span_between
-from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Span, Stream, window_id_for
+from airflow_provider_sfstream.salesforce.streams import (
+    ReplayWindow,
+    RunIdentity,
+    Span,
+    Stream,
+    span_between,
+    window_id_for,
+)
 from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retention_by_kind
 
 if TYPE_CHECKING:

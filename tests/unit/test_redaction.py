@@ -17,7 +17,7 @@ from airflow_provider_sfstream import exceptions, redaction
 from airflow_provider_sfstream.actions.parts import open_folder
 from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.monitoring.dataset_names import name_of_url
+from airflow_provider_sfstream.monitoring.lineage import name_of_url
 from airflow_provider_sfstream.redaction import (
     has_credentials,
     quoted,

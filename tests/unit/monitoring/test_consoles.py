@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.monitoring.consoles import application_page, file_page
+from airflow_provider_sfstream.monitoring.links import application_page, file_page
 
 KEY = "a/b c/manifest.json"
 S3 = "https://console.aws.amazon.com/s3/object/lake?prefix=a%2Fb%20c%2Fmanifest.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.monitoring.dataset_names import (
+from airflow_provider_sfstream.monitoring.lineage import (
     DatasetName,
     name_of_landed,
     name_of_object,
