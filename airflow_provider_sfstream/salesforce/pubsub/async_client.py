@@ -14,17 +14,12 @@ import grpc.aio
 
 from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
-from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
 from airflow_provider_sfstream.salesforce.credit import Credit
-from airflow_provider_sfstream.salesforce.events import AsyncResponses, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.salesforce.events import AsyncResponses, StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
-from airflow_provider_sfstream.salesforce.network.timers import Timers
-from airflow_provider_sfstream.salesforce.network.tls import load_ca
 from airflow_provider_sfstream.salesforce.pubsub.async_call import AsyncSubscribeCall
 from airflow_provider_sfstream.salesforce.pubsub.channel import (
-    CALL_TIMEOUT,
-    DEFAULT_ENDPOINT,
-    Endpoint,
+    PubSubConnection,
     call_metadata,
     error_from_call,
     open_async_channel,
@@ -38,12 +33,11 @@ from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     response_batch,
 )
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
-from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 from airflow_provider_sfstream.salesforce.schemas import parse
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 
 
-class AsyncPubSubClient:
+class AsyncPubSubClient(PubSubConnection):
     """Reads one org's event bus from one event loop; also an async context manager that closes it.
 
     An :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`. All subscriptions share one connection
@@ -54,37 +48,10 @@ class AsyncPubSubClient:
     Making one reads ``tls_ca`` if it is a file, and contacts nothing; it may be made in another thread. It then belongs
     to the event loop that first uses it.
 
-    :param token_provider: gives the access token, at the time of each call.
-    :param endpoint: see :meth:`Endpoint.parse`.
-    :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
-    :param allow_insecure: accept plaintext to an address that is not loopback.
-    :param proxies: proxy URL by scheme (``http``, ``https``) for HTTP requests, before the environment's
-        ``HTTPS_PROXY``. gRPC takes its proxy from the environment.
-    :param timers: of the connection and its calls.
-    :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
+    All arguments: see :class:`~airflow_provider_sfstream.salesforce.pubsub.channel.PubSubConnection`.
     """
 
-    payload_encoding: PayloadEncoding = "avro"
-    confirms_positions = True
-
-    def __init__(
-        self,
-        token_provider: TokenProvider,
-        *,
-        endpoint: str = DEFAULT_ENDPOINT,
-        tls_ca: str | None = None,
-        allow_insecure: bool = False,
-        proxies: Mapping[str, str] | None = None,
-        timers: Timers | None = None,
-    ) -> None:
-        self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
-        self._ca_pem = load_ca(tls_ca)
-        self._timers = timers or Timers()
-        self._call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
-        self._session = Session(token_provider)
-        self._measure_time = partial(
-            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
-        )
+    def _prepare(self) -> None:
         self._channel: grpc.aio.Channel | None = None
         self._schemas: dict[str, asyncio.Task[str]] = {}
         self._closed = False
@@ -117,13 +84,6 @@ class AsyncPubSubClient:
         :raises SalesforceStreamError: if the login failed.
         """
         return await asyncio.to_thread(self._measure_time, clock)
-
-    def renew_session(self) -> None:
-        """Forget the access token that was refused last, so that the next call logs in again.
-
-        Any number of subscriptions may have been refused with one token: together they log in again once.
-        """
-        self._session.renew()
 
     async def schema(self, schema_id: str) -> str:
         """Return the Avro schema JSON of ``schema_id``. Asks Salesforce once for each id, however many wait for it.
@@ -218,7 +178,7 @@ class AsyncPubSubClient:
         request = messages.SchemaRequest(schema_id=schema_id)
         with self._session.using(token):
             try:
-                info = await self._stub().GetSchema(request, metadata=call_metadata(token), timeout=self._call_timeout)
+                info = await self._stub().GetSchema(request, metadata=call_metadata(token), timeout=self.call_timeout)
             except grpc.RpcError as fault:
                 # The cause is left out: it repeats the details, which may repeat what was sent.
                 raise error_from_call(fault, f"schema {schema_id}") from None
