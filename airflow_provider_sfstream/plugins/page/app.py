@@ -24,8 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from airflow_provider_sfstream._airflow import authorized_connections, connection_teams, dag_teams, of_team
 from airflow_provider_sfstream.monitoring.status import Document, Status, connection_of
 from airflow_provider_sfstream.plugins.page.overview import overview
-from airflow_provider_sfstream.plugins.page.reader import Reader, all_dag_ids
-from airflow_provider_sfstream.plugins.page.reading import Read, read_statuses
+from airflow_provider_sfstream.plugins.page.reading import Read, Reader, all_dag_ids, read_statuses
 from airflow_provider_sfstream.plugins.page.stream import stream_details
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from airflow_provider_sfstream.monitoring.health import LEVELS, HealthLimits, fi
 from airflow_provider_sfstream.monitoring.known_status import Known
 from airflow_provider_sfstream.monitoring.pages import dag_page, task_page
 from airflow_provider_sfstream.monitoring.status import HOURS, Document, Status
-from airflow_provider_sfstream.plugins.page.reader import parsed
+from airflow_provider_sfstream.plugins.page.reading import parsed
 from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retention_by_kind
 
 _OF_DRAIN = ("confirmed_at", "contact_at", "last_event_time")

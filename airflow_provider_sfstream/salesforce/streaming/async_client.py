@@ -18,8 +18,8 @@ from airflow_provider_sfstream.salesforce.network.proxies import how_far, proxy_
 from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
 from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
+from airflow_provider_sfstream.salesforce.streaming.cometd.http import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import JsonDumps, JsonLoads
 from airflow_provider_sfstream.salesforce.streaming.cometd.replay import ReplayFrom
 from airflow_provider_sfstream.salesforce.streaming.event_schemas import EventSchemas

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from airflow_provider_sfstream.monitoring.status import Status, connection_of
 from airflow_provider_sfstream.plugins.page.overview import overview
-from airflow_provider_sfstream.plugins.page.reader import Reader, all_dag_ids
+from airflow_provider_sfstream.plugins.page.reading import Reader, all_dag_ids
 from tests.support.stream_statuses import BROKEN, CONNECTION, drained, signed, well
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)

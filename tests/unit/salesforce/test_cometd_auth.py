@@ -7,7 +7,7 @@ from aiosfstream.exceptions import AuthenticationError
 
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session
-from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
+from airflow_provider_sfstream.salesforce.streaming.cometd.http import SessionAuthenticator
 
 
 class Tokens:

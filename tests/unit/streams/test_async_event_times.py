@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_sfstream.exceptions import QuotaExceededError
-from airflow_provider_sfstream.streams.async_event_times import EventTimes
+from airflow_provider_sfstream.streams.watch.wake_ups import EventTimes
 from tests.support.scripted_async_source import ScriptedAsyncSource
 from tests.support.scripted_source import SCHEMA_ID, avro_payload
 from tests.support.virtual_time import BEGINNING

@@ -19,12 +19,12 @@ from aiocometd.utils import get_error_code, is_event_message
 from aiosfstream.exceptions import ServerError, TransportError
 
 from airflow_provider_sfstream.redaction import redacted, remember_secrets
-from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import (
     HttpError,
     HttpOptions,
     Message,
     Response,
+    SessionAuthenticator,
     as_object,
     is_held,
     new_session,
