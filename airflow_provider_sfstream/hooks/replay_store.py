@@ -12,6 +12,7 @@ from airflow_provider_sfstream.replay_stores.base import (
     POSITION_STORES,
     REPLAY_STORES,
     PositionStoreKind,
+    ReplayStore,
     ReplayStoreKind,
 )
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
-    from airflow_provider_sfstream.replay_stores.base import ReplayStore
     from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 
 __all__ = [

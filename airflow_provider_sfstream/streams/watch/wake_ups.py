@@ -25,7 +25,6 @@ from airflow_provider_sfstream.streams.watch.conditions import Untold, WakeUp, W
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.streams.event_times import TimeReader
-    from airflow_provider_sfstream.streams.source import AsyncEventSource
 
 log = logging.getLogger(__name__)
 

@@ -1,5 +1,5 @@
-"""The Streaming API over HTTP: login, address, encryption, proxy, cookies, errors, and responses read message by message
-while they arrive.
+"""The Streaming API over HTTP: login, address, encryption, proxy, cookies, errors, and responses read message by
+message while they arrive.
 """
 
 from __future__ import annotations
