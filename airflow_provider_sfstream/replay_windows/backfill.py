@@ -13,8 +13,7 @@ from airflow_provider_sfstream.replay_windows.incremental import tidy
 from airflow_provider_sfstream.replay_windows.interval_plan import BusDrain
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.landing import NewWindow, land_window
-from airflow_provider_sfstream.replay_windows.positions import given_at, given_at_latest
-from airflow_provider_sfstream.replay_windows.readable_position import ReadablePosition
+from airflow_provider_sfstream.replay_windows.positions import ReadablePosition, given_at, given_at_latest
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, window_id_for
 from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
