@@ -222,8 +222,8 @@ def _day_of(dated_id: str, what: str) -> date:
         ) from None
 
 
-_REMEDY = "Choose another landing, run the worker as that user, or let the worker's user write there"
-_STATE = "Nothing was read from Salesforce, and nothing was written."
+_OWNER_REMEDY = "Choose another landing, run the worker as that user, or let the worker's user write there"
+_UNTOUCHED = "Nothing was read from Salesforce, and nothing was written."
 
 
 def check_owner(folder: str, url: str) -> None:
@@ -240,7 +240,7 @@ def check_owner(folder: str, url: str) -> None:
     if folder.startswith("~"):
         raise ConfigurationError(
             f"The landing {url} cannot be used: this machine has no user with the home folder "
-            f"{folder.partition('/')[0]}. Choose another landing. {_STATE}"
+            f"{folder.partition('/')[0]}. Choose another landing. {_UNTOUCHED}"
         )
     path = Path(folder).absolute()
     for existing in (path, *path.parents):
@@ -261,8 +261,8 @@ def check_owner(folder: str, url: str) -> None:
         return
     raise ConfigurationError(
         f"The landing {url} cannot be used: the folder {existing} belongs to the user {_name(found.st_uid)}, and its "
-        f"mode ({stat.filemode(found.st_mode)}) does not let the user {_name(os.geteuid())} write there. {_REMEDY} "
-        f"(chown, or chmod g+w for a group of both). {_STATE}"
+        f"mode ({stat.filemode(found.st_mode)}) does not let the user {_name(os.geteuid())} write there. "
+        f"{_OWNER_REMEDY} (chown, or chmod g+w for a group of both). {_UNTOUCHED}"
     )
 
 
