@@ -43,6 +43,8 @@ MANIFEST = "manifest.json"
 PRUNED = "pruned.json"
 RECORDED = "recorded.json"
 _DATED_ID = re.compile(r"([0-9]{8})[A-Za-z0-9_-]{0,100}")
+_OWNER_REMEDY = "Choose another landing, run the worker as that user, or let the worker's user write there"
+_UNTOUCHED = "Nothing was read from Salesforce, and nothing was written."
 
 
 class Landing:
@@ -220,10 +222,6 @@ def _day_of(dated_id: str, what: str) -> date:
             f"{dated_id!r} is not {what}. It begins with a date, as in 20260131T120000Z-0123456789abcdef; "
             "take it from a manifest or from the replay store."
         ) from None
-
-
-_OWNER_REMEDY = "Choose another landing, run the worker as that user, or let the worker's user write there"
-_UNTOUCHED = "Nothing was read from Salesforce, and nothing was written."
 
 
 def check_owner(folder: str, url: str) -> None:

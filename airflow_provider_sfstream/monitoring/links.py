@@ -27,6 +27,13 @@ _DEFAULT_STORAGE = "aws_default"
 """The connection that Airflow's S3 filesystem uses where none is named."""
 
 GetLink = Callable[..., str]
+_OWN_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+HISTORY_SERVER = "history_server"
+"""Key in the extra of a Spark connection: the address of the history server."""
+_YARN = "yarn_resourcemanager_webapp_address"
+"""The key by which Airflow's own Spark provider finds YARN."""
+_MASTER = "master_ui"
+"""Key in the extra of a Spark connection: the address of the web UI of a standalone master."""
 
 
 def _empty_if_unknown(get_link: GetLink) -> GetLink:
@@ -113,15 +120,6 @@ def _extra_of(conn_id: str) -> dict[str, Any]:
     except AirflowNotFoundException:
         return {}
     return extra
-
-
-_OWN_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-HISTORY_SERVER = "history_server"
-"""Key in the extra of a Spark connection: the address of the history server."""
-_YARN = "yarn_resourcemanager_webapp_address"
-"""The key by which Airflow's own Spark provider finds YARN."""
-_MASTER = "master_ui"
-"""Key in the extra of a Spark connection: the address of the web UI of a standalone master."""
 
 
 def file_page(url: str, storage_extra: dict[str, Any]) -> str:

@@ -13,6 +13,15 @@ from airflow_provider_sfstream.redaction import redacted
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+_STATES = {
+    "success": "succeeded",
+    "skipped": "was skipped",
+    "up_for_retry": "failed and will be tried again",
+}
+_ENDED = "The task ended without an error of its own: its process was killed, or Airflow heard no more of it."
+_ON_CALL = "on-call.md"
+_WHEN_LOST = f"{_ON_CALL}#when-events-are-lost"
+
 
 @dataclass(frozen=True)
 class Losses:
@@ -74,16 +83,6 @@ def _gap(gap: Mapping[str, Any]) -> str:
 
 def _missing(span: Mapping[str, Any]) -> str:
     return redacted(f"Events from {span.get('from')} to {span.get('to')}.")
-
-
-_STATES = {
-    "success": "succeeded",
-    "skipped": "was skipped",
-    "up_for_retry": "failed and will be tried again",
-}
-_ENDED = "The task ended without an error of its own: its process was killed, or Airflow heard no more of it."
-_ON_CALL = "on-call.md"
-_WHEN_LOST = f"{_ON_CALL}#when-events-are-lost"
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 GoOnFrom = Literal["earliest", "latest"]
 
 _ACCEPTED = re.compile(r"accepted by .*, to go on from (earliest|latest): ", re.DOTALL)
+_MARGIN = timedelta(hours=1)
+"""By which Salesforce may remove an event earlier than its retention ends. It decides on a message, never on a loss."""
+_REASON = "aged out on a quiet stream"
 
 
 def accept_loss(
@@ -123,11 +126,6 @@ def _accepted_policy(landed: LandedStream, position: bytes | StartFrom) -> GoOnF
 def _accepted_at(landed: LandedStream, replay_id: bytes) -> Gap | None:
     at_position = (gap for gap in landed.store.gaps(landed.stream) if gap.after == replay_id)
     return next((gap for gap in at_position if _ACCEPTED.match(gap.reason)), None)
-
-
-_MARGIN = timedelta(hours=1)
-"""By which Salesforce may remove an event earlier than its retention ends. It decides on a message, never on a loss."""
-_REASON = "aged out on a quiet stream"
 
 
 @dataclass(frozen=True)

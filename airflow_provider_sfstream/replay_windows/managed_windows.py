@@ -35,6 +35,9 @@ from airflow_provider_sfstream.streams.managed.source import ManagedSource
 
 log = logging.getLogger(__name__)
 
+LONGEST_DRAIN = 1500.0
+"""Seconds that a drain may take: Salesforce ends a stream on which nothing was committed for 1,800."""
+
 
 class CommittedWindows:
     """Up to which window Salesforce is known to have the position: a small file in the landing.
@@ -93,10 +96,6 @@ class CommittedWindows:
         """Return the replay IDs that those windows hold."""
         windows = self.later_windows(head)
         return {replay_id for manifest in windows for replay_id in self._catalog.replay_ids(manifest)}
-
-
-LONGEST_DRAIN = 1500.0
-"""Seconds that a drain may take: Salesforce ends a stream on which nothing was committed for 1,800."""
 
 
 def drain_managed_window(

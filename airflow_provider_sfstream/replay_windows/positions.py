@@ -20,6 +20,8 @@ from airflow_provider_sfstream.streams.source import EventSource, Responses
 
 log = logging.getLogger(__name__)
 
+_LOOK_SECONDS = 0.05
+
 
 @dataclass(frozen=True)
 class KnownPosition:
@@ -90,9 +92,6 @@ def given_at_latest(windows: Iterable[ReplayWindow], replay_id: bytes) -> dateti
 
 def _refused(replay_id: bytes, at: datetime, gap: Gap) -> bool:
     return replay_id == gap.after or (gap.since is not None and at <= gap.since)
-
-
-_LOOK_SECONDS = 0.05
 
 
 class ReadablePosition:

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEADER, _COMMIT_TIMESTAMP, _CREATED_DATE = "ChangeEventHeader", "commitTimestamp", "CreatedDate"
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 class EventTimeReader:
@@ -134,9 +135,6 @@ def _plain_long(type_: Any) -> Any:
     if isinstance(type_, dict):
         type_ = type_.get("type")
     return type_ if type_ == "long" else None
-
-
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class _Event(msgspec.Struct):

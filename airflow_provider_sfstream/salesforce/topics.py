@@ -20,6 +20,16 @@ _NAME = r"[A-Za-z][A-Za-z0-9_]*"
 _PUBSUB = re.compile(rf"/(?:event|data)/{_NAME}")
 _STREAMING = re.compile(rf"/topic/{_NAME}(?:\?[^\s#]+)?|/u/[^\s?#]+")
 _LONGEST = 255
+SCHEMA_REFERENCE = re.compile(r"(?:\.\./){5}schemas/[A-Za-z0-9_~.-]{1,140}\.avsc")
+"""What a manifest may name as the file of a schema: one of its own stream, relative to the folder of the manifest."""
+LONG_RETENTION = timedelta(hours=72)
+"""Of high-volume platform events and of change events."""
+SHORT_RETENTION = timedelta(hours=24)
+"""Of standard-volume platform events, PushTopic events and generic events."""
+LEAST_WINDOW_AGE = timedelta(days=4)
+"""How long every landed window stays: Salesforce keeps events for 72 hours, and drains look back so far to tell what is
+lost from what is quiet. One day more is for clocks, grace and late retries."""
+_BY_EVENT_TYPE = {"HighVolume": LONG_RETENTION, "StandardVolume": SHORT_RETENTION}
 
 
 @dataclass(frozen=True)
@@ -83,10 +93,6 @@ def can_carry_changes(topic: str, entity: str) -> bool:
     )
 
 
-SCHEMA_REFERENCE = re.compile(r"(?:\.\./){5}schemas/[A-Za-z0-9_~.-]{1,140}\.avsc")
-"""What a manifest may name as the file of a schema: one of its own stream, relative to the folder of the manifest."""
-
-
 def slug(text: str) -> str:
     """Return ``text`` as one safe path segment: no separator, never ``.`` or ``..``, distinct for distinct texts.
 
@@ -99,17 +105,6 @@ def slug(text: str) -> str:
         return text[1:].replace("/", ".")
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:100]
     return f"{safe}~{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"
-
-
-LONG_RETENTION = timedelta(hours=72)
-"""Of high-volume platform events and of change events."""
-SHORT_RETENTION = timedelta(hours=24)
-"""Of standard-volume platform events, PushTopic events and generic events."""
-LEAST_WINDOW_AGE = timedelta(days=4)
-"""How long every landed window stays: Salesforce keeps events for 72 hours, and drains look back so far to tell what is
-lost from what is quiet. One day more is for clocks, grace and late retries."""
-
-_BY_EVENT_TYPE = {"HighVolume": LONG_RETENTION, "StandardVolume": SHORT_RETENTION}
 
 
 def retention_by_kind(topic: str) -> timedelta | None:

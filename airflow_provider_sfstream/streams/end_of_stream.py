@@ -38,6 +38,7 @@ _BATCHES_KEPT = 1_000
 """Batches of the reader in which a reference is searched that arrives after them. It arrives at about the same time."""
 _KNOWN_LENGTHS = (8, 10)
 """Bytes of the forms of replay IDs that were observed on the Pub/Sub API."""
+_LOOK_SECONDS = 0.001
 
 
 class EndOfStream:
@@ -92,9 +93,6 @@ def _is_not_behind(replay_id: bytes | None, reference: bytes) -> bool:
     if replay_id is None or len(replay_id) != len(reference) or len(reference) not in _KNOWN_LENGTHS:
         return False
     return replay_id >= reference
-
-
-_LOOK_SECONDS = 0.001
 
 
 class EndMarker:

@@ -11,6 +11,10 @@ from airflow_provider_sfstream.monitoring.pages import backfills_page, dag_page,
 from airflow_provider_sfstream.monitoring.status import Document, Status
 from airflow_provider_sfstream.plugins.page.overview import replica_tables, stream_row
 
+DAYS = 7
+"""At most so many are drawn."""
+Span = tuple[datetime, datetime]
+
 
 def stream_details(statuses: Iterable[Status], uri: str, now: datetime) -> Document | None:
     """Return what the page shows of a stream; ``None`` if nothing is known of it."""
@@ -61,11 +65,6 @@ def _actions(drain: Document) -> list[Document]:
             "hint": "Press Trigger there, choose Backfill, and give the dates below",
         },
     ]
-
-
-DAYS = 7
-"""At most so many are drawn."""
-Span = tuple[datetime, datetime]
 
 
 def timeline(windows: Sequence[Document], gaps: Sequence[Document], now: datetime) -> Document:

@@ -29,6 +29,8 @@ MOST_EVENT_BYTES = 1024 * 1024
 MOST_REQUEST_BYTES = 3_000_000
 MOST_REQUEST_EVENTS = 200
 """Allocations of the Pub/Sub API guide: 1 MB an event, 3 MB and 200 events a publish request."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WHOLE = {"int", "long"}
 
 
 def _new_key() -> str:
@@ -188,10 +190,6 @@ def results(topic: str, request: PublishRequest, response: PublishResponse) -> l
 def not_published(request: PublishRequest, error: SalesforceStreamError) -> list[PublishedEvent]:
     """Return ``error`` as the result of each event of ``request``."""
     return [PublishedEvent(event.id, None, error) for event in request.events]
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WHOLE = {"int", "long"}
 
 
 def event_value(field: dict[str, Any], value: Any) -> Any:

@@ -12,6 +12,8 @@ from airflow_provider_sfstream.salesforce.event_channels import topic_of
 from airflow_provider_sfstream.salesforce.rest.api import ToolingRecordsClient, soql_text
 from airflow_provider_sfstream.salesforce.topics import retention_by_event_type, retention_by_kind
 
+_OBJECT = "CustomObject"
+
 
 @dataclass(frozen=True)
 class EventTopic:
@@ -81,9 +83,6 @@ class EventTopicClient(ToolingRecordsClient):
     def _rows(self, soql: str, what: str) -> Iterator[dict[str, Any]]:
         answer = self._rest.request("GET", "query", what=what, parameters={"q": soql})
         yield from answer.get("records", ())
-
-
-_OBJECT = "CustomObject"
 
 
 class EventDefinitionClient(ToolingRecordsClient):

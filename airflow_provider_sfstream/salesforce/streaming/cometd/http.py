@@ -29,6 +29,9 @@ from airflow_provider_sfstream.salesforce.streaming.cometd.messages import (
     parse_message,
 )
 
+Message = dict[str, Any]
+_QUOTED = 500
+
 
 class HttpError(TransportError):  # type: ignore[misc]
     """Salesforce, or something on the way to it, answered with an HTTP error instead of Bayeux messages.
@@ -110,11 +113,6 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     while following is not None:
         yield following
         following = following.__cause__ or following.__context__
-
-
-Message = dict[str, Any]
-
-_QUOTED = 500
 
 
 class Response:
