@@ -19,8 +19,7 @@ from airflow_provider_sfstream.tables.source.files import SourceFiles
 from airflow_provider_sfstream.tables.source.options import SourceOptions
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.replay_stores.base import ReplayStore
-    from airflow_provider_sfstream.replay_stores.kinds import ReplayStoreKind
+    from airflow_provider_sfstream.replay_stores.base import ReplayStore, ReplayStoreKind
 
 Heads = dict[str, str]
 """The last window that was read of each stream, by :func:`key_of`. A stream that is not there: none was."""

@@ -19,7 +19,7 @@ from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions.status import tell_of_failure
 from airflow_provider_sfstream.actions.time_left import drain_headroom, estimate_basis, minute, time_left
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
-from airflow_provider_sfstream.monitoring.certainty import Certainty
+from airflow_provider_sfstream.monitoring.status import Certainty
 from airflow_provider_sfstream.redaction import has_credentials, redacted
 
 if TYPE_CHECKING:

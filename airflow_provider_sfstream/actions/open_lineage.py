@@ -19,14 +19,14 @@ from openlineage.client.facet_v2 import RunFacet
 from airflow_provider_sfstream.actions.delta_logs import newest_version
 from airflow_provider_sfstream.actions.landed import flat_windows, manifests_in
 from airflow_provider_sfstream.actions.storage import storage_path
-from airflow_provider_sfstream.monitoring.dataset_names import (
+from airflow_provider_sfstream.monitoring.datasets import input_dataset, output_dataset
+from airflow_provider_sfstream.monitoring.lineage import (
     DatasetName,
     name_of_landed,
     name_of_object,
     name_of_stream,
     name_of_url,
 )
-from airflow_provider_sfstream.monitoring.datasets import input_dataset, output_dataset
 from airflow_provider_sfstream.redaction import quoted
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 
@@ -77,7 +77,7 @@ def drain_lineage(
     target = name_of_stream(landed)
     if windows is None:
         return OperatorLineage([input_dataset(source)], [] if has_ended else [output_dataset(target)])
-    from airflow_provider_sfstream.landing.columns import SCHEMA
+    from airflow_provider_sfstream.landing.row_groups import SCHEMA
 
     files = [file for manifest in own for file in manifest.files]
     rows = sum(manifest.window.event_count for manifest in own)

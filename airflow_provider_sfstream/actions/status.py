@@ -12,6 +12,7 @@ from airflow_provider_sfstream.actions.parts import landed_stream_uri, run_ident
 from airflow_provider_sfstream.hooks.status import open_status_store
 from airflow_provider_sfstream.monitoring.metrics import tell_metrics
 from airflow_provider_sfstream.monitoring.status import (
+    Certainty,
     Document,
     drain_document,
     event_log_document,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
     from airflow_provider_sfstream.landing.manifest import Manifest
-    from airflow_provider_sfstream.monitoring.certainty import Certainty
     from airflow_provider_sfstream.monitoring.status_store import Step
     from airflow_provider_sfstream.salesforce.allocations import Allocation
     from airflow_provider_sfstream.salesforce.streams import Stream

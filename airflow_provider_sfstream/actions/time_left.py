@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream.actions.parts import open_landing
 from airflow_provider_sfstream.exceptions import LandingError, PositionAgedOutError, SalesforceStreamError
-from airflow_provider_sfstream.monitoring.certainty import Certainty
 from airflow_provider_sfstream.monitoring.headroom import Headroom
-from airflow_provider_sfstream.monitoring.status import drain_document
-from airflow_provider_sfstream.salesforce.retention import SHORT, retention_by_kind
-from airflow_provider_sfstream.salesforce.topics import Topic
+from airflow_provider_sfstream.monitoring.status import Certainty, drain_document
+from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, Topic, retention_by_kind
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -36,7 +34,7 @@ def drain_headroom(operator: BaseOperator, error: SalesforceStreamError, now: da
         log.debug("The landing does not show how far events are stored:", exc_info=fault)
         found = None
     retention = retention_by_kind(str(drain.topic))
-    return found or Headroom(None, None, retention or SHORT, retention is not None, now)
+    return found or Headroom(None, None, retention or SHORT_RETENTION, retention is not None, now)
 
 
 def _landed_headroom(drain: Any, now: datetime) -> Headroom | None:

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 from airflow.sdk import Asset
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.monitoring.dataset_names import name_of_stream
+from airflow_provider_sfstream.monitoring.lineage import name_of_stream
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ def prune(
     """Remove old landed windows that nobody needs. They cannot be had again."""
     from airflow_provider_sfstream.actions.landed_stream import open_landed_stream
     from airflow_provider_sfstream.actions.repairs import prune_windows
-    from airflow_provider_sfstream.salesforce.retention import check_age
+    from airflow_provider_sfstream.salesforce.topics import check_age
 
     if no_readers == bool(replica_urls or event_log_urls):
         raise WrongUseError(

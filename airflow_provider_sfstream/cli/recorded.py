@@ -11,8 +11,7 @@ from airflow_provider_sfstream.cli.options import LandedStreamsOptions
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.monitoring.certainty import Certainty
-from airflow_provider_sfstream.monitoring.status import window_line
+from airflow_provider_sfstream.monitoring.status import Certainty, window_line
 from airflow_provider_sfstream.replay_stores.base import Position
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Topic

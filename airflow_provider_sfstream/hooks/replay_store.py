@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.replay_stores.kinds import (
+from airflow_provider_sfstream.replay_stores.base import (
     POSITION_STORES,
     REPLAY_STORES,
     PositionStoreKind,
+    ReplayStore,
     ReplayStoreKind,
 )
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
-    from airflow_provider_sfstream.replay_stores.base import ReplayStore
     from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 
 __all__ = [
@@ -102,7 +102,7 @@ def _variables(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
 
 
 def _landing(conn_id: str, catalog: LandingCatalog | None) -> ReplayStore:
-    from airflow_provider_sfstream.landing.position_files import PositionFiles
+    from airflow_provider_sfstream.landing.recorded_position import PositionFiles
     from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 
     if catalog is None:

@@ -13,8 +13,7 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
-from airflow_provider_sfstream.hooks.salesforce_events import SalesforceEventHook
-from airflow_provider_sfstream.hooks.shared import SharedOnLoop
+from airflow_provider_sfstream.hooks.salesforce_events import SalesforceEventHook, SharedOnLoop
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.salesforce.pubsub.async_client import AsyncPubSubClient

@@ -16,8 +16,7 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
-from airflow_provider_sfstream.hooks.salesforce_events import SalesforceEventHook
-from airflow_provider_sfstream.hooks.shared import SharedOnLoop
+from airflow_provider_sfstream.hooks.salesforce_events import SalesforceEventHook, SharedOnLoop
 from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
 
 if TYPE_CHECKING:

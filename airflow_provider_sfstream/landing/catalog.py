@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, date, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -24,7 +24,7 @@ from airflow_provider_sfstream.landing.storage import (
     storage_errors,
     write_once,
 )
-from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.salesforce.topics import Api
 
 log = logging.getLogger(__name__)
@@ -175,19 +175,6 @@ class LandingCatalog:
                 if manifest is not None:
                     manifests.append(manifest)
         return manifests
-
-    def windows_of(self, stream: Stream, run: RunIdentity) -> list[Manifest]:
-        """Return the finished windows of all tries of a run, recorded or not, by ID. Lists the folder of one day.
-
-        :raises ManifestError: if a manifest is broken.
-        :raises LandingError: if the storage could not be read.
-        """
-        stamp = window_id_for(run, "live", None).partition("-")[0]  # that of all windows of runs due at this time
-        folder = self.landing.day_folder(stream, run.run_after.astimezone(UTC).date())
-        with storage_errors(f"The windows of {stream} could not be listed"):
-            ids = sorted(path.rpartition("/")[2] for path in self._list(folder))
-        found = (self.read_manifest(stream, window_id) for window_id in ids if window_id.partition("-")[0] == stamp)
-        return [manifest for manifest in found if manifest is not None and manifest.window.run.key == run.key]
 
     def first_day(self, stream: Stream) -> date | None:
         """Return a day (UTC) before which no run was due that made a window, ``None`` if there is no window. Lists.

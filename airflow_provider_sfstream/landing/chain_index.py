@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 from airflow_provider_sfstream.exceptions import LandingError, ManifestError, SalesforceStreamError
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors
-from airflow_provider_sfstream.landing.stretches import Part, Stretch, level_of
-from airflow_provider_sfstream.landing.window_bounds import Bounds
+from airflow_provider_sfstream.landing.window_bounds import Bounds, Part, Stretch, level_of
 from airflow_provider_sfstream.salesforce.streams import Stream
 
 if TYPE_CHECKING:

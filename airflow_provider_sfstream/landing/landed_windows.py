@@ -13,8 +13,9 @@ from airflow_provider_sfstream.exceptions import LandingError, ManifestError, Sa
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.chain_index import ChainIndex, Search
 from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.storage import list_folder, storage_errors
 from airflow_provider_sfstream.landing.window_bounds import Bounds, end_before, overlaps
-from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream, window_id_for
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +73,18 @@ class LandedWindows:
 
     def of_run(self, run: RunIdentity) -> list[ReplayWindow]:
         """Return the windows of all tries of ``run``."""
-        landed = (manifest.window for manifest in self._catalog.windows_of(self._stream, run))
-        return [*self.live_of_run(run), *(window for window in landed if window.kind == "backfill")]
+        backfills = (each.window for each in self._landed_by(run) if each.window.kind == "backfill")
+        return [*self.live_of_run(run), *backfills]
+
+    def _landed_by(self, run: RunIdentity) -> list[Manifest]:
+        """Return the finished windows of all tries of a run, recorded or not, by ID. Lists the folder of one day."""
+        landing, stream = self._catalog.landing, self._stream
+        stamp = window_id_for(run, "live", None).partition("-")[0]  # that of all windows of runs due at this time
+        folder = landing.day_folder(stream, run.run_after.astimezone(UTC).date())
+        with storage_errors(f"The windows of {stream} could not be listed"):
+            ids = sorted(path.rpartition("/")[2] for path in list_folder(landing.filesystem, folder))
+        found = (self._catalog.read_manifest(stream, each) for each in ids if each.partition("-")[0] == stamp)
+        return [manifest for manifest in found if manifest is not None and manifest.window.run.key == run.key]
 
     def overlapping(self, start: datetime, end: datetime) -> list[ReplayWindow]:
         """Return the windows that have to do with ``[start, end)``, by the store's contract."""

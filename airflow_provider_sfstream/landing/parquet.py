@@ -21,10 +21,9 @@ from types import TracebackType
 from typing import Self
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.landing.columns import RowGroup
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import WindowFile
-from airflow_provider_sfstream.landing.parts import PartWriter
+from airflow_provider_sfstream.landing.row_groups import PartWriter, RowGroup
 from airflow_provider_sfstream.landing.storage import is_local, storage_errors, sync_folder, write_once
 from airflow_provider_sfstream.salesforce.event_time import to_datetime
 from airflow_provider_sfstream.salesforce.streams import Stream

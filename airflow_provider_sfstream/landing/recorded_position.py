@@ -1,8 +1,9 @@
-"""The last position that a replay store recorded, beside the windows of its stream: ``recorded.json``.
+"""Positions in the landing: the last one that a replay store recorded, and files that hold the text of a replay store.
 
-It is replaced after each advance: data files, manifest, position, ``recorded.json``. So it never lies ahead of the
-position that it was written for, and a store whose position lies before it was restored from a backup, or is another
-store. One small document for each stream; the storage replaces it whole.
+``recorded.json``, beside the windows of its stream, is replaced after each advance: data files, manifest, position,
+``recorded.json``. So it never lies ahead of the position that it was written for, and a store whose position lies
+before it was restored from a backup, or is another store. One small document for each stream; the storage replaces it
+whole.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from airflow_provider_sfstream.exceptions import ManifestError
+from airflow_provider_sfstream.exceptions import LandingError, ManifestError, ReplayStoreError
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.storage import read_if_there, replace_file, storage_errors
 from airflow_provider_sfstream.salesforce.streams import Stream
@@ -105,3 +106,44 @@ def write_recorded(landing: Landing, recorded: RecordedPosition) -> None:
     """
     with storage_errors(f"The last recorded position of {recorded.stream} could not be written"):
         replace_file(landing.filesystem, landing.recorded_path(recorded.stream), recorded.to_json().encode())
+
+
+class PositionFiles:
+    """What :class:`~airflow_provider_sfstream.replay_stores.document.store.DocumentReplayStore` keeps in Variables by
+    default, kept as ``{landing}/positions/{key}.json``. Without compare-and-set, as there: one writer for each stream.
+
+    For streams whose position Salesforce keeps (managed event subscriptions): it lets one consumer in at a time.
+
+    :param landing: the landing that the windows are in.
+    """
+
+    def __init__(self, landing: Landing) -> None:
+        self._landing = landing
+
+    def name(self, key: str) -> str:
+        """Return what holds the text of ``key``, for messages."""
+        return f"the file {self._landing.position_url(key)}"
+
+    def get(self, key: str) -> str | None:
+        """Return the text, ``None`` only if there certainly is no such file.
+
+        :raises ReplayStoreError: if the storage cannot be read.
+        """
+        url = self._landing.position_url(key)
+        try:
+            data = read_if_there(self._landing.filesystem, self._landing.position_path(key), url)
+            with storage_errors(f"{url} could not be read"):
+                return None if data is None else data.decode()
+        except LandingError as error:
+            raise ReplayStoreError(str(error)) from error
+
+    def set(self, key: str, value: str, description: str) -> None:
+        """Create or replace the file.
+
+        :raises ReplayStoreError: if it cannot be written.
+        """
+        try:
+            with storage_errors(f"{self._landing.position_url(key)} could not be written"):
+                replace_file(self._landing.filesystem, self._landing.position_path(key), value.encode())
+        except LandingError as error:
+            raise ReplayStoreError(str(error)) from error

@@ -18,7 +18,7 @@ from openlineage.client.facet_v2 import (
     symlinks_dataset,
 )
 
-from airflow_provider_sfstream.monitoring.dataset_names import DatasetName
+from airflow_provider_sfstream.monitoring.lineage import DatasetName
 
 
 def input_dataset(

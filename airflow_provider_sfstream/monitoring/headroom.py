@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_sfstream.monitoring.certainty import Certainty, certainty_of
+from airflow_provider_sfstream.monitoring.status import Certainty, certainty_of
 
 
 @dataclass(frozen=True)

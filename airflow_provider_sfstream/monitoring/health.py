@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
-from airflow_provider_sfstream.monitoring.certainty import certainty_of
 from airflow_provider_sfstream.monitoring.headroom import Headroom
 from airflow_provider_sfstream.monitoring.known_status import Known
-from airflow_provider_sfstream.monitoring.status import Document, connection_of
+from airflow_provider_sfstream.monitoring.status import Document, certainty_of, connection_of
 
 Level: TypeAlias = Literal["bad", "warning", "good"]
 LEVELS: tuple[Level, ...] = ("bad", "warning", "good")

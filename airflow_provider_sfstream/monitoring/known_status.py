@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from airflow_provider_sfstream.monitoring.certainty import Certainty, certainty_of
-from airflow_provider_sfstream.monitoring.status import Document, Status, connection_of
+from airflow_provider_sfstream.monitoring.status import Certainty, Document, Status, certainty_of, connection_of
 
 _NO_SUCCESS = frozenset({"failed", "windows", "tables"})
 """Sections that do not say that a task ended well."""

@@ -1,21 +1,95 @@
-"""Lineage of tasks, for Airflow's OpenLineage provider and for Airflow's own collector, which other catalogues read."""
+"""Lineage of tasks, for Airflow's OpenLineage provider and for Airflow's own collector, which other catalogues read.
+
+Names of datasets follow the conventions of OpenLineage, so that what others tell of the same folder meets what is told
+here.
+"""
 
 from __future__ import annotations
 
 import logging
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from airflow_provider_sfstream._airflow import hook_lineage_collector
-from airflow_provider_sfstream.monitoring.dataset_names import stream_folder
-from airflow_provider_sfstream.redaction import quoted
-from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.redaction import has_credentials, quoted
+from airflow_provider_sfstream.salesforce.stream_uris import SCHEME, StreamUri
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
 
 log = logging.getLogger(__name__)
+
+_BUCKETS = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs"}
+"""The scheme in names, by that of a URL whose authority is a bucket."""
+_CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs"})
+"""Schemes whose paths begin without a slash too; what stands before the ``@`` is the container, not a user."""
+_BELOW_THE_STREAM = 6
+"""The parts of a manifest's URL after the stream's folder: ``windows/yyyy/mm/dd/{window id}/manifest.json``."""
+
+
+def stream_folder(manifest_url: str) -> str:
+    """Return the URL of the folder that a landing keeps a stream in, from the manifest of one of its windows."""
+    return manifest_url.rsplit("/", _BELOW_THE_STREAM)[0]
+
+
+@dataclass(frozen=True, order=True)
+class DatasetName:
+    """How OpenLineage identifies a dataset."""
+
+    namespace: str
+    name: str
+
+
+def name_of_stream(uri: StreamUri) -> DatasetName:
+    """Return the name of a topic, or of what a subscription has landed of it.
+
+    Namespace and name together are the URI of the asset. The conditions of a watch are left out, and so is the API of a
+    topic: neither makes it another topic.
+    """
+    landed = uri.subscription is not None
+    kept = StreamUri(uri.salesforce_conn_id, uri.topic, uri.subscription, uri.api if landed else None)
+    namespace = _org(uri.salesforce_conn_id)
+    return DatasetName(namespace, str(kept).removeprefix(namespace))
+
+
+def name_of_object(salesforce_conn_id: str, sobject: str) -> DatasetName:
+    """Return the name of an sObject, such as ``Account``, in the org that a connection leads to."""
+    return DatasetName(_org(salesforce_conn_id), sobject)
+
+
+def name_of_url(url: str) -> DatasetName:
+    """Return the name of a folder or file.
+
+    :raises ConfigurationError: if the URL carries a password or a signature.
+    """
+    if has_credentials(url):
+        raise ConfigurationError("A URL with a password or a signature cannot name a dataset. Leave it out.")
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme == "file":
+        return DatasetName("file", f"/{(rest if separator else url).strip('/')}")
+    authority, _, path = rest.partition("/")
+    path = path.rstrip("/")
+    if scheme in _BUCKETS:  # Airflow's own notation has its connection before the bucket
+        return DatasetName(f"{_BUCKETS[scheme]}://{authority.rpartition('@')[2]}", path)
+    if scheme in _CONTAINERS:
+        return DatasetName(f"{scheme}://{authority}", path)
+    return DatasetName(f"{scheme}://{authority.rpartition('@')[2]}", f"/{path}")
+
+
+def name_of_landed(manifest_url: str) -> DatasetName:
+    """Return the name of the folder that a landing keeps a stream in, from the manifest of one of its windows.
+
+    :raises ConfigurationError: if the URL carries a password or a signature.
+    """
+    return name_of_url(stream_folder(manifest_url))
+
+
+def _org(salesforce_conn_id: str) -> str:
+    return f"{SCHEME}://{quote(salesforce_conn_id, safe='')}"
 
 
 class TellsLineage:

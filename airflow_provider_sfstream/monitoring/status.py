@@ -1,6 +1,12 @@
 """What tasks leave behind of a stream or a table, for people to see: small documents, bounded in size.
 
 Nothing is decided by them: positions, windows and gaps are recorded elsewhere, and what is here may be behind.
+
+Certainty of the facts in them:
+
+- *proven*: Salesforce showed it in a response, and the time is Salesforce's.
+- *estimated*: a publisher, the worker's clock or a documented minimum suggests it.
+- *unknown*: nothing shows it.
 """
 
 from __future__ import annotations
@@ -10,14 +16,38 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.monitoring.certainty import Certainty, certainty_of
-from airflow_provider_sfstream.salesforce.retention import SHORT, retention_by_kind
 from airflow_provider_sfstream.salesforce.stream_uris import SCHEME
 from airflow_provider_sfstream.salesforce.streams import Gap, RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retention_by_kind
+
+Certainty: TypeAlias = Literal["proven", "estimated", "unknown"]
+CERTAINTIES: tuple[str, ...] = get_args(Certainty)
+
+FACTS = ("confirmed_at", "contact_at", "last_event_time", "retention")
+"""Facts of the section ``drain`` that have a certainty."""
+
+
+def certainty_of(drain: Mapping[str, Any]) -> dict[str, Certainty]:
+    """Return the certainty of each of :data:`FACTS` in the section ``drain`` of a status.
+
+    A section of a version that recorded none has estimates: its end of the stream rested on an empty response of the
+    drain's own subscription, and its times on the worker's clock.
+
+    :raises ValueError: if the section names another certainty.
+    """
+    recorded: Mapping[str, Any] = drain.get("certainty") or {}
+    found: dict[str, Certainty] = {}
+    for fact in FACTS:
+        certainty: Any = "unknown" if drain.get(fact) is None else recorded.get(fact, "estimated")
+        if certainty not in CERTAINTIES:
+            raise ValueError(f"certainty={certainty!r} of {fact} must be one of {', '.join(CERTAINTIES)}.")
+        found[fact] = certainty
+    return found
+
 
 Document: TypeAlias = dict[str, Any]
 """What JSON has. Times are ISO 8601 text with their zone, sizes bytes, durations seconds."""
@@ -125,7 +155,7 @@ def _retention(document: Document, drained: Sequence[Manifest], stream: Stream) 
     if recorded:
         return recorded[-1]
     by_kind = retention_by_kind(stream.topic)
-    return by_kind or timedelta(seconds=document.get("retention", SHORT.total_seconds()))
+    return by_kind or timedelta(seconds=document.get("retention", SHORT_RETENTION.total_seconds()))
 
 
 def windows_document(before: Mapping[str, Any] | None, drained: Iterable[Manifest]) -> Document:

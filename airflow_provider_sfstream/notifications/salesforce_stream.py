@@ -89,8 +89,7 @@ class SalesforceStreamNotifier(BaseNotifier):
 
     def _message(self, context: Context) -> StreamMessage | None:
         """Return what to send, ``None`` where there is nothing to tell."""
-        from airflow_provider_sfstream.notifications.losses import Losses
-        from airflow_provider_sfstream.notifications.message import StreamMessage
+        from airflow_provider_sfstream.notifications.message import Losses, StreamMessage
 
         task: Any = context.get("ti")
         if "reason" in context:  # of a DAG, whose tasks tell of their results themselves

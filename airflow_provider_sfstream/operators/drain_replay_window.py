@@ -33,7 +33,7 @@ from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWin
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+    from airflow_provider_sfstream.streams.drain.result import SeenEnd
 
 
 class DrainReplayWindowOperator(DrainOperator):

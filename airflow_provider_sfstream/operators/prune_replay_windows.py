@@ -11,7 +11,7 @@ from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
 from airflow_provider_sfstream.actions.parts import run_identity, urls_of
 from airflow_provider_sfstream.actions.repairs import prune_windows
 from airflow_provider_sfstream.arguments import check_positive
-from airflow_provider_sfstream.salesforce.retention import check_age
+from airflow_provider_sfstream.salesforce.topics import check_age
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

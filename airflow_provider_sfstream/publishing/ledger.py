@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from airflow_provider_sfstream.exceptions import PositionConflictError
+from airflow_provider_sfstream.exceptions import PositionConflictError, SalesforceStreamError
 from airflow_provider_sfstream.landing.storage import replace_file, storage_errors, write_once
 
 _KEPT = "What was published before is recorded and is not published again; of a request that was on its way, the next "
@@ -177,6 +177,20 @@ class PublishLedger:
     def _errors(self, name: str) -> Any:
         remedy = "Check results_url, and the storage connection results_conn_id"
         return storage_errors(f"{self.url}/{name} could not be read or written", remedy, _KEPT)
+
+
+def result_line(
+    row: int, key: str | None, event_id: str, replay_id: bytes | None, error: SalesforceStreamError | None
+) -> dict[str, Any]:
+    """Return what :meth:`PublishLedger.finish` records of one event."""
+    return {
+        "row": row,
+        "key": key,
+        "id": event_id,
+        "replay_id": None if replay_id is None else replay_id.hex(),
+        "error": None if error is None else type(error).__name__,
+        "text": None if error is None else str(error),
+    }
 
 
 def _request(number: int) -> str:

@@ -6,9 +6,8 @@ import logging
 import random
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 from uuid import UUID
@@ -25,8 +24,8 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
 )
 from airflow_provider_sfstream.publishing.evidence import Bus, Evidence, look
-from airflow_provider_sfstream.publishing.ledger import Accepted, PublishLedger, Recorded, SentRequest
-from airflow_provider_sfstream.publishing.rows import EventIds, Row
+from airflow_provider_sfstream.publishing.ledger import Accepted, PublishLedger, Recorded, SentRequest, result_line
+from airflow_provider_sfstream.publishing.rows import EventIds, Row, Summary
 from airflow_provider_sfstream.salesforce.pubsub.publishing import (
     MOST_EVENT_BYTES,
     EventEncoder,
@@ -55,22 +54,6 @@ class Publisher(Bus, Protocol):
     def publish(self, topic: str, events: Sequence[OutgoingEvent]) -> list[PublishedEvent]: ...
 
     def renew_session(self) -> None: ...
-
-
-@dataclass
-class Summary:
-    """What became of the rows: every one is counted once.
-
-    :param published: accepted in this try; ``already_published`` in an earlier one.
-    :param in_doubt: left out, since it is not known whether Salesforce accepted them.
-    :param problems: failed rows by the class of their error.
-    """
-
-    published: int = 0
-    already_published: int = 0
-    failed: int = 0
-    in_doubt: int = 0
-    problems: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -190,7 +173,7 @@ class Publication:
 
     def _finish(self, number: int, sent: Sequence[_Pending], results: Sequence[PublishedEvent]) -> None:
         lines = [
-            _line(each.number, each.row.key, each.event.correlation_key, result.replay_id, result.error)
+            result_line(each.number, each.row.key, each.event.correlation_key, result.replay_id, result.error)
             for each, result in zip(sent, results, strict=True)
         ]
         self._ledger.finish(number, lines)
@@ -285,7 +268,7 @@ class Publication:
         if not left:
             absent = PublishError(f"{self._topic}: it was not answered, and the event is not on the bus.")
             lines = [
-                _line(row, key, event_id, replay_id, None if replay_id else absent)
+                result_line(row, key, event_id, replay_id, None if replay_id else absent)
                 for event_id, row, key in events
                 for replay_id in [evidence.found.get(event_id)]
             ]
@@ -325,16 +308,3 @@ class Publication:
 
 def _as_recorded(sent: Sequence[_Pending]) -> list[tuple[str, int, str | None]]:
     return [(each.event.correlation_key, each.number, each.row.key) for each in sent]
-
-
-def _line(
-    row: int, key: str | None, event_id: str, replay_id: bytes | None, error: SalesforceStreamError | None
-) -> dict[str, Any]:
-    return {
-        "row": row,
-        "key": key,
-        "id": event_id,
-        "replay_id": None if replay_id is None else replay_id.hex(),
-        "error": None if error is None else type(error).__name__,
-        "text": None if error is None else str(error),
-    }

@@ -1,8 +1,9 @@
-"""Rows to publish, and the IDs of their events."""
+"""Rows to publish, the IDs of their events, and what became of them."""
 
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,3 +43,19 @@ class EventIds:
         """Return the ID of a row's event."""
         run = uuid.uuid5(_NAMESPACE, "\0".join((self.org_id, self.topic, self.run_key)))
         return str(uuid.uuid5(run, identity))
+
+
+@dataclass
+class Summary:
+    """What became of the rows: every one is counted once.
+
+    :param published: accepted in this try; ``already_published`` in an earlier one.
+    :param in_doubt: left out, since it is not known whether Salesforce accepted them.
+    :param problems: failed rows by the class of their error.
+    """
+
+    published: int = 0
+    already_published: int = 0
+    failed: int = 0
+    in_doubt: int = 0
+    problems: Counter[str] = field(default_factory=Counter)

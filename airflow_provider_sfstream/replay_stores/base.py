@@ -1,15 +1,21 @@
-"""The contract of a replay store: where positions, windows and gaps are recorded."""
+"""The contract of a replay store, where positions, windows and gaps are recorded; and the names of the stores."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidReplayIdError
 from airflow_provider_sfstream.salesforce.replay_ids import LONGEST
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream, WindowKind
+
+PositionStoreKind = Literal["variable", "table"]
+"""The stores that tell a stream's position without its landing."""
+ReplayStoreKind = Literal[PositionStoreKind, "landing"]
+POSITION_STORES: tuple[str, ...] = get_args(PositionStoreKind)
+REPLAY_STORES: tuple[str, ...] = get_args(ReplayStoreKind)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from airflow_provider_sfstream.replay_windows.lost_positions import without_posi
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, window_id_for
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
-from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+from airflow_provider_sfstream.streams.drain.result import SeenEnd
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay
 from airflow_provider_sfstream.streams.source import EventSource, StartFrom
 

@@ -8,13 +8,22 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.replay_windows.positions import KnownPosition, nearest_position
-from airflow_provider_sfstream.replay_windows.spans import clip, covers, span_between, span_of, subtract, union
-from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, Span
+from airflow_provider_sfstream.salesforce.streams import (
+    Gap,
+    ReplayWindow,
+    Span,
+    clip,
+    covers,
+    span_between,
+    span_of,
+    subtract,
+    union,
+)
 
 _TICK = datetime.resolution
 _FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -46,6 +55,14 @@ class IntervalPlan:
     drains: tuple[BusDrain, ...]
     missing: tuple[Span, ...]
     unconfirmed: tuple[Span, ...]
+
+    def without_aged_out(self, drained: Sequence[ReplayWindow]) -> IntervalPlan:
+        """Return the plan with that missing too which Salesforce forgot before the drain of its part reached it."""
+        before = [
+            span_between(part.span.start, min(window.covered_from or part.span.start, part.span.end))
+            for part, window in zip(self.drains, drained, strict=True)
+        ]
+        return replace(self, missing=tuple(union([*self.missing, *(span for span in before if span is not None)])))
 
 
 def plan_interval(
@@ -145,6 +162,15 @@ def coverage(windows: Iterable[ReplayWindow], breaks: Sequence[Span]) -> list[Sp
             voided = [] if window.kind == "live" else [each for each in breaks if _is_drained_before(window, each.end)]
             covered += subtract([span], voided)
     return union(covered)
+
+
+def confirmed_until(interval: Span, missing: Iterable[Span], covered: Sequence[Span]) -> datetime | None:
+    """Return the moment up to which ``covered`` has the interval but for what is missing, ``None`` if it has not."""
+    wanted = subtract([interval], missing)
+    if not wanted or subtract(wanted, covered):
+        return None
+    last = wanted[-1]
+    return next(span.end for span in covered if span.start <= last.start and last.end <= span.end)
 
 
 def _is_drained_before(window: ReplayWindow, time: datetime) -> bool:

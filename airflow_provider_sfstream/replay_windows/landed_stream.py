@@ -18,7 +18,8 @@ says. So that a first run that is only slower than another one beside it stops n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -26,15 +27,27 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_sfstream.exceptions import ReplayStoreLostError
 from airflow_provider_sfstream.replay_windows.recorded_positions import RecordedPositions
-from airflow_provider_sfstream.replay_windows.spans import span_between
-from airflow_provider_sfstream.salesforce.retention import SHORT, retention_by_kind
-from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Span, Stream, window_id_for
+from airflow_provider_sfstream.salesforce.streams import (
+    Gap,
+    ReplayWindow,
+    RunIdentity,
+    Span,
+    Stream,
+    span_between,
+    window_id_for,
+)
+from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retention_by_kind
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
     from airflow_provider_sfstream.landing.manifest import Manifest
     from airflow_provider_sfstream.landing.recorded_position import RecordedPosition
     from airflow_provider_sfstream.replay_stores.base import Position, ReplayStore
+
+log = logging.getLogger(__name__)
+
+CLOCKS_DIFFER = timedelta(minutes=1)
+"""By which a right worker's clock may be behind Salesforce's."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,7 @@ class LandedStream:
     @property
     def retention(self) -> timedelta:
         """How long Salesforce retains the events of the stream at least: 24 hours where it is not known."""
-        return self.known_retention or SHORT
+        return self.known_retention or SHORT_RETENTION
 
     def breaks(self) -> list[Span]:
         """Return the spans of time in which the stream lost events, or may have: its gaps, and what preceded a reset.
@@ -85,6 +98,30 @@ class LandedStream:
     def unbroken_since(self) -> datetime | None:
         """Return the end of the newest gap or reset, ``None`` if there was none."""
         return max((span.end for span in self.breaks()), default=None)
+
+    def is_void(self, interval: Span, confirmed_at: datetime | None, now: datetime) -> bool:
+        """Return whether evidence of ``confirmed_at``, with which the result for ``interval`` was recorded, does not
+        count: it is ahead of the clock, or older than a break."""
+        stream = self.stream
+        if stream.api == "streaming":  # recorded by a version that took an empty poll for the end
+            return True
+        if confirmed_at is not None and confirmed_at > now + CLOCKS_DIFFER:
+            log.warning("%s: the recorded result for %s is ahead of the present and does not count.", stream, interval)
+            return True
+        broken = [each for each in self.breaks() if each.start < interval.end and interval.start < each.end]
+        if confirmed_at is not None and any(confirmed_at < each.end for each in broken):
+            log.info("%s: the result for %s was recorded before a gap or reset and does not count.", stream, interval)
+            return True
+        return False
+
+    def record_missing(self, missing: Sequence[Span], detected_at: datetime) -> None:
+        """Record what is missing of an interval as gaps, each span once, however often the run is repeated."""
+        known = {gap.reason for gap in self.store.gaps(self.stream)} if missing else set()
+        for span in missing:
+            reason = f"{span} is not landed and could no longer be read, on_expired='partial'"
+            if reason not in known:
+                gap = Gap(after=None, resumed_at=None, since=span.start, detected_at=detected_at, reason=reason)
+                self.store.record_gap(self.stream, gap)
 
     def position(self) -> Position:
         """Return the recorded position."""

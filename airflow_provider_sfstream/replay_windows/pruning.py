@@ -17,12 +17,11 @@ from itertools import islice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned, write_pruned
-from airflow_provider_sfstream.landing.removal import remove_windows
+from airflow_provider_sfstream.landing.pruned import PrunedWindows, read_pruned, remove_windows, write_pruned
 from airflow_provider_sfstream.replay_stores.base import ReplayStore
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.salesforce.retention import check_age
 from airflow_provider_sfstream.salesforce.streams import Stream, WindowKind
+from airflow_provider_sfstream.salesforce.topics import check_age
 
 log = logging.getLogger(__name__)
 

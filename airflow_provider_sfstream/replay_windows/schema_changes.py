@@ -1,19 +1,147 @@
-"""What the schemas of a window are, compared with those that its stream had before."""
+"""Differences between the schemas of a window's events and those that its stream had before: fields added, removed,
+retyped, nullable.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from airflow_provider_sfstream.exceptions import SchemaError
 from airflow_provider_sfstream.landing.manifest import Manifest
 from airflow_provider_sfstream.landing.storage import storage_errors
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.salesforce.schema_changes import SchemaChange, event_of
-from airflow_provider_sfstream.salesforce.schemas import parse
+from airflow_provider_sfstream.salesforce.schemas import parse, salesforce_type
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """What is other in a schema than in the one that the same event had before.
+
+    Fields are named by their path, those of compound fields too (``BillingAddress.City``). A type is Avro's, without
+    null, and in parentheses the Salesforce type that the schema names, if any: ``long (DateTime)``. The order of fields
+    is no difference, nor is a field that may not be null any more: whoever reads its values need not know.
+
+    :param event: the event's API name, such as ``Order__e``.
+    :param schema_id: of the new schema.
+    :param before: the schema id before.
+    :param added: type by field.
+    :param removed: type that it had, by field.
+    :param retyped: the type before and the one now, by field.
+    :param became_nullable: type by field, of those that could not be null before and can be now.
+    """
+
+    event: str
+    schema_id: str
+    before: str
+    added: Mapping[str, str]
+    removed: Mapping[str, str]
+    retyped: Mapping[str, tuple[str, str]]
+    became_nullable: Mapping[str, str]
+
+    @classmethod
+    def between(cls, before_id: str, before: dict[str, Any], schema_id: str, schema: dict[str, Any]) -> SchemaChange:
+        """Return the change from one schema to another.
+
+        :param before: and ``schema``, as :func:`~airflow_provider_sfstream.salesforce.schemas.parse` gives them.
+        """
+        was, now = fields_of(before), fields_of(schema)
+        both = sorted(was.keys() & now.keys())
+        return cls(
+            event=event_of(schema),
+            schema_id=schema_id,
+            before=before_id,
+            added={name: now[name].type for name in sorted(now.keys() - was.keys())},
+            removed={name: was[name].type for name in sorted(was.keys() - now.keys())},
+            retyped={n: (was[n].type, now[n].type) for n in both if was[n].type != now[n].type},
+            became_nullable={n: now[n].type for n in both if now[n].nullable and not was[n].nullable},
+        )
+
+    def __len__(self) -> int:
+        """Return how many differences there are; none, and so false, for schemas that differ in their texts alone."""
+        return len(self.added) + len(self.removed) + len(self.retyped) + len(self.became_nullable)
+
+    def __str__(self) -> str:
+        said = [
+            *(f"{name} added ({type_})" for name, type_ in self.added.items()),
+            *(f"{name} removed ({type_})" for name, type_ in self.removed.items()),
+            *(f"{name} retyped from {was} to {now}" for name, (was, now) in self.retyped.items()),
+            *(f"{name} became nullable ({type_})" for name, type_ in self.became_nullable.items()),
+        ]
+        return f"{self.event}: {', '.join(said) or 'no field differs'}"
+
+    def document(self) -> dict[str, Any]:
+        """Return the change as JSON has it."""
+        return {
+            "event": self.event,
+            "schema_id": self.schema_id,
+            "before": self.before,
+            "added": [{"name": name, "type": type_} for name, type_ in self.added.items()],
+            "removed": [{"name": name, "type": type_} for name, type_ in self.removed.items()],
+            "retyped": [{"name": name, "from": was, "to": now} for name, (was, now) in self.retyped.items()],
+            "became_nullable": [{"name": name, "type": type_} for name, type_ in self.became_nullable.items()],
+        }
+
+
+def event_of(schema: Mapping[str, Any]) -> str:
+    """Return the API name of the event that a parsed schema is of."""
+    return str(schema.get("name", "")).rpartition(".")[2]
+
+
+class Field(NamedTuple):
+    """What is compared of a field."""
+
+    type: str
+    nullable: bool
+
+
+def fields_of(schema: dict[str, Any]) -> dict[str, Field]:
+    """Return each field of a parsed schema by its path."""
+    return dict(_Fields().of_record(schema, ""))
+
+
+class _Fields:
+    """Goes through a schema; a record that is named again has its fields there, too."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, dict[str, Any]] = {}
+
+    def of_record(self, record: dict[str, Any], path: str) -> Iterator[tuple[str, Field]]:
+        self._records[event_of(record)] = record
+        for field in record["fields"]:
+            name = f"{path}{field['name']}"
+            all_branches = list(self._branches(field["type"]))
+            branches = [branch for branch in all_branches if branch != "null"]
+            said = salesforce_type(field)
+            type_ = "|".join(map(_name, branches)) + (f" ({said})" if said else "")
+            yield name, Field(type_, nullable="null" in all_branches)
+            for branch in branches:
+                if isinstance(branch, dict) and branch.get("type") == "record":
+                    yield from self.of_record(branch, f"{name}.")
+
+    def _branches(self, avro: Any) -> Iterable[Any]:
+        """Yield the types that a value may have, null among them, names of records in place of them resolved."""
+        for each in avro if isinstance(avro, list) else [avro]:
+            if isinstance(each, dict) and isinstance(each.get("type"), dict | list):
+                yield from self._branches(each["type"])
+            else:
+                yield self._records.get(each.rpartition(".")[2], each) if isinstance(each, str) else each
+
+
+def _name(avro: Any) -> str:
+    """Return a type in one word: that of an array or a map with what it holds."""
+    if isinstance(avro, str):
+        return avro
+    if isinstance(avro, list):
+        return "|".join(_name(each) for each in avro if each != "null")
+    kind = avro.get("logicalType") or avro["type"]
+    inside = avro.get("items", avro.get("values"))
+    return _name(kind) if inside is None else f"{_name(kind)}<{_name(inside)}>"
+
 
 KNOWN_FOR = 100
 """Windows before one, in which a schema id is known: publishers may go on with an older schema for a while."""

@@ -1,23 +1,185 @@
-"""Avro schemas of events: a cache by schema id, and what Salesforce writes into them.
+"""Avro schemas of events: which are read by, a cache by schema id, and what Salesforce writes into them.
 
 Payloads are schemaless Avro: each must be read with the very schema that its event names (``ProducerEvent.schema_id``).
 One stream can mix schema ids, so nothing here is cached by topic. A schema never changes under its id.
+
+Schemas come from outside, and libraries trust them. A record that contains itself ends the process that decodes it
+(fastavro has no limit of depth: 1 MB of payload is deep enough), an array of nothing may be as long as 64 bits can
+count, a fixed of 2^40 bytes is allocated before it is read, and names that refer to one another unfold to 2^n members.
+Salesforce's schemas have none of that. So all readers of payloads take only schemas that :func:`check` lets pass.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import fastavro
 
 from airflow_provider_sfstream.exceptions import SchemaError
-from airflow_provider_sfstream.salesforce.avro import LARGEST_SCHEMA, check
+
+LARGEST_SCHEMA = 4 * 1024 * 1024
+"""Characters of a schema's text. That of an object with 800 fields has some 100,000."""
+MOST_MEMBERS = 20_000
+"""Members of a record, those of the records in it included, wherever they are."""
+DEEPEST = 32
+"""Levels of types within types."""
+LARGEST_FIXED = 1024 * 1024
+"""Bytes: as many as an event may have."""
+
+_PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "string", "bytes"))
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}(?:\.[A-Za-z_][A-Za-z0-9_]{0,254}){0,16}")
+
+
+def check(schema: dict[str, Any]) -> None:
+    """Check that payloads can be read by a schema, whatever is in them.
+
+    :param schema: the JSON document of a record's schema.
+    :raises SchemaError: naming what is not as Avro or these limits have it.
+    """
+    try:
+        _Walk().type(schema, "", 0)
+    except _UnusableError as reason:
+        raise SchemaError(f"An Avro schema cannot be used: {reason}.") from None
+    try:
+        fastavro.parse_schema(schema)
+    except Exception as error:  # whatever fastavro stumbled over
+        raise SchemaError(f"A text is no Avro schema ({type(error).__name__}: {str(error)[:200]}).") from None
+
+
+class _UnusableError(Exception):
+    """Why a schema cannot be used."""
+
+
+class _Type(NamedTuple):
+    """How many members a type unfolds to, and whether each value of it takes at least one byte."""
+
+    members: int
+    takes_bytes: bool
+
+
+class _Walk:
+    """Goes through a schema once; what a name stands for is not gone through again."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, _Type] = {}
+        self._open: set[str] = set()
+        self._definitions: dict[str, Callable[[dict[str, Any], str, int], _Type]] = {
+            "array": self._array,
+            "map": self._map,
+            "record": self._record,
+            "enum": self._enum,
+            "fixed": self._fixed,
+        }
+
+    def type(self, avro: Any, namespace: str, depth: int) -> _Type:
+        if depth > DEEPEST:
+            raise _UnusableError(f"it has more than {DEEPEST} levels")
+        if isinstance(avro, str):
+            return _Type(1, avro != "null") if avro in _PRIMITIVES else self._reference(avro, namespace)
+        if isinstance(avro, list):
+            return self._union(avro, namespace, depth)
+        if not isinstance(avro, dict) or not isinstance(avro.get("logicalType", ""), str):
+            raise _UnusableError(f"{_shown(avro)} is no type")
+        kind = avro.get("type")
+        define = self._definitions.get(kind) if isinstance(kind, str) else None
+        return self.type(kind, namespace, depth + 1) if define is None else define(avro, namespace, depth)
+
+    def _array(self, avro: dict[str, Any], namespace: str, depth: int) -> _Type:
+        items = self.type(avro.get("items"), namespace, depth + 1)
+        if not items.takes_bytes:
+            raise _UnusableError("an array's items take no bytes, so that a payload can have any number of them")
+        return self._sum((items,), takes_bytes=True)
+
+    def _map(self, avro: dict[str, Any], namespace: str, depth: int) -> _Type:
+        return self._sum((self.type(avro.get("values"), namespace, depth + 1),), takes_bytes=True)
+
+    def _enum(self, avro: dict[str, Any], namespace: str, _: int) -> _Type:
+        if not _names(avro.get("symbols"), "the symbols of an enum"):
+            raise _UnusableError("an enum has no symbols")
+        return self._define(avro, namespace, _Type(1, takes_bytes=True))
+
+    def _fixed(self, avro: dict[str, Any], namespace: str, _: int) -> _Type:
+        size = avro.get("size")
+        if type(size) is not int or not 0 < size <= LARGEST_FIXED:
+            raise _UnusableError(f"a fixed has {_shown(size)} bytes, not 1 to {LARGEST_FIXED}")
+        return self._define(avro, namespace, _Type(1, takes_bytes=True))
+
+    def _record(self, avro: dict[str, Any], namespace: str, depth: int) -> _Type:
+        name, namespace = _full_name(avro, namespace)
+        fields = avro.get("fields")
+        if not isinstance(fields, list) or not all(isinstance(field, dict) for field in fields):
+            raise _UnusableError(f"the record {name} has no list of fields")
+        _names([field.get("name") for field in fields], f"the fields of {name}")
+        self._check_new(name)
+        self._open.add(name)
+        found = [self.type(field.get("type"), namespace, depth + 1) for field in fields]
+        self._open.discard(name)
+        self._named[name] = self._sum(found, takes_bytes=any(each.takes_bytes for each in found))
+        return self._named[name]
+
+    def _union(self, branches: list[Any], namespace: str, depth: int) -> _Type:
+        if not branches or any(isinstance(branch, list) for branch in branches):
+            raise _UnusableError("a union is empty, or has a union in it")
+        return self._sum([self.type(branch, namespace, depth + 1) for branch in branches], takes_bytes=True)
+
+    def _reference(self, name: str, namespace: str) -> _Type:
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        if full in self._open:
+            raise _UnusableError(f"the record {_shown(full)} contains itself, so that a payload can be of any depth")
+        if full not in self._named:
+            raise _UnusableError(f"{_shown(full)} is no type, or is defined later")
+        return self._named[full]
+
+    def _define(self, avro: dict[str, Any], namespace: str, found: _Type) -> _Type:
+        name, _ = _full_name(avro, namespace)
+        self._check_new(name)
+        self._named[name] = found
+        return found
+
+    def _check_new(self, name: str) -> None:
+        if name in self._named or name in self._open or name in _PRIMITIVES:
+            raise _UnusableError(f"{_shown(name)} is defined twice")
+
+    @staticmethod
+    def _sum(types: Iterable[_Type], *, takes_bytes: bool) -> _Type:
+        members = 1 + sum(each.members for each in types)
+        if members > MOST_MEMBERS:
+            raise _UnusableError(f"it unfolds to more than {MOST_MEMBERS} members")
+        return _Type(members, takes_bytes)
+
+
+def _full_name(avro: dict[str, Any], namespace: str) -> tuple[str, str]:
+    """Return the full name of a named type, and the namespace of the names in it."""
+    name, own = avro.get("name"), avro.get("namespace", namespace)
+    if not isinstance(name, str) or not isinstance(own, str | None) or not _FULL_NAME.fullmatch(name):
+        raise _UnusableError(f"{_shown(name)} is no name")
+    if own and not _FULL_NAME.fullmatch(own):
+        raise _UnusableError(f"{_shown(own)} is no namespace")
+    if "." in name:
+        return name, name.rpartition(".")[0]
+    return (f"{own}.{name}" if own else name), own or ""
+
+
+def _names(names: Any, what: str) -> list[str]:
+    if not isinstance(names, list) or not all(isinstance(name, str) and _NAME.fullmatch(name) for name in names):
+        raise _UnusableError(f"{what} have a name that is none")
+    if len(set(names)) < len(names):
+        raise _UnusableError(f"{what} have one name twice")
+    return names
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]
 
 
 def parse(schema_json: str) -> dict[str, Any]:
     """Return the record schema written in ``schema_json``. By what it returns, payloads can be read: see
-    :func:`~airflow_provider_sfstream.salesforce.avro.check`.
+    :func:`~airflow_provider_sfstream.salesforce.schemas.check`.
 
     :raises SchemaError: if it is not JSON, or not the schema of a record, or none to read payloads by.
     """

@@ -1,13 +1,14 @@
-"""Topic names: which exist, which API carries them, and how they appear in paths."""
+"""Topics: which names exist, which API carries them, how they appear in paths, how long their events are retained."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal, get_args
 
-from airflow_provider_sfstream.exceptions import InvalidTopicError
+from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
 
 Api = Literal["pubsub", "streaming"]
 APIS: tuple[Api, ...] = get_args(Api)
@@ -19,6 +20,16 @@ _NAME = r"[A-Za-z][A-Za-z0-9_]*"
 _PUBSUB = re.compile(rf"/(?:event|data)/{_NAME}")
 _STREAMING = re.compile(rf"/topic/{_NAME}(?:\?[^\s#]+)?|/u/[^\s?#]+")
 _LONGEST = 255
+SCHEMA_REFERENCE = re.compile(r"(?:\.\./){5}schemas/[A-Za-z0-9_~.-]{1,140}\.avsc")
+"""What a manifest may name as the file of a schema: one of its own stream, relative to the folder of the manifest."""
+LONG_RETENTION = timedelta(hours=72)
+"""Of high-volume platform events and of change events."""
+SHORT_RETENTION = timedelta(hours=24)
+"""Of standard-volume platform events, PushTopic events and generic events."""
+LEAST_WINDOW_AGE = timedelta(days=4)
+"""How long every landed window stays: Salesforce keeps events for 72 hours, and drains look back so far to tell what is
+lost from what is quiet. One day more is for clocks, grace and late retries."""
+_BY_EVENT_TYPE = {"HighVolume": LONG_RETENTION, "StandardVolume": SHORT_RETENTION}
 
 
 @dataclass(frozen=True)
@@ -82,10 +93,6 @@ def can_carry_changes(topic: str, entity: str) -> bool:
     )
 
 
-SCHEMA_REFERENCE = re.compile(r"(?:\.\./){5}schemas/[A-Za-z0-9_~.-]{1,140}\.avsc")
-"""What a manifest may name as the file of a schema: one of its own stream, relative to the folder of the manifest."""
-
-
 def slug(text: str) -> str:
     """Return ``text`` as one safe path segment: no separator, never ``.`` or ``..``, distinct for distinct texts.
 
@@ -98,3 +105,36 @@ def slug(text: str) -> str:
         return text[1:].replace("/", ".")
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")[:100]
     return f"{safe}~{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"
+
+
+def retention_by_kind(topic: str) -> timedelta | None:
+    """Return how long Salesforce retains the events of ``topic``; ``None`` where the event's definition decides it.
+
+    That is so for a custom platform event (``/event/Order__e``) only: one that was defined before Spring '19 may be a
+    standard-volume event. Custom channels accept no standard-volume events, and standard platform events are
+    high-volume ones (Streaming API guide, "Message Durability"; Platform Events guide, "Group Platform Events into One
+    Stream with a Custom Channel").
+    """
+    if topic.startswith(("/topic/", "/u/")):
+        return SHORT_RETENTION
+    return None if topic.startswith("/event/") and topic.endswith("__e") else LONG_RETENTION
+
+
+def retention_by_event_type(event_type: object) -> timedelta | None:
+    """Return the retention of platform events with an ``eventType`` of the Metadata API; ``None`` for any other value.
+
+    :param event_type: ``HighVolume`` or ``StandardVolume`` (Metadata API guide, "CustomObject").
+    """
+    return _BY_EVENT_TYPE.get(event_type) if isinstance(event_type, str) else None
+
+
+def check_age(older_than: timedelta) -> None:
+    """Refuse an age at which drains and backfills may still need landed windows.
+
+    :raises ConfigurationError: if it is below :data:`LEAST_WINDOW_AGE`.
+    """
+    if not isinstance(older_than, timedelta) or older_than < LEAST_WINDOW_AGE:
+        raise ConfigurationError(
+            f"older_than={older_than!r} must be a timedelta of at least {LEAST_WINDOW_AGE.days} days: until then "
+            "drains look back at windows to tell what was lost from what was quiet. Nothing was removed."
+        )

@@ -10,11 +10,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _UNPINNED = (StartFrom.LATEST, StartFrom.COMMITTED)
 """Starts that may be somewhere else the next time, until a replay ID was received."""
 
@@ -67,6 +70,11 @@ class Cursor:
     def without_known(self, batch: EventBatch) -> EventBatch:
         """Return ``batch`` without the event that the subscription began after, if that was delivered again."""
         return batch.part(1, len(batch)) if batch.replay_ids[0] == self.position else batch
+
+    def by_server_time(self, batch: EventBatch) -> EventBatch:
+        """Return ``batch`` with the latest time of Salesforce's clock at which it can have been received."""
+        time = self.contact_at  # of this very response
+        return batch if time is None else replace(batch, received_at=(time - _EPOCH) // _MICROSECOND * 1_000)
 
     def events_came(self, batch: EventBatch) -> None:
         """Record that new events were received: they pin a start that was not, and end a silence."""

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
-from airflow_provider_sfstream.salesforce.event_time import EventTimeReader
+from airflow_provider_sfstream.salesforce.event_time import EventTimeReader, JsonEventTimeReader
 from airflow_provider_sfstream.salesforce.events import PayloadEncoding
-from airflow_provider_sfstream.salesforce.json_event_time import JsonEventTimeReader
 
 
 class TimeReader(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,6 +17,8 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce.streams import Gap
 from airflow_provider_sfstream.streams.source import StartFrom
+
+log = logging.getLogger(__name__)
 
 OnInvalidReplay = Literal["fail", "earliest", "latest"]
 
@@ -123,6 +126,12 @@ class ReplayLosses:
         reason = f"replay ID invalid, on_invalid_replay={self.policy!r}"
         first = self.gap or Gap(after=after, resumed_at=None, since=since, detected_at=self.now(), reason=reason)
         self.gap = replace(first, resumed_at=None, uncertain=False, reason=reason)
+        log.warning(
+            "Events may be lost: a replay ID cannot be read. Going on from %r, and recording the gap, as "
+            "on_invalid_replay says. %s",
+            self.policy,
+            error.happened,
+        )
         return StartFrom(self.policy)
 
     def resumed(self, replay_id: bytes) -> None:

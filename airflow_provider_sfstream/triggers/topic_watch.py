@@ -27,8 +27,8 @@ from airflow.triggers.shared_stream import AdvanceItem, SharedStreamProducer
 from airflow_provider_sfstream.exceptions import SalesforceStreamError
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
-from airflow_provider_sfstream.salesforce.retention import LONG, retention_by_kind
 from airflow_provider_sfstream.salesforce.streams import Stream
+from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, retention_by_kind
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpReason
 from airflow_provider_sfstream.streams.watch.payload import payload
 from airflow_provider_sfstream.triggers.loading import described, imported
@@ -163,7 +163,7 @@ class TopicWatch(SharedStreamProducer):
 
     def _fires(self, wake_up: WakeUp) -> bool:
         if wake_up.reason is WakeUpReason.QUIET:
-            retention = retention_by_kind(self._trigger.topic) or LONG
+            retention = retention_by_kind(self._trigger.topic) or LONG_RETENTION
             return self._now() - self._fired_at >= min(LONGEST_QUIET, retention / 2)
         if wake_up.through is None:
             # That there may be something is told once, not with every attempt at a topic that cannot be watched.

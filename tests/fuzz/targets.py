@@ -30,11 +30,10 @@ from airflow_provider_sfstream.salesforce.auth.login import Login
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
 from airflow_provider_sfstream.salesforce.errors.query import job_error, query_error
 from airflow_provider_sfstream.salesforce.errors.streaming import error_from_reply, error_from_status
-from airflow_provider_sfstream.salesforce.event_time import EventTimeReader
-from airflow_provider_sfstream.salesforce.json_event_time import JsonEventTimeReader
-from airflow_provider_sfstream.salesforce.network.origins import checked_origin
+from airflow_provider_sfstream.salesforce.event_time import EventTimeReader, JsonEventTimeReader
 from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy
 from airflow_provider_sfstream.salesforce.network.timers import TIMERS, Timers
+from airflow_provider_sfstream.salesforce.network.tls import checked_origin
 from airflow_provider_sfstream.salesforce.pubsub.channel import Endpoint
 from airflow_provider_sfstream.salesforce.pubsub.subscription import response_batch, sized_response
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text

@@ -9,7 +9,7 @@ from typing import ClassVar
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+from airflow_provider_sfstream.streams.drain.result import SeenEnd
 from airflow_provider_sfstream.streams.source import EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up

@@ -7,7 +7,7 @@ from typing import Any
 
 from openlineage.client.serde import Serde
 
-from airflow_provider_sfstream.monitoring.dataset_names import DatasetName
+from airflow_provider_sfstream.monitoring.lineage import DatasetName
 
 
 class SentDataset:

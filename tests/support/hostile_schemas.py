@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from airflow_provider_sfstream.salesforce.avro import DEEPEST, MOST_MEMBERS
+from airflow_provider_sfstream.salesforce.schemas import DEEPEST, MOST_MEMBERS
 
 
 def record(*types: Any, name: str = "Order__e", **more: Any) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from airflow_provider_sfstream.monitoring.status import (
     task_document,
     windows_document,
 )
-from airflow_provider_sfstream.salesforce.retention import retention_by_kind
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.topics import retention_by_kind
 
 HOUR = timedelta(hours=1)
 CONNECTION = "salesforce_default"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_sfstream.salesforce.retention import LONG, retention_by_kind
+from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, retention_by_kind
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"])
@@ -56,7 +56,7 @@ def test_the_messages_of_a_restore_are_raised() -> None:
 def test_how_late_a_run_may_be(schedule: str) -> None:
     [row] = [row for row in table("schedule") if row[0] == schedule]
     for cell, topic in zip(row[1:], ("/event/Order__e", "/topic/Orders"), strict=True):
-        slack = (retention_by_kind(topic) or LONG) - timedelta(hours=INTERVALS[schedule])
+        slack = (retention_by_kind(topic) or LONG_RETENTION) - timedelta(hours=INTERVALS[schedule])
         hours, minutes = divmod(int(slack.total_seconds() / 60), 60)
         expected = f"{hours} h {minutes} min" if minutes else f"{hours} h"
         assert cell == (expected if slack else "none: do not")

@@ -17,7 +17,7 @@ from airflow_provider_sfstream import exceptions, redaction
 from airflow_provider_sfstream.actions.parts import open_folder
 from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.monitoring.dataset_names import name_of_url
+from airflow_provider_sfstream.monitoring.lineage import name_of_url
 from airflow_provider_sfstream.redaction import (
     has_credentials,
     quoted,
@@ -30,8 +30,8 @@ from airflow_provider_sfstream.redaction import (
 from airflow_provider_sfstream.replay_stores.table.urls import sqlalchemy_url
 from airflow_provider_sfstream.salesforce.auth.credentials import ClientCredentials
 from airflow_provider_sfstream.salesforce.auth.login import Login
-from airflow_provider_sfstream.salesforce.network.origins import checked_origin
 from airflow_provider_sfstream.salesforce.network.proxies import checked_proxy
+from airflow_provider_sfstream.salesforce.network.tls import checked_origin
 from airflow_provider_sfstream.salesforce.pubsub.channel import Endpoint
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 

@@ -103,7 +103,7 @@ def _subscription_record(drain: Drain, subscription: ManagedSubscription) -> Man
     :raises ConfigurationError: if the subscription is one of another topic.
     """
     from airflow_provider_sfstream.hooks.managed_event_subscription import ManagedEventSubscriptionHook
-    from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
+    from airflow_provider_sfstream.replay_windows.managed_windows import CommittedWindows
 
     stream = drain.landed.stream
     try:

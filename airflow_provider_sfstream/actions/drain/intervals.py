@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_provider_sfstream.actions.drain.config import Drain
     from airflow_provider_sfstream.replay_windows.interval import IntervalOutcome, IntervalWindow
     from airflow_provider_sfstream.salesforce.streams import Stream
-    from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+    from airflow_provider_sfstream.streams.drain.result import SeenEnd
 
 log = logging.getLogger(__name__)
 

@@ -1,26 +1,35 @@
-"""The page's web application, which Airflow's API server mounts. It answers GET alone, and changes nothing."""
+"""The page's web application, which Airflow's API server mounts. It answers GET alone, and changes nothing. What a user
+may read, Airflow's auth manager says.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
 from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_view
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from airflow_provider_sfstream.monitoring.status import Document, Status
+from airflow_provider_sfstream._airflow import authorized_connections, connection_teams, dag_teams, of_team
+from airflow_provider_sfstream.monitoring.status import Document, Status, connection_of
 from airflow_provider_sfstream.plugins.page.overview import overview
-from airflow_provider_sfstream.plugins.page.permissions import reader_of
-from airflow_provider_sfstream.plugins.page.reading import Read, read_statuses
+from airflow_provider_sfstream.plugins.page.reading import Read, Reader, all_dag_ids, read_statuses
 from airflow_provider_sfstream.plugins.page.stream import stream_details
+
+if TYPE_CHECKING:
+    from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+    from sqlalchemy.orm import Session
 
 log = logging.getLogger(__name__)
 
@@ -151,3 +160,35 @@ class _Headers:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+
+def reader_of(user: BaseUser, statuses: Iterable[Status], session: Session) -> Reader:
+    """Return which of the DAGs and connections that documents name a user may read.
+
+    Only these are asked for: an Airflow can have thousands of others. Of a DAG that is gone, and of a connection that
+    is kept elsewhere than in the database, Airflow knows no team.
+    """
+    statuses = list(statuses)
+    manager: Any = get_auth_manager()
+    dag_ids = all_dag_ids(statuses)
+    teams = dag_teams(dag_ids, session)
+    dags = _allowed(
+        dag_ids, teams, lambda ids, team: manager.filter_authorized_dag_ids(dag_ids=ids, user=user, **of_team(team))
+    )
+    connections = {each for status in statuses if (each := connection_of(status.subject)) is not None}
+    teams = connection_teams(connections, session)
+    allowed = _allowed(
+        connections,
+        teams,
+        lambda ids, team: authorized_connections(manager, ids, user, team),
+    )
+    return Reader(dags, allowed)
+
+
+def _allowed(
+    names: set[str], teams: dict[str, str | None], ask: Callable[[set[str], str | None], set[str]]
+) -> frozenset[str]:
+    by_team: dict[str | None, set[str]] = defaultdict(set)
+    for name in names:
+        by_team[teams.get(name)].add(name)
+    return frozenset().union(*(ask(of_team, team) for team, of_team in by_team.items()))

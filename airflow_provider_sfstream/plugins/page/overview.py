@@ -12,8 +12,8 @@ from airflow_provider_sfstream.monitoring.health import LEVELS, HealthLimits, fi
 from airflow_provider_sfstream.monitoring.known_status import Known
 from airflow_provider_sfstream.monitoring.pages import dag_page, task_page
 from airflow_provider_sfstream.monitoring.status import HOURS, Document, Status
-from airflow_provider_sfstream.plugins.page.reader import parsed
-from airflow_provider_sfstream.salesforce.retention import SHORT, retention_by_kind
+from airflow_provider_sfstream.plugins.page.reading import parsed
+from airflow_provider_sfstream.salesforce.topics import SHORT_RETENTION, retention_by_kind
 
 _OF_DRAIN = ("confirmed_at", "contact_at", "last_event_time")
 
@@ -66,7 +66,7 @@ def _row(known: Known, uri: str, now: datetime) -> Document:
         "topic": parts.topic,
         "subscription": parts.subscription,
         "api": parts.api or drain.get("stream", {}).get("api"),
-        "retention": drain.get("retention", (retention_by_kind(parts.topic) or SHORT).total_seconds()),
+        "retention": drain.get("retention", (retention_by_kind(parts.topic) or SHORT_RETENTION).total_seconds()),
         "drained_at": drain.get("at"),
         **{name: drain.get(name) for name in _OF_DRAIN},
         "certainty": known.certainty(uri),

@@ -21,7 +21,7 @@ from airflow_provider_sfstream.replay_stores.base import (
     require_not_at_position,
     require_reset,
 )
-from airflow_provider_sfstream.replay_stores.table import rows, schema
+from airflow_provider_sfstream.replay_stores.table import models, schema
 from airflow_provider_sfstream.replay_stores.table.engine import describe, engine_for, reading, writing
 from airflow_provider_sfstream.replay_stores.table.models import GapRow, PositionRow, ResetRow, WindowRow
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity, Stream
@@ -66,7 +66,7 @@ class TableReplayStore:
 
     def read(self, stream: Stream) -> Position:
         """Return the recorded position; one with ``fence`` 0 and no replay ID when there is none."""
-        return self._read(lambda session: rows.position_from_row(session.get(PositionRow, stream.key)))
+        return self._read(lambda session: models.position_from_row(session.get(PositionRow, stream.key)))
 
     def advance(self, stream: Stream, expected: Position, window: ReplayWindow) -> Position:
         """Record a live ``window`` and move the position from ``expected`` to its end, in one transaction.
@@ -128,7 +128,7 @@ class TableReplayStore:
 
         def step(session: Session) -> ReplayWindow | None:
             found = [(row, gap) for query in (by_contact, by_events) for row, gap in session.execute(query)]
-            return rows.window_from_row(*max(found, key=lambda pair: rows.end_order(pair[0]))) if found else None
+            return models.window_from_row(*max(found, key=lambda pair: models.end_order(pair[0]))) if found else None
 
         return self._read(step)
 
@@ -139,7 +139,7 @@ class TableReplayStore:
     def gaps(self, stream: Stream) -> list[Gap]:
         """Return all recorded gaps, by the time they were detected."""
         query = select(GapRow).where(GapRow.stream_key == stream.key).order_by(GapRow.detected_at, GapRow.gap_key)
-        return self._read(lambda session: [rows.gap_from_row(row) for row in session.scalars(query)])
+        return self._read(lambda session: [models.gap_from_row(row) for row in session.scalars(query)])
 
     def reset(self, stream: Stream, replay_id: bytes | None, *, reason: str, updated_by: str) -> Position:
         """Set the position whatever it was (``None``: forget it), with an audit row in the same transaction."""
@@ -147,7 +147,7 @@ class TableReplayStore:
 
         def step(session: Session) -> Position:
             row = session.get(PositionRow, stream.key, with_for_update=True)
-            before = rows.position_from_row(row)
+            before = models.position_from_row(row)
             moved = Position(replay_id, before.fence + 1, None, self._clock(), updated_by)
             if not _compare_and_set(session, stream, before, moved):
                 raise ReplayStoreError(
@@ -155,7 +155,7 @@ class TableReplayStore:
                 )
             session.add(
                 ResetRow(
-                    **rows.stream_columns(stream),
+                    **models.stream_columns(stream),
                     fence=moved.fence,
                     from_replay_id=before.replay_id,
                     to_replay_id=replay_id,
@@ -171,7 +171,7 @@ class TableReplayStore:
     def resets(self, stream: Stream) -> list[PositionReset]:
         """Return all audit records of resets, oldest first."""
         query = select(ResetRow).where(ResetRow.stream_key == stream.key).order_by(ResetRow.fence)
-        return self._read(lambda session: [rows.reset_from_row(row) for row in session.scalars(query)])
+        return self._read(lambda session: [models.reset_from_row(row) for row in session.scalars(query)])
 
     def forget_windows(self, stream: Stream, window_ids: Collection[str]) -> None:
         """Remove the rows of windows, in one transaction. Never of the one that the position stands on."""
@@ -180,7 +180,7 @@ class TableReplayStore:
         def step(session: Session) -> None:
             # Locked, so that the position cannot come to stand on one of them meanwhile.
             row = session.get(PositionRow, stream.key, with_for_update=True)
-            require_not_at_position(stream, rows.position_from_row(row), window_ids)
+            require_not_at_position(stream, models.position_from_row(row), window_ids)
             session.execute(remove.execution_options(synchronize_session=False))
 
         self._write(stream, step)
@@ -191,10 +191,10 @@ class TableReplayStore:
 
     def _windows(self, stream: Stream, condition: ColumnElement[bool]) -> list[ReplayWindow]:
         query = _select(stream, condition).order_by(WindowRow.fence.is_(None), WindowRow.fence, WindowRow.window_id)
-        return self._read(lambda session: [rows.window_from_row(row, gap) for row, gap in session.execute(query)])
+        return self._read(lambda session: [models.window_from_row(row, gap) for row, gap in session.execute(query)])
 
     def _add_window(self, session: Session, stream: Stream, window: ReplayWindow, *, fence: int | None) -> None:
-        session.add(rows.window_to_row(stream, window, fence=fence, recorded_at=self._clock()))
+        session.add(models.window_to_row(stream, window, fence=fence, recorded_at=self._clock()))
         if window.gap is not None:
             _add_gap(session, stream, window.gap)
 
@@ -248,7 +248,7 @@ def _last(
 
 
 def _position(session: Session, stream: Stream) -> Position:
-    return rows.position_from_row(session.get(PositionRow, stream.key, populate_existing=True))
+    return models.position_from_row(session.get(PositionRow, stream.key, populate_existing=True))
 
 
 def _position_if_recorded(session: Session, stream: Stream, window: ReplayWindow) -> Position | None:
@@ -291,11 +291,11 @@ def _compare_and_set(session: Session, stream: Stream, expected: Position, moved
     nothing_expected = expected.fence == 0 and expected.replay_id is None
     if not nothing_expected or session.get(PositionRow, stream.key, populate_existing=True) is not None:
         return False
-    session.add(PositionRow(**rows.stream_columns(stream), **values))
+    session.add(PositionRow(**models.stream_columns(stream), **values))
     session.flush()
     return True
 
 
 def _add_gap(session: Session, stream: Stream, gap: Gap) -> None:
-    if session.get(GapRow, (stream.key, rows.gap_key(gap))) is None:
-        session.add(rows.gap_to_row(stream, gap))
+    if session.get(GapRow, (stream.key, models.gap_key(gap))) is None:
+        session.add(models.gap_to_row(stream, gap))

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import quoted_setting, remember_secrets
-from airflow_provider_sfstream.salesforce.network.origins import checked_origin
+from airflow_provider_sfstream.salesforce.network.tls import checked_origin
 
 DEFAULT_LOGIN_URL = "https://login.salesforce.com"
 SANDBOX_LOGIN_URL = "https://test.salesforce.com"

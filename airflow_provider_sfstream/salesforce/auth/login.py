@@ -29,7 +29,7 @@ from airflow_provider_sfstream.salesforce.auth.credentials import (
     UsernamePassword,
 )
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
-from airflow_provider_sfstream.salesforce.network.origins import checked_origin
+from airflow_provider_sfstream.salesforce.network.tls import checked_origin
 
 ASSERTION_SECONDS = 180
 """How long a JWT is valid. Salesforce accepts up to five minutes, so clocks may differ a little."""

@@ -9,6 +9,7 @@ Pure: no gRPC here, statuses are names or numbers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from airflow_provider_sfstream.exceptions import (
@@ -61,6 +62,18 @@ class Rule(NamedTuple):
     error: type[SalesforceStreamError]
     happened: str
     remedy: str
+
+    def report(self, subject: str, reported: Iterable[str]) -> SalesforceStreamError:
+        """Return the error, with its subject first and with what was reported."""
+        return self.error(f"{subject}: {self.happened} ({', '.join(reported)}). {self.remedy}")
+
+    def report_response(
+        self, subject: str, status: int | None, code: str | None, message: str | None
+    ) -> SalesforceStreamError:
+        """Return the error for an HTTP response, or for none: ``status`` is ``None`` then."""
+        text = quoted(message) if message and message.strip() else None
+        reported = [each for each in (None if status is None else f"HTTP {status}", code, text) if each]
+        return self.report(subject, reported or ["no answer"])
 
 
 _RESUME = "Nothing that was received is lost: resume from the last replay ID."
@@ -270,7 +283,7 @@ def error_from(
         reported.append(quoted(details))
     if rpc_id and rpc_id not in (details or ""):
         reported.append(f"rpc id {rpc_id}")
-    return rule.error(f"{topic}: {rule.happened} ({', '.join(reported)}). {rule.remedy}")
+    return rule.report(topic, reported)
 
 
 def error_from_result(text: str, *, topic: str) -> SalesforceStreamError:
@@ -279,7 +292,7 @@ def error_from_result(text: str, *, topic: str) -> SalesforceStreamError:
     :param text: of the error in the event's result.
     """
     rule = next((rule for part, rule in _BY_RESULT if part in text), _REFUSED)
-    return rule.error(f"{topic}: {rule.happened} ({quoted(text or 'no reason given')}). {rule.remedy}")
+    return rule.report(topic, [quoted(text or "no reason given")])
 
 
 def _status_name(status: str | int | None) -> str:

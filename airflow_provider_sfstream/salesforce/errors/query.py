@@ -18,7 +18,6 @@ from airflow_provider_sfstream.exceptions import (
     SessionExpiredError,
     ThrottledError,
 )
-from airflow_provider_sfstream.redaction import quoted
 from airflow_provider_sfstream.salesforce.errors.pubsub import Rule
 
 _AGAIN = "Run the task again: it begins anew, and the replica is as it was."
@@ -111,7 +110,7 @@ def query_error(status: int | None, code: str | None, message: str | None, *, wh
     :param message: the ``message`` beside it, or what the network said.
     :param what: the object, what was fetched of it, and how far, which the error begins with.
     """
-    return error_of(_rule(status, code or "", message or ""), status, code, message, what=what)
+    return _rule(status, code or "", message or "").report_response(what, status, code, message)
 
 
 def job_error(message: str, *, what: str) -> SalesforceStreamError:
@@ -120,19 +119,7 @@ def job_error(message: str, *, what: str) -> SalesforceStreamError:
     :param message: its ``errorMessage``.
     """
     passing = any(sign in message.upper() for sign in ("TIMEOUT", "TIMED OUT", "INTERNAL", "UNAVAILABLE"))
-    return error_of(_UNAVAILABLE if passing else _REJECTED, None, None, message, what=what)
-
-
-def error_of(
-    rule: Rule, status: int | None, code: str | None, message: str | None, *, what: str
-) -> SalesforceStreamError:
-    """Return the error that ``rule`` says, with what was reported."""
-    reported = [] if status is None else [f"HTTP {status}"]
-    if code:
-        reported.append(code)
-    if message and message.strip():
-        reported.append(quoted(message))
-    return rule.error(f"{what}: {rule.happened} ({', '.join(reported) or 'no answer'}). {rule.remedy}")
+    return (_UNAVAILABLE if passing else _REJECTED).report_response(what, None, None, message)
 
 
 def _rule(status: int | None, code: str, message: str) -> Rule:

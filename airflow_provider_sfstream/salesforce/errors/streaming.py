@@ -163,7 +163,7 @@ def error_from_reply(error: str | None, failure_reason: str | None = None, *, to
     if rule is None:
         code = next((int(match[1]) for match in map(_ERROR.fullmatch, reported) if match), 0)
         rule = _BY_CODE.get(code, _REJECTED if 400 <= code < 500 else _UNAVAILABLE)
-    return _error(rule, topic, [quoted(text) for text in reported] or ["no reason given"])
+    return rule.report(topic, [quoted(text) for text in reported] or ["no reason given"])
 
 
 def error_from_status(status: int | None, text: str | None = None, *, topic: str) -> SalesforceStreamError:
@@ -173,19 +173,12 @@ def error_from_status(status: int | None, text: str | None = None, *, topic: str
     :param text: what the network or the answer said.
     :param topic: what the request was about.
     """
-    reported = [] if status is None else [f"HTTP {status}"]
-    if text and text.strip():
-        reported.append(quoted(text))
     rule = _TLS if status is None and _TLS_FAULT.search(text or "") else _TRANSPORT
     if status is not None and status >= 400:
         rule = _BY_STATUS.get(status, _REJECTED if status < 500 else _UNAVAILABLE)
-    return _error(rule, topic, reported or ["no answer"])
+    return rule.report_response(topic, status, None, text)
 
 
 def _rule(text: str) -> Rule | None:
     lower = text.lower()
     return next((rule for part, rule in _BY_TEXT if re.search(part, lower, re.DOTALL)), None)
-
-
-def _error(rule: Rule, topic: str, reported: list[str]) -> SalesforceStreamError:
-    return rule.error(f"{topic}: {rule.happened} ({', '.join(reported)}). {rule.remedy}")

@@ -24,7 +24,6 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
     TopicNotFoundError,
 )
-from airflow_provider_sfstream.redaction import quoted
 from airflow_provider_sfstream.salesforce.errors.pubsub import Rule
 
 _AGAIN = "It is safe to repeat: nothing is done twice."
@@ -139,13 +138,8 @@ def error_from_response(
     :param what: what the request was about, which the error begins with.
     :param names_record: whether the address names a record, so that "not found" is about that record.
     """
-    reported = [] if status is None else [f"HTTP {status}"]
-    if code:
-        reported.append(code)
-    if message and message.strip():
-        reported.append(quoted(message))
     rule = _rule(status, code or "", message or "", names_record)
-    return rule.error(f"{what}: {rule.happened} ({', '.join(reported) or 'no answer'}). {rule.remedy}")
+    return rule.report_response(what, status, code, message)
 
 
 def _rule(status: int | None, code: str, message: str, names_record: bool) -> Rule:

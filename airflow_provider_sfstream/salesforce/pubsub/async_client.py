@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Self
 
 import grpc
 import grpc.aio
 
-from airflow_provider_sfstream.exceptions import SessionExpiredError
+from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.credit import Credit
-from airflow_provider_sfstream.salesforce.events import AsyncResponses, PayloadEncoding, StartFrom
+from airflow_provider_sfstream.salesforce.events import AsyncResponses, StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
-from airflow_provider_sfstream.salesforce.network.timers import Timers
-from airflow_provider_sfstream.salesforce.network.tls import load_ca
-from airflow_provider_sfstream.salesforce.pubsub.async_call import AsyncSubscribeCall
 from airflow_provider_sfstream.salesforce.pubsub.channel import (
-    CALL_TIMEOUT,
-    DEFAULT_ENDPOINT,
-    Endpoint,
+    PubSubConnection,
     call_metadata,
     error_from_call,
     open_async_channel,
@@ -33,21 +27,82 @@ from airflow_provider_sfstream.salesforce.pubsub.channel import (
 from airflow_provider_sfstream.salesforce.pubsub.managed_stream import opening_request
 from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     Request,
+    Response,
     check_amounts,
     check_arguments,
     first_request,
     response_batch,
 )
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
-from airflow_provider_sfstream.salesforce.rest.server_clock import measured_server_time
 from airflow_provider_sfstream.salesforce.schemas import parse
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 
 
-class AsyncPubSubClient:
+class AsyncSubscribeCall:
+    """An open Subscribe or ManagedSubscribe call. Belongs to the running event loop.
+
+    :param open_call: the multi-callable of an asyncio stub.
+    :param name: the topic, or whatever names the stream in messages.
+    """
+
+    def __init__(self, open_call: Callable[..., Any], name: str, token: AccessToken) -> None:
+        self._name = name
+        self._status: grpc.aio.AioRpcError | None = None
+        self._call = open_call(metadata=call_metadata(token))
+        self._call.add_done_callback(self._note_status)
+        # Not its read(), which forgets what has arrived once the call has ended.
+        self._responses: AsyncGenerator[Response, None] = aiter(self._call)
+
+    async def exchange(self, request: Request, silence_timeout: float) -> Response:
+        """Send ``request``, if it asks for events, and return the next response.
+
+        :param silence_timeout: seconds that this may take.
+        :raises ServiceUnavailableError: if it takes longer.
+        :raises SalesforceStreamError: if the call has ended, for whatever reason.
+        """
+        try:
+            async with asyncio.timeout(silence_timeout):
+                await self._send(request)
+                return await anext(self._responses)
+        except TimeoutError:
+            raise ServiceUnavailableError(
+                f"{self._name}: nothing came for {silence_timeout:g} seconds, not even a keepalive; the connection "
+                "counts as lost. Nothing that was received is lost: resume from the last replay ID."
+            ) from None
+        except (grpc.RpcError, StopAsyncIteration) as end:
+            raise error_from_call(self._status or end, self._name) from None
+
+    async def aclose(self) -> None:
+        """End the call at once, at Salesforce too."""
+        self._call.cancel()
+        await self._responses.aclose()
+
+    async def _send(self, request: Request) -> None:
+        # A call that the server has ended is not written to: what it sent before is still to be read, and then why.
+        if request.num_requested and not self._call.done():
+            with suppress(grpc.RpcError):
+                await self._call.write(request)
+
+    def _note_status(self, call: Any) -> None:
+        """Keep the first status: a write that meets the end of the call replaces the server's with gRPC's INTERNAL."""
+        if self._status is None:
+            code, details, trailers = (_result(get()) for get in (call.code, call.details, call.trailing_metadata))
+            self._status = grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailers, details)
+
+
+def _result(ready: Coroutine[Any, Any, Any]) -> Any:
+    """Return the result of a coroutine that has nothing to wait for, such as the status of a call that has ended."""
+    try:
+        ready.send(None)
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("The status of a gRPC call that has ended is not there.")
+
+
+class AsyncPubSubClient(PubSubConnection):
     """Reads one org's event bus from one event loop; also an async context manager that closes it.
 
-    An :class:`~airflow_provider_sfstream.streams.async_source.AsyncEventSource`. All subscriptions share one connection
+    An :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`. All subscriptions share one connection
     and one login; nothing blocks the loop, and there is no thread for each. Errors are those of
     :mod:`airflow_provider_sfstream.exceptions`, never gRPC's. ``schema`` logs in again once when the token is refused;
     ``subscribe`` leaves that to its caller, who knows where to resume.
@@ -55,37 +110,10 @@ class AsyncPubSubClient:
     Making one reads ``tls_ca`` if it is a file, and contacts nothing; it may be made in another thread. It then belongs
     to the event loop that first uses it.
 
-    :param token_provider: gives the access token, at the time of each call.
-    :param endpoint: see :meth:`Endpoint.parse`.
-    :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
-    :param allow_insecure: accept plaintext to an address that is not loopback.
-    :param proxies: proxy URL by scheme (``http``, ``https``) for HTTP requests, before the environment's
-        ``HTTPS_PROXY``. gRPC takes its proxy from the environment.
-    :param timers: of the connection and its calls.
-    :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
+    All arguments: see :class:`~airflow_provider_sfstream.salesforce.pubsub.channel.PubSubConnection`.
     """
 
-    payload_encoding: PayloadEncoding = "avro"
-    confirms_positions = True
-
-    def __init__(
-        self,
-        token_provider: TokenProvider,
-        *,
-        endpoint: str = DEFAULT_ENDPOINT,
-        tls_ca: str | None = None,
-        allow_insecure: bool = False,
-        proxies: Mapping[str, str] | None = None,
-        timers: Timers | None = None,
-    ) -> None:
-        self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
-        self._ca_pem = load_ca(tls_ca)
-        self._timers = timers or Timers()
-        self._call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
-        self._session = Session(token_provider)
-        self._measure_time = partial(
-            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
-        )
+    def _prepare(self) -> None:
         self._channel: grpc.aio.Channel | None = None
         self._schemas: dict[str, asyncio.Task[str]] = {}
         self._closed = False
@@ -118,13 +146,6 @@ class AsyncPubSubClient:
         :raises SalesforceStreamError: if the login failed.
         """
         return await asyncio.to_thread(self._measure_time, clock)
-
-    def renew_session(self) -> None:
-        """Forget the access token that was refused last, so that the next call logs in again.
-
-        Any number of subscriptions may have been refused with one token: together they log in again once.
-        """
-        self._session.renew()
 
     async def schema(self, schema_id: str) -> str:
         """Return the Avro schema JSON of ``schema_id``. Asks Salesforce once for each id, however many wait for it.
@@ -219,7 +240,7 @@ class AsyncPubSubClient:
         request = messages.SchemaRequest(schema_id=schema_id)
         with self._session.using(token):
             try:
-                info = await self._stub().GetSchema(request, metadata=call_metadata(token), timeout=self._call_timeout)
+                info = await self._stub().GetSchema(request, metadata=call_metadata(token), timeout=self.call_timeout)
             except grpc.RpcError as fault:
                 # The cause is left out: it repeats the details, which may repeat what was sent.
                 raise error_from_call(fault, f"schema {schema_id}") from None

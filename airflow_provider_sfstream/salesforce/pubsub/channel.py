@@ -1,9 +1,11 @@
-"""What every gRPC call to the Pub/Sub API shares, blocking or asyncio: endpoint, channel, metadata, faults."""
+"""What every client of the Pub/Sub API shares, blocking or asyncio: login, endpoint, channel, metadata, faults."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,11 +14,13 @@ import grpc.aio
 
 from airflow_provider_sfstream import __version__
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
-from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session, TokenProvider
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from
+from airflow_provider_sfstream.salesforce.events import PayloadEncoding
 from airflow_provider_sfstream.salesforce.network.proxies import check_grpc_proxy
 from airflow_provider_sfstream.salesforce.network.timers import Timers
-from airflow_provider_sfstream.salesforce.network.tls import is_loopback
+from airflow_provider_sfstream.salesforce.network.tls import is_loopback, load_ca
+from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 
 DEFAULT_ENDPOINT = "api.pubsub.salesforce.com:7443"
 """The global endpoint. Europe (Germany) has ``api.deu.pubsub.salesforce.com``; both listen on 443 and 7443."""
@@ -156,3 +160,53 @@ def error_from_call(call: Any, topic: str) -> SalesforceStreamError:
 
 def _text(value: Any) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+class PubSubConnection:
+    """Endpoint, login and timers of a client of the Pub/Sub API, blocking or asyncio.
+
+    :param token_provider: gives the access token, at the time of each call.
+    :param endpoint: see :meth:`Endpoint.parse`.
+    :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
+    :param allow_insecure: accept plaintext to an address that is not loopback.
+    :param proxies: proxy URL by scheme (``http``, ``https``) for HTTP requests, before the environment's
+        ``HTTPS_PROXY``. gRPC takes its proxy from the environment.
+    :param timers: of the connection and its calls.
+    :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
+    """
+
+    payload_encoding: PayloadEncoding = "avro"
+    confirms_positions = True
+    call_timeout: float
+    """Seconds that a call other than a subscription may take."""
+
+    def __init__(
+        self,
+        token_provider: TokenProvider,
+        *,
+        endpoint: str = DEFAULT_ENDPOINT,
+        tls_ca: str | None = None,
+        allow_insecure: bool = False,
+        proxies: Mapping[str, str] | None = None,
+        timers: Timers | None = None,
+    ) -> None:
+        self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
+        self._session = Session(token_provider)
+        self._measure_time = partial(
+            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
+        )
+        self._timers = timers or Timers()
+        self.call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
+        self._ca_pem = load_ca(tls_ca)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Create what the client needs besides. Nothing is contacted."""
+        raise NotImplementedError
+
+    def renew_session(self) -> None:
+        """Forget the access token that was refused last, so that the next call logs in again.
+
+        Any number of subscriptions may have been refused with one token: together they log in again once.
+        """
+        self._session.renew()

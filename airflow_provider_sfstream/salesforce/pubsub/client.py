@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Self
 
 import grpc
@@ -19,18 +18,13 @@ from airflow_provider_sfstream.exceptions import (
     TopicNotFoundError,
 )
 from airflow_provider_sfstream.salesforce import pubsub_api_pb2 as messages
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
-from airflow_provider_sfstream.salesforce.events import PayloadEncoding, Responses, StartFrom
+from airflow_provider_sfstream.salesforce.events import Responses, StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
-from airflow_provider_sfstream.salesforce.network.reachability import how_far
-from airflow_provider_sfstream.salesforce.network.timers import Timers
-from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.network.proxies import how_far
+from airflow_provider_sfstream.salesforce.network.tls import ssl_context
 from airflow_provider_sfstream.salesforce.pubsub import publishing
 from airflow_provider_sfstream.salesforce.pubsub.channel import (
-    CALL_TIMEOUT,
-    DEFAULT_ENDPOINT,
-    Endpoint,
+    PubSubConnection,
     call_metadata,
     error_from_call,
     open_channel,
@@ -50,7 +44,6 @@ from airflow_provider_sfstream.salesforce.pubsub.subscription import (
     sized_response,
 )
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2_grpc import PubSubStub
-from airflow_provider_sfstream.salesforce.rest.server_clock import measured_server_time
 from airflow_provider_sfstream.salesforce.schemas import SchemaCache
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 
@@ -66,7 +59,7 @@ class TopicInfo:
     tenant_guid: str
 
 
-class PubSubClient:
+class PubSubClient(PubSubConnection):
     """Reads and writes one org's event bus. Safe for several threads; also a context manager that closes it.
 
     An :class:`~airflow_provider_sfstream.streams.source.EventSource`. All methods raise errors of
@@ -74,39 +67,10 @@ class PubSubClient:
     ``managed_subscribe`` log in again once when the token is refused; those leave that to their caller, who knows where
     to resume.
 
-    :param token_provider: gives the access token, at the time of each call.
-    :param endpoint: see :meth:`Endpoint.parse`.
-    :param tls_ca: certificate authority to trust instead of gRPC's default roots: a file, or PEM text.
-    :param allow_insecure: accept plaintext to an address that is not loopback.
-    :param proxies: proxy URL by scheme (``http``, ``https``) for HTTP requests, before the environment's
-        ``HTTPS_PROXY``. gRPC takes its proxy from the environment.
-    :param timers: of the connection and its calls.
-    :raises ConfigurationError: if endpoint or certificate authority are unusable. Nothing was contacted.
+    All arguments: see :class:`~airflow_provider_sfstream.salesforce.pubsub.channel.PubSubConnection`.
     """
 
-    payload_encoding: PayloadEncoding = "avro"
-    confirms_positions = True
-    call_timeout: float
-    """Seconds that a call other than a subscription may take."""
-
-    def __init__(
-        self,
-        token_provider: TokenProvider,
-        *,
-        endpoint: str = DEFAULT_ENDPOINT,
-        tls_ca: str | None = None,
-        allow_insecure: bool = False,
-        proxies: Mapping[str, str] | None = None,
-        timers: Timers | None = None,
-    ) -> None:
-        self.endpoint = Endpoint.parse(endpoint, allow_insecure=allow_insecure)
-        self._session = Session(token_provider)
-        self._measure_time = partial(
-            measured_server_time, token_provider, tls_ca=tls_ca, proxies=proxies, allow_insecure=allow_insecure
-        )
-        self._timers = timers or Timers()
-        self.call_timeout = self._timers.call_timeout_seconds or CALL_TIMEOUT
-        self._ca_pem = load_ca(tls_ca)
+    def _prepare(self) -> None:
         self._channel = open_channel(self.endpoint, self._ca_pem, self._timers)
         self._stub = PubSubStub(self._channel)  # type: ignore[no-untyped-call]
         self._subscribe = self._channel.stream_stream(
@@ -299,10 +263,6 @@ class PubSubClient:
             recommit=recommit,
             commit_keepalive=commit_keepalive,
         )
-
-    def renew_session(self) -> None:
-        """Forget the access token that was refused last, so that the next call logs in again."""
-        self._session.renew()
 
     def _load_schema(self, schema_id: str) -> str:
         what = f"schema {schema_id}"

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from airflow_provider_sfstream.exceptions import InvalidReplayIdError, ServiceUnavailableError
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session
 from airflow_provider_sfstream.salesforce.events import EventBatch
 from airflow_provider_sfstream.salesforce.managed_subscription import Commits, ManagedSubscription
 from airflow_provider_sfstream.salesforce.pubsub.subscription import Response, Subscription

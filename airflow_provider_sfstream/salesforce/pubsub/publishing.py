@@ -1,4 +1,8 @@
-"""Events on their way to the bus: encoding, sizes, requests, results."""
+"""Events on their way to the bus: values, encoding, sizes, requests, results.
+
+Salesforce writes dates and times as Avro longs, in milliseconds since the epoch, and names the real type in each
+field's ``doc``; see :func:`~airflow_provider_sfstream.salesforce.schemas.salesforce_type`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any, TypeVar
 
 import fastavro
@@ -14,8 +20,8 @@ import fastavro
 from airflow_provider_sfstream.exceptions import PublishError, SalesforceStreamError, SchemaError
 from airflow_provider_sfstream.salesforce import schemas
 from airflow_provider_sfstream.salesforce.errors.pubsub import error_from_result
-from airflow_provider_sfstream.salesforce.event_values import event_value
 from airflow_provider_sfstream.salesforce.pubsub_api_pb2 import ProducerEvent, PublishRequest, PublishResponse
+from airflow_provider_sfstream.salesforce.schemas import salesforce_type
 
 T = TypeVar("T")
 
@@ -23,6 +29,8 @@ MOST_EVENT_BYTES = 1024 * 1024
 MOST_REQUEST_BYTES = 3_000_000
 MOST_REQUEST_EVENTS = 200
 """Allocations of the Pub/Sub API guide: 1 MB an event, 3 MB and 200 events a publish request."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WHOLE = {"int", "long"}
 
 
 def _new_key() -> str:
@@ -182,3 +190,40 @@ def results(topic: str, request: PublishRequest, response: PublishResponse) -> l
 def not_published(request: PublishRequest, error: SalesforceStreamError) -> list[PublishedEvent]:
     """Return ``error`` as the result of each event of ``request``."""
     return [PublishedEvent(event.id, None, error) for event in request.events]
+
+
+def event_value(field: dict[str, Any], value: Any) -> Any:
+    """Return a value for a field of an event's schema, as Avro takes it; one that needs no change as it is.
+
+    Times need a time zone, and are no dates; either may be ISO 8601 text. A ``Decimal`` becomes the nearest double, and
+    a whole number that is written as one with a fraction (1.0, as pandas has integers with gaps) an integer.
+
+    :raises ValueError: if a text is no date or time, or a time has no time zone.
+    """
+    kinds = _kinds(field["type"])
+    if "long" in kinds and (named := salesforce_type(field)) in ("DateTime", "DateOnly"):
+        return _milliseconds(value, is_date=named == "DateOnly")
+    if isinstance(value, Decimal):
+        value = float(value)
+    if isinstance(value, float) and value.is_integer() and kinds & _WHOLE and "double" not in kinds:
+        return int(value)
+    return value
+
+
+def _kinds(avro: Any) -> set[str]:
+    branches = avro if isinstance(avro, list) else [avro]
+    return {str(branch.get("type") if isinstance(branch, dict) else branch) for branch in branches}
+
+
+def _milliseconds(value: Any, *, is_date: bool) -> Any:
+    if isinstance(value, str):
+        value = date.fromisoformat(value) if is_date else datetime.fromisoformat(value)
+    if isinstance(value, datetime):
+        if is_date:
+            return value  # which day it is depends on where: no date
+        if value.utcoffset() is None:
+            raise ValueError("a time needs a time zone")
+        return (value - _EPOCH) // timedelta(milliseconds=1)
+    if isinstance(value, date) and is_date:
+        return (value - _EPOCH.date()) // timedelta(milliseconds=1)
+    return value

@@ -1,9 +1,10 @@
-"""Authenticated requests to an org's REST API, for the clients that are built on it."""
+"""Authenticated requests to an org's REST API, and Salesforce's time from the ``Date`` header of its responses."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Self
@@ -16,13 +17,15 @@ from airflow_provider_sfstream.exceptions import (
     SalesforceStreamError,
     SessionExpiredError,
 )
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, TokenProvider
+from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session, TokenProvider
 from airflow_provider_sfstream.salesforce.errors.tooling import error_from_response
 from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, read
-from airflow_provider_sfstream.salesforce.network.origins import checked_origin
 from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
-from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.network.tls import checked_origin, load_ca, ssl_context
+from airflow_provider_sfstream.salesforce.server_time import ServerTime
+
+log = logging.getLogger(__name__)
 
 CALL_TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 """Seconds. Salesforce may take long over metadata."""
@@ -206,3 +209,38 @@ def _first_error(document: Any) -> tuple[str | None, str | None]:
         return None, None
     code = first.get("errorCode") or first.get("statusCode")
     return (str(code) if code else None), str(first.get("message") or "")
+
+
+def measured_server_time(
+    token_provider: TokenProvider,
+    clock: Callable[[], float],
+    *,
+    tls_ca: str | None,
+    proxies: Mapping[str, str] | None,
+    allow_insecure: bool,
+) -> ServerTime | None:
+    """Return Salesforce's time, measured now with ``clock``; ``None``, with a warning, if no response has it.
+
+    :param clock: monotonic seconds.
+    :raises SalesforceStreamError: if the login failed.
+    """
+    token_provider.token()  # a login that fails is an error of the run, and no missing measurement
+    client = RestClient(
+        token_provider,
+        api_version=DEFAULT_API_VERSION,
+        tls_ca=tls_ca,
+        proxies=proxies,
+        allow_insecure=allow_insecure,
+    )
+    with client:
+        try:
+            sent = clock()
+            date = client.server_time()
+            return ServerTime(date, sent, clock())
+        except SalesforceStreamError as error:
+            log.warning(
+                "Salesforce's time could not be measured, so this run claims no time: its window has no confirmed_at "
+                "and no contact_at. No event is affected. %s",
+                error,
+            )
+            return None

@@ -13,7 +13,7 @@ from requests.auth import AuthBase
 from urllib3.util.retry import Retry
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, RequestRejectedError
-from airflow_provider_sfstream.salesforce.auth.session import Session
+from airflow_provider_sfstream.salesforce.auth.tokens import Session
 from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
 
 LARGEST_ANSWER = 256 * 1024 * 1024

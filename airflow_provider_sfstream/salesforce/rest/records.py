@@ -14,9 +14,8 @@ from simple_salesforce.exceptions import SalesforceError, SalesforceOperationErr
 
 from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.api_versions import api_version_from
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
-from airflow_provider_sfstream.salesforce.errors.query import TLS, error_of, job_error, query_error
+from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
+from airflow_provider_sfstream.salesforce.errors.query import TLS, job_error, query_error
 from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
 from airflow_provider_sfstream.salesforce.rest.record_session import record_session
 
@@ -169,7 +168,7 @@ class RecordClient:
         except SalesforceOperationError as fault:
             raise job_error(str(fault), what=what) from None
         except requests.exceptions.SSLError as fault:
-            raise error_of(TLS, None, None, str(fault), what=what) from None
+            raise TLS.report_response(what, None, None, str(fault)) from None
         except (requests.exceptions.JSONDecodeError, requests.TooManyRedirects) as fault:
             raise query_error(200, None, type(fault).__name__, what=what) from None
         except requests.RequestException as fault:

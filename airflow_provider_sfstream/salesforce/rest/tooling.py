@@ -9,7 +9,7 @@ from typing import Any, Literal
 from airflow_provider_sfstream.exceptions import RequestRejectedError, TopicNotFoundError
 from airflow_provider_sfstream.salesforce.identifiers import to_18
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription
-from airflow_provider_sfstream.salesforce.rest.tooling_records import ToolingRecordsClient, soql_text
+from airflow_provider_sfstream.salesforce.rest.api import ToolingRecordsClient, soql_text
 
 ReplayPreset = Literal["LATEST", "EARLIEST"]
 SubscriptionState = Literal["RUN", "STOP"]

@@ -12,16 +12,14 @@ from typing import Any, Self
 from aiosfstream import ReplayOption
 
 from airflow_provider_sfstream.salesforce.api_versions import DEFAULT_API_VERSION, api_version_from
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import TokenProvider
+from airflow_provider_sfstream.salesforce.auth.tokens import Session, TokenProvider
 from airflow_provider_sfstream.salesforce.events import AsyncResponses, EventBatch, PayloadEncoding, StartFrom
-from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
-from airflow_provider_sfstream.salesforce.network.reachability import how_far
+from airflow_provider_sfstream.salesforce.network.proxies import how_far, proxy_for
 from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
-from airflow_provider_sfstream.salesforce.rest.server_clock import measured_server_time
+from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
+from airflow_provider_sfstream.salesforce.streaming.cometd.http import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import JsonDumps, JsonLoads
 from airflow_provider_sfstream.salesforce.streaming.cometd.replay import ReplayFrom
 from airflow_provider_sfstream.salesforce.streaming.event_schemas import EventSchemas
@@ -38,7 +36,7 @@ _NEW_EVENTS = int(ReplayOption.NEW_EVENTS)
 class AsyncStreamingClient:
     """Reads one org's event streams from one event loop; also an async context manager that closes it.
 
-    An :class:`~airflow_provider_sfstream.streams.async_source.AsyncEventSource`. Every subscription has a CometD
+    An :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`. Every subscription has a CometD
     session of its own, so that none can end another's; all share one login. Nothing blocks the loop. Errors are those
     of :mod:`airflow_provider_sfstream.exceptions`, never aiosfstream's or aiohttp's. ``schema`` logs in again once when
     the token is refused; ``subscribe`` leaves that to its caller, who knows where to resume.

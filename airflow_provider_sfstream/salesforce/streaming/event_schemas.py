@@ -12,12 +12,11 @@ from urllib.parse import quote
 import httpx
 
 from airflow_provider_sfstream.exceptions import SchemaError, ServiceUnavailableError, SessionExpiredError
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.avro import LARGEST_SCHEMA
+from airflow_provider_sfstream.salesforce.auth.tokens import Session
 from airflow_provider_sfstream.salesforce.errors.streaming import error_from_status
 from airflow_provider_sfstream.salesforce.network.bounded import UNPACKED, aread
 from airflow_provider_sfstream.salesforce.network.proxies import proxy_for
-from airflow_provider_sfstream.salesforce.schemas import parse
+from airflow_provider_sfstream.salesforce.schemas import LARGEST_SCHEMA, parse
 
 log = logging.getLogger(__name__)
 

@@ -22,13 +22,12 @@ from airflow_provider_sfstream.exceptions import (
     SchemaError,
     SessionExpiredError,
 )
-from airflow_provider_sfstream.salesforce.auth.session import Session
+from airflow_provider_sfstream.salesforce.auth.tokens import Session
 from airflow_provider_sfstream.salesforce.errors.streaming import error_from_reply, error_from_status
 from airflow_provider_sfstream.salesforce.events import EventBatch, StartFrom
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_integer, replay_id_to_integer
-from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
-from airflow_provider_sfstream.salesforce.streaming.cometd.http import NoAnswerError
+from airflow_provider_sfstream.salesforce.streaming.cometd.http import NoAnswerError, SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import EventMessage, UnreadableMessageError
 from airflow_provider_sfstream.salesforce.topics import Topic, channel_of
 

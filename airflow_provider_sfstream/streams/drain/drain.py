@@ -16,8 +16,8 @@ import random as random_module
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from math import inf
 
 from airflow_provider_sfstream.exceptions import (
@@ -32,9 +32,9 @@ from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT
 from airflow_provider_sfstream.salesforce.streams import Gap
 from airflow_provider_sfstream.streams.cursor import PROOF_EVERY, Cursor
 from airflow_provider_sfstream.streams.drain.cut import EventTimes, MisdatedEventWarning, cut
-from airflow_provider_sfstream.streams.drain.end_marker import EndMarker
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
-from airflow_provider_sfstream.streams.drain.progress import DrainProgress, ProgressReporter
+from airflow_provider_sfstream.streams.drain.result import DrainProgress, DrainResult, ProgressReporter
+from airflow_provider_sfstream.streams.end_of_stream import EndMarker
 from airflow_provider_sfstream.streams.event_times import StreamEventTimes, TimeReaders
 from airflow_provider_sfstream.streams.recovery import OnInvalidReplay, ReplayLosses, Retries, check_on_invalid_replay
 from airflow_provider_sfstream.streams.source import EventBatch, EventSink, EventSource, StartFrom
@@ -45,35 +45,6 @@ CONNECT_TIMEOUT = 120.0
 """Seconds after which a server that has never answered is not waited for any longer."""
 
 _LONGEST_SLICE = 1.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-
-@dataclass(frozen=True)
-class DrainResult:
-    """What a drain did.
-
-    ``through`` is the replay ID of the last event given to the sink, or one that an empty response named; ``None`` when
-    there was neither, and the position stays where it was. ``gap`` is set when a lost replay ID was accepted.
-    ``pinned`` is the first replay ID that a subscription to ``LATEST`` or ``COMMITTED`` received, at ``pinned_at``: no
-    event published later is missing. ``payload_bytes`` counts payloads as received, ``reconnects`` the subscriptions
-    after the first. ``contact_at`` is when the server last answered, ``confirmed_at`` a moment before which no event
-    was published that the drain has not read; ``None`` if there is no evidence for one. ``began_at`` is when the drain
-    began. These times are Salesforce's: ``confirmed_at`` and ``began_at`` are lower bounds, ``pinned_at`` and
-    ``contact_at`` are upper bounds, and all are ``None`` where Salesforce's time could not be measured.
-    """
-
-    stop_reason: StopReason
-    through: bytes | None
-    event_count: int
-    payload_bytes: int
-    gap: Gap | None
-    reconnects: int
-    pinned: bytes | None
-    contact_at: datetime | None = None
-    confirmed_at: datetime | None = None
-    pinned_at: datetime | None = None
-    began_at: datetime | None = None
 
 
 def drain(
@@ -117,7 +88,7 @@ def drain(
     check_on_invalid_replay(on_invalid_replay)
     confirms = source.confirms_positions and (limits.to_the_end or limits.confirm_timeout > 0)
     cursor = Cursor(start, clock)
-    run = _Drain(
+    return _Drain(
         source=source,
         sink=sink,
         topic=topic,
@@ -132,56 +103,38 @@ def drain(
         clock=clock,
         now=now,
         sleep=sleep,
-    )
-    return run.until_stopped()
+    ).until_stopped()
 
 
+@dataclass
 class _Drain:
     """The state of one drain."""
 
-    def __init__(
-        self,
-        *,
-        source: EventSource,
-        sink: EventSink,
-        topic: str,
-        cursor: Cursor,
-        limits: DrainLimits,
-        event_times: EventTimes,
-        position_time: datetime | None,
-        retries: Retries,
-        losses: ReplayLosses,
-        end: EndMarker | None,
-        reporter: ProgressReporter,
-        clock: Callable[[], float],
-        now: Callable[[], datetime],
-        sleep: Callable[[float], None],
-    ) -> None:
-        self._source = source
-        self._sink = sink
-        self._topic = topic
-        self._cursor = cursor
-        self._limits = limits
-        self._event_times = event_times
-        self._position_time = position_time
-        self._retries = retries
-        self._losses = losses
-        self._end = end
+    source: EventSource
+    sink: EventSink
+    topic: str
+    cursor: Cursor
+    limits: DrainLimits
+    event_times: EventTimes
+    position_time: datetime | None
+    retries: Retries
+    losses: ReplayLosses
+    end: EndMarker | None
+    reporter: ProgressReporter
+    clock: Callable[[], float]
+    now: Callable[[], datetime]
+    sleep: Callable[[float], None]
+
+    def __post_init__(self) -> None:
         self._is_time_measured = False
-        self._reporter = reporter
-        self._clock = clock
-        self._now = now
-        self._sleep = sleep
-        self._event_count = 0
-        self._payload_bytes = 0
-        self._reconnects = 0
+        self._event_count = self._payload_bytes = self._reconnects = 0
         self._last: tuple[str, bytes] | None = None
-        self._misdated = MisdatedEventWarning(topic)
-        self._began = clock()
-        self._deadline = inf if limits.max_seconds is None else clock() + limits.max_seconds
-        self._pin_deadline = clock() + CONFIRM_TIMEOUT
+        self._misdated = MisdatedEventWarning(self.topic)
+        self._began = self.clock()
+        self._deadline = inf if self.limits.max_seconds is None else self.clock() + self.limits.max_seconds
+        self._pin_deadline = self.clock() + CONFIRM_TIMEOUT
         # Waiting is cut into slices, so that limits and proofs of contact are in time on a quiet topic too.
-        self._slice = min(_LONGEST_SLICE, limits.idle_timeout / 4, limits.max_seconds or inf)
+        self._slice = min(_LONGEST_SLICE, self.limits.idle_timeout / 4, self.limits.max_seconds or inf)
         self._first_idle: float | None = None
 
     def until_stopped(self) -> DrainResult:
@@ -196,14 +149,14 @@ class _Drain:
                 except SalesforceStreamError as error:
                     stop = self._recover(error)
         finally:
-            if self._end is not None:
-                self._end.close()
-        cursor = self._cursor
-        end = self._end if stop is StopReason.CAUGHT_UP else None
+            if self.end is not None:
+                self.end.close()
+        cursor = self.cursor
+        end = self.end if stop is StopReason.CAUGHT_UP else None
         answers = [cursor.contact_at, None if end is None else end.answered_at]
         if not cursor.is_pinned:
             raise ServiceUnavailableError(
-                f"{self._topic}: no replay ID to pin the start to was seen before the drain had to end ({stop}). "
+                f"{self.topic}: no replay ID to pin the start to was seen before the drain had to end ({stop}). "
                 "Nothing was recorded, because the next run could start later and skip events. "
                 f"Raise max_seconds above {CONFIRM_TIMEOUT:.0f}, or start from 'earliest' or a replay ID."
             )
@@ -212,7 +165,7 @@ class _Drain:
             through=cursor.through,
             event_count=self._event_count,
             payload_bytes=self._payload_bytes,
-            gap=self._losses.gap,
+            gap=self.losses.gap,
             reconnects=self._reconnects,
             pinned=cursor.pinned,
             contact_at=max((time for time in answers if time is not None), default=None),
@@ -224,24 +177,24 @@ class _Drain:
     def _measure_time(self) -> None:
         """Measure Salesforce's time, once: before anything that it is evidence for."""
         if not self._is_time_measured:
-            self._cursor.server_time = self._source.server_time(self._clock)
+            self.cursor.server_time = self.source.server_time(self.clock)
             self._is_time_measured = True
-            self._began = self._clock()  # connecting has its own time, whatever the measurement took
+            self._began = self.clock()  # connecting has its own time, whatever the measurement took
 
     def _read(self) -> StopReason | None:
         """Read one subscription until the drain is to stop. A fault ends it with an error."""
-        most = self._limits.max_events
-        if self._end is not None:
-            self._end.open(self._cursor.server_time)
-        self._cursor.opened()
-        responses = self._source.subscribe(
-            self._topic,
-            self._cursor.position,
+        most = self.limits.max_events
+        if self.end is not None:
+            self.end.open(self.cursor.server_time)
+        self.cursor.opened()
+        responses = self.source.subscribe(
+            self.topic,
+            self.cursor.position,
             limit=None if most is None else most - self._event_count,
             idle_timeout=self._slice,
             # A little longer than the silence, so that one answer proves contact after all of it; but not so long that
             # a proof is due before: a drain would wait for that past ``max_seconds``.
-            answer_within=None if self._confirm_timeout() else min(1.1 * self._limits.idle_timeout, PROOF_EVERY),
+            answer_within=None if self._confirm_timeout() else min(1.1 * self.limits.idle_timeout, PROOF_EVERY),
         )
         with closing(responses):
             for response in responses:
@@ -255,120 +208,106 @@ class _Drain:
                     stop = self._out_of_time()
                 if stop is not None:
                     return stop
-                self._reporter.update(self._event_count, self._last_event_time)
-        raise ServiceUnavailableError(f"{self._topic}: the subscription ended without a status.")
+                self.reporter.update(self._event_count, self._last_event_time)
+        raise ServiceUnavailableError(f"{self.topic}: the subscription ended without a status.")
 
     def _wait(self) -> StopReason | None:
         """Look at a silence: end with it, prove contact where it is time to, or go on waiting."""
-        seconds = self._limits.idle_timeout
-        if self._end is not None:
-            self._end.look()
+        seconds = self.limits.idle_timeout
+        if self.end is not None:
+            self.end.look()
             if self._is_caught_up():
                 return StopReason.CAUGHT_UP
-        if self._cursor.is_pinned and self._cursor.is_idle(seconds):
+        if self.cursor.is_pinned and self.cursor.is_idle(seconds):
             if self._first_idle is None:
-                self._first_idle = self._clock() - seconds
-            if self._clock() >= self._first_idle + self._confirm_timeout():
+                self._first_idle = self.clock() - seconds
+            if self.clock() >= self._first_idle + self._confirm_timeout():
                 return StopReason.IDLE
-        if self._cursor.wants_proof(seconds):
+        if self.cursor.wants_proof(seconds):
             self._prove_contact()  # and then look once more for what came before the answer
         return None
 
     def _confirm_timeout(self) -> float:
         """Return the seconds to wait, from the first idle moment on, for evidence of the end of the stream."""
-        limits = self._limits
-        waits = self._end is not None and (self._event_count == 0 or limits.wait_for_confirmation)
-        return limits.confirm_timeout if waits else 0.0
+        waits = self.end is not None and (self._event_count == 0 or self.limits.wait_for_confirmation)
+        return self.limits.confirm_timeout if waits else 0.0
 
     def _prove_contact(self) -> None:
-        self._source.prove_contact(self._topic)
-        self._cursor.answered()
-        self._retries.progressed()
+        self.source.prove_contact(self.topic)
+        self.cursor.answered()
+        self.retries.progressed()
 
     def _out_of_time(self) -> StopReason:
         """End with ``max_seconds``, which says that nothing more had come: so the server must have said anything."""
-        if not self._cursor.is_answered:
+        if not self.cursor.is_answered:
             self._prove_contact()
         return StopReason.MAX_SECONDS
 
     def _advance(self, response: EventBatch) -> StopReason | None:
         """Move to the position that an empty response names, which is evidence for the end of the stream at best."""
-        self._cursor.answered()
-        self._cursor.advance(response)
-        self._retries.progressed()
-        if self._end is not None:
-            self._end.answered(response)
+        self.cursor.answered()
+        self.cursor.advance(response)
+        self.retries.progressed()
+        if self.end is not None:
+            self.end.answered(response)
         return self._wait()
 
     def _store(self, batch: EventBatch) -> StopReason | None:
         """Give the sink what the limits leave of ``batch``, and move on to its last event."""
-        cursor = self._cursor
+        cursor = self.cursor
         cursor.answered()
-        batch = cursor.without_known(self._by_server_time(batch))
+        batch = cursor.without_known(cursor.by_server_time(batch))
         if len(batch) == 0:
             return None
         cursor.events_came(batch)
-        self._losses.resumed(batch.replay_ids[0])
-        counts = self._event_count, self._payload_bytes
-        now = cursor.latest_time() or self._now()
-        part = cut(batch, self._limits, *counts, self._event_times, now=now)
+        self.losses.resumed(batch.replay_ids[0])
+        now = cursor.latest_time() or self.now()
+        part = cut(batch, self.limits, self._event_count, self._payload_bytes, self.event_times, now=now)
         stored = part.batch
         if len(stored):
-            self._sink.append(stored)
+            self.sink.append(stored)
             cursor.took(stored.replay_ids[-1])
             self._last = stored.schema_ids[-1], stored.payloads[-1]
             self._event_count += len(stored)
             self._payload_bytes += part.payload_bytes
-            self._retries.progressed()
+            self.retries.progressed()
             self._misdated.stored(part)
-        if self._end is not None:
-            self._end.took(stored.replay_ids)
+        if self.end is not None:
+            self.end.took(stored.replay_ids)
         return part.stop or (StopReason.CAUGHT_UP if self._is_caught_up() else None)
 
-    def _by_server_time(self, batch: EventBatch) -> EventBatch:
-        """Return ``batch`` with the latest time of Salesforce's clock at which it can have been received."""
-        time = self._cursor.contact_at  # of this very response
-        return batch if time is None else replace(batch, received_at=(time - _EPOCH) // _MICROSECOND * 1_000)
-
     def _is_caught_up(self) -> bool:
-        return self._end is not None and self._end.is_reached and self._cursor.is_pinned
+        return self.end is not None and self.end.is_reached and self.cursor.is_pinned
 
     def _recover(self, error: SalesforceStreamError) -> StopReason | None:
         """Get ready to subscribe again after ``error``, or raise; return a reason if there is no time left for it."""
-        cursor = self._cursor
+        cursor = self.cursor
         if error.replay_lost:
-            start = self._losses.accept(error, cursor.position, self._last_event_time())
-            cursor.go_on_from(start)
-            if self._end is not None:
-                self._end.discard()
-            self._pin_deadline = self._clock() + CONFIRM_TIMEOUT
-            log.warning(
-                "Events may be lost: a replay ID cannot be read. Going on from %r, and recording the gap, as "
-                "on_invalid_replay says. %s",
-                start.value,
-                error.happened,
-            )
+            cursor.go_on_from(self.losses.accept(error, cursor.position, self._last_event_time()))
+            if self.end is not None:
+                self.end.discard()
+            self._pin_deadline = self.clock() + CONFIRM_TIMEOUT
             self._reconnects += 1
             return None
         never_reached = isinstance(error, ContactError) and not cursor.is_answered
-        if never_reached and self._clock() - self._began >= CONNECT_TIMEOUT:
+        if never_reached and self.clock() - self._began >= CONNECT_TIMEOUT:
             raise error
-        pause = self._retries.pause_after(error)
+        pause = self.retries.pause_after(error)
         if error.invalidates_token:
-            self._source.renew_session()
-        if self._clock() + pause >= self._deadline:
+            self.source.renew_session()
+        if self.clock() + pause >= self._deadline:
             if cursor.through is None:
                 raise error
             return StopReason.MAX_SECONDS
-        log.info("%s: resuming in %.1f s after: %s", self._topic, pause, error)
+        log.info("%s: resuming in %.1f s after: %s", self.topic, pause, error)
         self._reconnects += 1
         if pause:
-            self._sleep(pause)
+            self.sleep(pause)
         return None
 
     def _overdue(self) -> bool:
-        deadline = self._deadline if self._cursor.is_pinned else min(self._deadline, self._pin_deadline)
-        return self._clock() >= deadline
+        deadline = self._deadline if self.cursor.is_pinned else min(self._deadline, self._pin_deadline)
+        return self.clock() >= deadline
 
     def _last_event_time(self) -> datetime | None:
         """Return the event time of the last stored event, else that of the start position.
@@ -376,6 +315,6 @@ class _Drain:
         Event times can be wrong; an event did not happen after it was received.
         """
         if self._last is None:
-            return self._position_time
-        time = to_datetime(*self._event_times([self._last[0]], [self._last[1]]))
-        return time and min(time, self._now())
+            return self.position_time
+        time = to_datetime(*self.event_times([self._last[0]], [self._last[1]]))
+        return time and min(time, self.now())

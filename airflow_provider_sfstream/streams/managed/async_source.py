@@ -15,7 +15,7 @@ from airflow_provider_sfstream.streams.managed.source import check_start
 
 
 class AsyncManagedSource:
-    """One managed subscription as an :class:`~airflow_provider_sfstream.streams.async_source.AsyncEventSource`.
+    """One managed subscription as an :class:`~airflow_provider_sfstream.streams.source.AsyncEventSource`.
 
     It commits nothing, so each stream begins with the same events until another client commits. After a fault, the
     events that this object has already yielded are skipped if the new stream begins with the first of them. A stream

@@ -6,23 +6,27 @@ A wake-up says that there is something to drain, never what. The drain's own pos
 from __future__ import annotations
 
 import asyncio
+import logging
 import random as random_module
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from math import inf
+from typing import TYPE_CHECKING
 
-from airflow_provider_sfstream.exceptions import ReplayIdLostError
-from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, EventBatch, StartFrom
+from airflow_provider_sfstream.exceptions import ReplayIdLostError, SalesforceStreamError
+from airflow_provider_sfstream.salesforce.events import CONFIRM_TIMEOUT, EventBatch, PayloadEncoding, StartFrom
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.streams.async_event_times import EventTimes
-from airflow_provider_sfstream.streams.async_source import AsyncEventSource
 from airflow_provider_sfstream.streams.cursor import Cursor
-from airflow_provider_sfstream.streams.watch.arrivals import arrivals
-from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
-from airflow_provider_sfstream.streams.watch.policy import Untold
-from airflow_provider_sfstream.streams.watch.read_ahead import ReadAhead
-from airflow_provider_sfstream.streams.watch.reference import Reference, reference
+from airflow_provider_sfstream.streams.end_of_stream import Reference, reference
+from airflow_provider_sfstream.streams.source import AsyncEventSource
+from airflow_provider_sfstream.streams.watch.arrivals import ReadAhead, arrivals
+from airflow_provider_sfstream.streams.watch.conditions import Untold, WakeUp, WakeUpConditions, WakeUpReason
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.streams.event_times import TimeReader
+
+log = logging.getLogger(__name__)
 
 SILENCE_TIMEOUT = CONFIRM_TIMEOUT
 """Seconds without any response after which a subscription is taken for dead."""
@@ -248,3 +252,35 @@ class _Watch:
             told = await self._event_times.read(events.schema_ids[0], events.payloads[0])
             event_time = told or datetime.fromtimestamp(0, UTC) + timedelta(microseconds=events.received_at // 1_000)
             self._untold.oldest_is((self._now() - event_time).total_seconds(), self._clock())
+
+
+class EventTimes:
+    """Gives the event time of single events of any schema ids.
+
+    :param source: where they come from.
+    """
+
+    def __init__(self, source: AsyncEventSource) -> None:
+        self._source = source
+        self._readers: dict[str, TimeReader] = {}
+
+    async def read(self, schema_id: str, payload: bytes) -> datetime | None:
+        """Return the time of an event, in UTC; ``None`` if it tells none or its schema cannot be had."""
+        reader = self._readers.get(schema_id)
+        if reader is None:
+            try:
+                encoding = self._source.payload_encoding
+                schema = await self._source.schema(schema_id) if encoding == "avro" else None
+                reader = await asyncio.to_thread(_reader, encoding, schema)
+            except SalesforceStreamError as error:
+                log.info("Schema %s cannot be had, so the event's arrival counts as its time: %s", schema_id, error)
+                return None
+            self._readers[schema_id] = reader
+        return reader.read(payload)
+
+
+def _reader(encoding: PayloadEncoding, schema: str | None) -> TimeReader:
+    # Imported here, and in a thread: the first import takes half a second, in which the event loop must go on.
+    from airflow_provider_sfstream.streams.event_times import time_reader
+
+    return time_reader(encoding, schema)

@@ -13,8 +13,8 @@ from datetime import date, datetime, timedelta
 from typing import Any, Protocol
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
-from airflow_provider_sfstream.landing.columns import SCHEMA
 from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.landing.row_groups import SCHEMA
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow
 from airflow_provider_sfstream.tables.decode.payload_formats import Format, own_format
 

@@ -26,7 +26,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.landing_erasure import Erasure
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.landing.parts import PartWriter
+from airflow_provider_sfstream.landing.row_groups import PartWriter
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator
 from airflow_provider_sfstream.operators.event_log import EventLogOperator

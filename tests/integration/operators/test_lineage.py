@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from airflow_provider_sfstream.monitoring.dataset_names import DatasetName
+from airflow_provider_sfstream.monitoring.lineage import DatasetName
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from tests.support.airflow_names import lineage as airflow_lineage
 from tests.support.datasets import SentDataset, as_sent

@@ -22,8 +22,8 @@ from airflow_provider_sfstream.replay_windows.interval import IntervalRequest, d
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.pruning import PruneRequest, prune_windows
 from airflow_provider_sfstream.replay_windows.restoring import restore_position
-from airflow_provider_sfstream.salesforce.retention import LEAST_AGE
 from airflow_provider_sfstream.salesforce.streams import Span, Stream
+from airflow_provider_sfstream.salesforce.topics import LEAST_WINDOW_AGE
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from tests.support.killed import Killed, killed_at
 from tests.support.pruning import DAY, DailyWindows, day
@@ -257,7 +257,7 @@ def test_a_backfill_of_pruned_hours_says_so(either: StoreUnderTest) -> None:
 def test_an_age_at_which_windows_are_still_looked_back_at_is_refused(either: StoreUnderTest) -> None:
     windows = DailyWindows(either, days=2)
     with pytest.raises(ConfigurationError, match="at least 4 days"):
-        windows.prune(today=99, older_than=LEAST_AGE / timedelta(days=1) - 0.01)
+        windows.prune(today=99, older_than=LEAST_WINDOW_AGE / timedelta(days=1) - 0.01)
 
 
 def test_a_record_of_pruned_windows_that_was_spoilt_stops_it(either: StoreUnderTest) -> None:

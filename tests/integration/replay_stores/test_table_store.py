@@ -27,8 +27,7 @@ from airflow_provider_sfstream.hooks.replay_store import ReplayStoreHook
 from airflow_provider_sfstream.replay_stores.base import Position
 from airflow_provider_sfstream.replay_stores.table import TableReplayStore, engine, schema
 from airflow_provider_sfstream.replay_stores.table.engine import engine_for, writing
-from airflow_provider_sfstream.replay_stores.table.models import Base, UtcDateTime
-from airflow_provider_sfstream.replay_stores.table.rows import stream_columns
+from airflow_provider_sfstream.replay_stores.table.models import Base, UtcDateTime, stream_columns
 from tests.support.mariadb import MariaDBServer
 from tests.support.postgres import PostgresServer
 from tests.support.replay_stores import gap_at, minute, new_stream, run_at, table_store

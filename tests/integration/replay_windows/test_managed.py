@@ -12,14 +12,14 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ReplayStoreLostError, SalesforceStreamError, SubscriptionBusyError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.landing.position_files import PositionFiles
+from airflow_provider_sfstream.landing.recorded_position import PositionFiles
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.replay_windows.incremental import WindowOutcome, WindowRequest
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
 from airflow_provider_sfstream.replay_windows.managed_windows import (
+    CommittedWindows,
     commit_head,
     drain_managed_window,
     landed_but_uncommitted,

@@ -19,9 +19,8 @@ from aiosfstream.exceptions import AuthenticationError, ClientInvalidOperation, 
 from airflow_provider_sfstream.exceptions import ConfigurationError, LoginUnavailableError
 from airflow_provider_sfstream.salesforce.network.tls import load_ca, ssl_context
 from airflow_provider_sfstream.salesforce.replay_ids import replay_id_to_integer
-from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.client import CometdClient
-from airflow_provider_sfstream.salesforce.streaming.cometd.http import HttpError
+from airflow_provider_sfstream.salesforce.streaming.cometd.http import HttpError, SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import UnreadableMessageError
 from airflow_provider_sfstream.salesforce.streaming.cometd.replay import ReplayFrom
 from tests.support.cometd_clients import OrgTokens

@@ -15,12 +15,13 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.events import StartFrom
-from airflow_provider_sfstream.salesforce.network import reachability
+from airflow_provider_sfstream.salesforce.network import proxies
 from airflow_provider_sfstream.salesforce.network.timers import Timers
 from airflow_provider_sfstream.salesforce.rest import client as rest_client
 from airflow_provider_sfstream.streams.drain import drain as module
-from airflow_provider_sfstream.streams.drain.drain import DrainResult, drain
+from airflow_provider_sfstream.streams.drain.drain import drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.streams.drain.result import DrainResult
 from tests.support.behind_network import OrgBehindNetwork, behind_network
 from tests.support.event_source_adapter import EventSourceAdapter
 from tests.support.event_sources import Managed, PubSub, Streaming
@@ -96,7 +97,7 @@ each_silence = pytest.mark.parametrize(
 def hurried(behind_network: OrgBehindNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is waited for as long as a human would."""
     monkeypatch.setattr(module, "CONNECT_TIMEOUT", 3.0)
-    monkeypatch.setattr(reachability, "STEP_TIMEOUT", 0.3)
+    monkeypatch.setattr(proxies, "STEP_TIMEOUT", 0.3)
     monkeypatch.setattr(rest_client, "TIME_TIMEOUT", 0.5)
     behind_network.knobs(cometd_connect_seconds=1.0)
 

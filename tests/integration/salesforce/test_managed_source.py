@@ -21,8 +21,9 @@ from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSub
 from airflow_provider_sfstream.salesforce.pubsub import subscription
 from airflow_provider_sfstream.salesforce.pubsub.client import PubSubClient
 from airflow_provider_sfstream.streams.cursor import Cursor
-from airflow_provider_sfstream.streams.drain.drain import DrainResult, drain
+from airflow_provider_sfstream.streams.drain.drain import drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.streams.drain.result import DrainResult
 from airflow_provider_sfstream.streams.managed.async_source import AsyncManagedSource
 from airflow_provider_sfstream.streams.managed.source import ManagedSource
 from airflow_provider_sfstream.streams.watch.arrivals import arrivals

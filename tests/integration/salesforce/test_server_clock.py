@@ -20,7 +20,7 @@ from airflow_provider_sfstream.salesforce.auth.credentials import credentials_fr
 from airflow_provider_sfstream.salesforce.auth.token_provider import OAuthTokenProvider
 from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
 from airflow_provider_sfstream.salesforce.rest import client as rest_client
-from airflow_provider_sfstream.salesforce.rest.server_clock import measured_server_time
+from airflow_provider_sfstream.salesforce.rest.client import measured_server_time
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
 from tests.support.clients import (
     app_fields,
@@ -148,7 +148,7 @@ def test_an_answer_that_shows_no_time_of_salesforce_is_a_warning(
 ) -> None:
     with host_with(headers, status) as (url, _):
         assert measure(Given(url)) is None
-    (record,) = [record for record in caplog.records if record.name.endswith("server_clock")]
+    (record,) = [record for record in caplog.records if record.name.endswith("rest.client")]
     assert record.levelno == logging.WARNING
     assert "Salesforce's time could not be measured" in record.getMessage()
     assert "No event is affected" in record.getMessage()

@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_sfstream._airflow import AirflowFailException, AirflowSkipException
 from airflow_provider_sfstream.exceptions import SessionExpiredError
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
-from airflow_provider_sfstream.salesforce.network import reachability
+from airflow_provider_sfstream.salesforce.network import proxies
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.sensors.salesforce_event import SalesforceEventSensor
 from airflow_provider_sfstream.streams.watch.look import look
@@ -162,7 +162,7 @@ def test_a_look_at_what_cannot_be_reached_says_where_the_way_ends(
     org: SharedOrg, sensor: MakeSensor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It never says that 0 events are there, which the server has not said."""
-    monkeypatch.setattr(reachability, "STEP_TIMEOUT", 0.3)
+    monkeypatch.setattr(proxies, "STEP_TIMEOUT", 0.3)
     publish(org, 1)
     with OrgBehindNetwork.of(org) as behind:  # type: ignore[arg-type]
         behind.grpc_tls.unreachable()

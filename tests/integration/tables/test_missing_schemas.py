@@ -15,8 +15,8 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.operators.spark_submit_event_log import SparkSubmitEventLogOperator
 from airflow_provider_sfstream.replay_windows.landing import NewWindow, land_window
-from airflow_provider_sfstream.salesforce.retention import LONG
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream, window_id_for
+from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.source import StartFrom
 from airflow_provider_sfstream.tables.event_log.job import run
@@ -57,7 +57,7 @@ def land(org: LocalOrg, lake: Lake, topic: str) -> str:
         start=StartFrom.EARLIEST,
         limits=DrainLimits(),
         on_invalid_replay="fail",
-        retention=LONG,
+        retention=LONG_RETENTION,
     )
     with pubsub_client(org) as client:
         catalog = LandingCatalog(Landing.from_url(str(lake.landing)))

@@ -39,10 +39,10 @@ def before(owner: type, method: str, fault: Callable[..., None]) -> None:
 def arm(line: str) -> None:
     """Make this process kill itself when it reaches ``line``."""
     from airflow_provider_sfstream.landing.catalog import LandingCatalog
-    from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
     from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
     from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
     from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+    from airflow_provider_sfstream.replay_windows.managed_windows import CommittedWindows
     from airflow_provider_sfstream.salesforce.pubsub.managed_stream import ManagedStream
     from airflow_provider_sfstream.streams.managed.source import ManagedSource
 

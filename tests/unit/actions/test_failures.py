@@ -22,7 +22,7 @@ from airflow_provider_sfstream.exceptions import (
     ServiceUnavailableError,
 )
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.monitoring.certainty import Certainty
+from airflow_provider_sfstream.monitoring.status import Certainty
 from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, Stream
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -21,8 +21,8 @@ from airflow_provider_sfstream.actions.open_lineage import (
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest, WindowFile
-from airflow_provider_sfstream.monitoring.dataset_names import DatasetName
 from airflow_provider_sfstream.monitoring.datasets import type_text
+from airflow_provider_sfstream.monitoring.lineage import DatasetName
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile

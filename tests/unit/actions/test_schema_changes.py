@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from airflow_provider_sfstream.actions.drain.results import schema_change_error
-from airflow_provider_sfstream.salesforce.schema_changes import SchemaChange
+from airflow_provider_sfstream.replay_windows.schema_changes import SchemaChange
 from airflow_provider_sfstream.salesforce.schemas import parse
 
 

@@ -15,7 +15,7 @@ from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest, MissingSchema
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
-from airflow_provider_sfstream.landing.removal import remove_windows
+from airflow_provider_sfstream.landing.pruned import remove_windows
 from tests.support.scripted_source import SCHEMA
 from tests.support.windows import DUE, STREAM, batch, manifest, with_stop_reason
 

@@ -13,8 +13,7 @@ import pytest
 
 from airflow_provider_sfstream.actions.parts import open_folder
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
-from airflow_provider_sfstream.landing.folder_owner import check_owner, mode_lets_write
-from airflow_provider_sfstream.landing.location import Landing
+from airflow_provider_sfstream.landing.location import Landing, check_owner, mode_lets_write
 
 OTHER, GROUP, WORKER = 54_321, 54_322, 50_000
 

@@ -19,7 +19,7 @@ import pytest
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.parquet import ParquetWindowWriter
-from airflow_provider_sfstream.landing.parts import PartWriter
+from airflow_provider_sfstream.landing.row_groups import PartWriter
 from airflow_provider_sfstream.salesforce.streams import window_id_for
 from tests.support.scripted_source import SCHEMA, SCHEMA_ID
 from tests.support.windows import DUE, RECEIVED, STREAM, batch, run_identity

@@ -7,7 +7,16 @@ import logging
 import pytest
 from airflow.providers.openlineage.extractors import OperatorLineage
 
-from airflow_provider_sfstream.monitoring.lineage import TellsLineage
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.monitoring.lineage import (
+    DatasetName,
+    TellsLineage,
+    name_of_landed,
+    name_of_object,
+    name_of_stream,
+    name_of_url,
+)
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
 
 
 class Operator(TellsLineage):
@@ -35,3 +44,61 @@ def test_a_failure_is_logged_without_secrets(caplog: pytest.LogCaptureFixture) -
     assert operator.get_openlineage_facets_on_complete(None) is None
     assert "The lineage of this task cannot be told: OSError" in caplog.text
     assert "secret-of-ours" not in caplog.text
+
+
+ORG = "sfstream://salesforce_default"
+
+
+@pytest.mark.parametrize(
+    ("uri", "name"),
+    [
+        (f"{ORG}/event/Order__e", "/event/Order__e"),
+        (f"{ORG}/event/Order__e?max_wait=60&min_events=5", "/event/Order__e"),
+        (f"{ORG}/event/Order__e?api=streaming", "/event/Order__e"),
+        (f"{ORG}/topic/Orders", "/topic/Orders"),
+        (f"{ORG}/event/Order__e?subscription=a+b", "/event/Order__e?subscription=a%20b"),
+        (
+            f"{ORG}/event/Order__e?subscription=airflow&api=streaming",
+            "/event/Order__e?api=streaming&subscription=airflow",
+        ),
+    ],
+)
+def test_a_stream_is_named_as_its_asset(uri: str, name: str) -> None:
+    assert name_of_stream(StreamUri.parse(uri)) == DatasetName(ORG, name)
+
+
+def test_a_connection_with_a_colon_is_written_as_in_its_assets() -> None:
+    uri = StreamUri("eu:prod", "/event/Order__e", "airflow")
+    name = name_of_stream(uri)
+    assert name.namespace + name.name == str(uri)
+    assert name_of_object("eu:prod", "Account") == DatasetName(name.namespace, "Account")
+
+
+@pytest.mark.parametrize(
+    ("url", "namespace", "name"),
+    [
+        ("/lake/tables/", "file", "/lake/tables"),
+        ("file:///lake/tables", "file", "/lake/tables"),
+        ("s3://bucket/lake/tables/", "s3://bucket", "lake/tables"),
+        ("s3a://bucket/lake", "s3://bucket", "lake"),
+        ("s3://aws_lake@bucket/lake", "s3://bucket", "lake"),
+        ("gcs://bucket/lake", "gs://bucket", "lake"),
+        ("abfss://lake@account.dfs.core.windows.net/tables", "abfss://lake@account.dfs.core.windows.net", "tables"),
+        ("hdfs://name:8020/lake", "hdfs://name:8020", "/lake"),
+        ("memory://lake", "memory://lake", "/"),
+    ],
+)
+def test_a_folder_is_named_as_others_name_it(url: str, namespace: str, name: str) -> None:
+    assert name_of_url(url) == DatasetName(namespace, name)
+
+
+@pytest.mark.parametrize("url", ["s3://key:secret-of-ours@bucket/lake", "https://host/lake?sig=secret-of-ours"])
+def test_a_password_names_nothing(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        name_of_url(url)
+    assert "secret-of-ours" not in str(caught.value)
+
+
+def test_a_landed_stream_is_in_the_folder_of_its_windows() -> None:
+    manifest = "s3://lake/raw/00D/pubsub/event~Order__e/airflow/windows/2026/01/31/w-1/manifest.json"
+    assert name_of_landed(manifest) == DatasetName("s3://lake", "raw/00D/pubsub/event~Order__e/airflow")

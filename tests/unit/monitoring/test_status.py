@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.monitoring.certainty import certainty_of
 from airflow_provider_sfstream.monitoring.headroom import Headroom
 from airflow_provider_sfstream.monitoring.known_status import Known
 from airflow_provider_sfstream.monitoring.status import (
@@ -18,6 +17,7 @@ from airflow_provider_sfstream.monitoring.status import (
     HOURS,
     WINDOWS,
     Status,
+    certainty_of,
     drain_document,
     event_log_document,
     windows_document,

@@ -12,8 +12,7 @@ from airflow.sdk import TaskInstanceState
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.exceptions import AuthenticationError, ServiceUnavailableError
-from airflow_provider_sfstream.notifications.losses import Losses
-from airflow_provider_sfstream.notifications.message import StreamMessage
+from airflow_provider_sfstream.notifications.message import Losses, StreamMessage
 from airflow_provider_sfstream.redaction import remember_secrets
 
 DRAIN: Any = SimpleNamespace(

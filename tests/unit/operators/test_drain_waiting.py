@@ -13,7 +13,7 @@ from airflow_provider_sfstream.actions.drain.waiting import LONGEST_UNCONFIRMED,
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, ReplayStoreError
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.replay_stores.base import Position
-from airflow_provider_sfstream.salesforce.retention import LONG, SHORT
+from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, SHORT_RETENTION
 from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 from airflow_provider_sfstream.streams.watch.payload import error_payload
 from tests.support.tasks import context_for
@@ -100,12 +100,12 @@ def test_a_wait_over_the_execution_timeout_fails_the_task() -> None:
 @pytest.mark.parametrize(
     ("retention", "replay_id", "hours", "due"),
     [
-        (LONG, b"\x01", 31, True),
-        (LONG, b"\x01", 29, False),
-        (LONG, b"\x01", None, False),
-        (LONG, None, 31, False),
-        (SHORT, b"\x01", 9, True),
-        (SHORT, b"\x01", 7, False),
+        (LONG_RETENTION, b"\x01", 31, True),
+        (LONG_RETENTION, b"\x01", 29, False),
+        (LONG_RETENTION, b"\x01", None, False),
+        (LONG_RETENTION, None, 31, False),
+        (SHORT_RETENTION, b"\x01", 9, True),
+        (SHORT_RETENTION, b"\x01", 7, False),
     ],
 )
 def test_a_position_is_recorded_anew_before_it_can_age_out(
@@ -118,9 +118,9 @@ def test_a_position_is_recorded_anew_before_it_can_age_out(
 
 def test_no_wait_can_outlast_the_retention_of_the_position_that_it_began_from() -> None:
     unconfirmed_by_drains_of_one_day, margin = timedelta(hours=24), timedelta(hours=1)
-    longest = LONGEST_UNCONFIRMED[LONG] + LONGEST_WAIT
-    assert unconfirmed_by_drains_of_one_day + longest < LONG - margin
-    assert LONGEST_UNCONFIRMED[SHORT] + LONGEST_WAIT < SHORT - margin
+    longest = LONGEST_UNCONFIRMED[LONG_RETENTION] + LONGEST_WAIT
+    assert unconfirmed_by_drains_of_one_day + longest < LONG_RETENTION - margin
+    assert LONGEST_UNCONFIRMED[SHORT_RETENTION] + LONGEST_WAIT < SHORT_RETENTION - margin
 
 
 def test_a_dag_with_it_can_be_serialized() -> None:

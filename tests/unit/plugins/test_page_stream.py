@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from airflow_provider_sfstream.monitoring.pages import task_page
 from airflow_provider_sfstream.monitoring.status import Status
-from airflow_provider_sfstream.plugins.page.stream import stream_details
-from airflow_provider_sfstream.plugins.page.timeline import between, timeline
+from airflow_provider_sfstream.plugins.page.stream import between, stream_details, timeline
 from tests.support.stream_statuses import BROKEN, HOUR, drained, well
 
 NOW = datetime(2026, 11, 24, 12, 30, tzinfo=UTC)

@@ -27,8 +27,8 @@ from airflow_provider_sfstream.exceptions import (
     ThrottledError,
 )
 from airflow_provider_sfstream.publishing.ledger import Accepted, PublishLedger
-from airflow_provider_sfstream.publishing.publication import Publication, Summary
-from airflow_provider_sfstream.publishing.rows import EventIds, Row
+from airflow_provider_sfstream.publishing.publication import Publication
+from airflow_provider_sfstream.publishing.rows import EventIds, Row, Summary
 from airflow_provider_sfstream.salesforce.pubsub.publishing import EventEncoder
 from tests.support.killed import Killed, killed_at
 from tests.support.model_bus import ModelBus

@@ -14,11 +14,11 @@ from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
-from airflow_provider_sfstream.replay_stores.kinds import ReplayStoreKind
+from airflow_provider_sfstream.replay_stores.base import ReplayStoreKind
 from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.salesforce.retention import LONG
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from pyspark_sfstream import DefaultSource
 from pyspark_sfstream.readers import StreamReader
@@ -45,7 +45,7 @@ class Topic:
         self.folder, self._runs = folder / "lake", 0
         catalog = LandingCatalog(Landing.from_url(str(self.folder)))
         self.store = open_replay_store(store, "positions", catalog)
-        self._landed = LandedStream(STREAM, catalog, self.store, lambda: LONG)
+        self._landed = LandedStream(STREAM, catalog, self.store, lambda: LONG_RETENTION)
 
     def drain(self, count: int, *, advance: bool = True) -> None:
         """Land a window of so many events, and move the position over it."""

@@ -14,12 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.landing import chain_index, stretches
+from airflow_provider_sfstream.landing import chain_index, window_bounds
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.landing.manifest import Manifest
-from airflow_provider_sfstream.landing.stretches import Stretch, level_of
-from airflow_provider_sfstream.landing.window_bounds import Bounds, end_before, hull_of, overlaps
+from airflow_provider_sfstream.landing.window_bounds import Bounds, Stretch, end_before, hull_of, level_of, overlaps
 from airflow_provider_sfstream.replay_stores.base import Position
 from airflow_provider_sfstream.replay_stores.document.document import PositionDocument
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
@@ -183,7 +182,7 @@ def _last(recorded: list[ReplayWindow], time: datetime) -> ReplayWindow | None:
 def many_levels() -> Iterator[None]:
     """One window in two begins a stretch, so that few windows have several levels."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stretches, "_BITS", 1)
+        patch.setattr(window_bounds, "_BITS", 1)
         yield
 
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_provider_sfstream.replay_windows.covered_spans import Drained, counts_from, covered_span
+from airflow_provider_sfstream.replay_windows.landing import Drained, counts_from, covered_span
 from airflow_provider_sfstream.salesforce.streams import Gap, ReplayWindow, RunIdentity
-from airflow_provider_sfstream.streams.drain.drain import DrainResult
 from airflow_provider_sfstream.streams.drain.limits import StopReason
+from airflow_provider_sfstream.streams.drain.result import DrainResult
 from airflow_provider_sfstream.streams.source import StartFrom
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

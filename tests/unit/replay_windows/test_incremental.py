@@ -22,8 +22,8 @@ from airflow_provider_sfstream.replay_windows.incremental import (
     drain_window,
 )
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.salesforce.retention import LONG
 from airflow_provider_sfstream.salesforce.streams import RunIdentity, Stream
+from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION
 from airflow_provider_sfstream.streams.drain.drain import drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.source import StartFrom
@@ -77,7 +77,7 @@ class World:
 
     @property
     def landed(self) -> LandedStream:
-        return LandedStream(STREAM, self.catalog, self.store, lambda: LONG)
+        return LandedStream(STREAM, self.catalog, self.store, lambda: LONG_RETENTION)
 
     def run(
         self,

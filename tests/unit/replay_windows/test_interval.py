@@ -21,8 +21,8 @@ from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
 from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window
 from airflow_provider_sfstream.replay_windows.interval import IntervalOutcome, IntervalRequest, drain_interval
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
-from airflow_provider_sfstream.salesforce.retention import LONG, SHORT
 from airflow_provider_sfstream.salesforce.streams import Gap, RunIdentity, Span, Stream
+from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION, SHORT_RETENTION
 from airflow_provider_sfstream.streams.drain.drain import drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 from airflow_provider_sfstream.streams.source import StartFrom
@@ -81,7 +81,7 @@ class World:
         self.ahead = timedelta(0)
         self.stalled = timedelta(0)
         self.login = timedelta(0)
-        self.retention: timedelta | None = LONG
+        self.retention: timedelta | None = LONG_RETENTION
         self.time = FakeTime()
 
     @contextmanager
@@ -348,7 +348,7 @@ def test_backfills_of_neighbouring_hours_return_the_events_of_their_own_hour(wor
         assert sorted(set(world.events(outcome))) == of(hours(hour, hour + 1))
 
 
-@pytest.mark.parametrize("retention", [SHORT, None], ids=["standard volume", "unknown"])
+@pytest.mark.parametrize("retention", [SHORT_RETENTION, None], ids=["standard volume", "unknown"])
 def test_an_hour_of_before_the_retention_of_its_events_is_missing(world: World, retention: timedelta | None) -> None:
     world.retention, world.expired = retention, MINUTES
     with pytest.raises(ReplayIdLostError, match="Salesforce retains its events for 24 hours"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_sfstream.exceptions import ReplayIdLostError
-from airflow_provider_sfstream.replay_windows.readable_position import ReadablePosition
+from airflow_provider_sfstream.replay_windows.positions import ReadablePosition
 from tests.support.scripted_source import Deliver, End, Keepalive, ScriptedSource, Silence, Step, events
 
 TOPIC = "/event/Order__e"

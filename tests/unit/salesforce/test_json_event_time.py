@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from airflow_provider_sfstream.salesforce.json_event_time import JsonEventTimeReader
+from airflow_provider_sfstream.salesforce.event_time import JsonEventTimeReader
 
 TIME = datetime(2016, 9, 16, 19, 45, 27, 454_000, tzinfo=UTC)
 MILLISECONDS = 1_474_055_127_454

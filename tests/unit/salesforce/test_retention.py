@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_sfstream.salesforce.retention import retention_by_event_type, retention_by_kind
+from airflow_provider_sfstream.salesforce.topics import retention_by_event_type, retention_by_kind
 
 
 @pytest.mark.parametrize(

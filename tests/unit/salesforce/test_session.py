@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from airflow_provider_sfstream.exceptions import ServiceUnavailableError, SessionExpiredError
-from airflow_provider_sfstream.salesforce.auth.session import Session
-from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken
+from airflow_provider_sfstream.salesforce.auth.tokens import AccessToken, Session
 
 
 def token(value: str) -> AccessToken:

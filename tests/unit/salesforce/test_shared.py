@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from airflow_provider_sfstream.hooks.shared import SharedOnLoop
+from airflow_provider_sfstream.hooks.salesforce_events import SharedOnLoop
 
 
 class Resource:

@@ -10,9 +10,10 @@ import pytest
 
 from airflow_provider_sfstream.exceptions import QuotaExceededError, ReplayIdLostError, ServiceUnavailableError
 from airflow_provider_sfstream.salesforce.server_time import ServerTime
-from airflow_provider_sfstream.streams.drain.drain import DrainResult, drain
-from airflow_provider_sfstream.streams.drain.end_marker import EndMarker
+from airflow_provider_sfstream.streams.drain.drain import drain
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits, StopReason
+from airflow_provider_sfstream.streams.drain.result import DrainResult
+from airflow_provider_sfstream.streams.end_of_stream import EndMarker
 from airflow_provider_sfstream.streams.source import EventBatch, StartFrom
 from tests.support.scripted_source import (
     BEGAN,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 from contextlib import aclosing
 from datetime import timedelta
 
@@ -17,7 +19,7 @@ from airflow_provider_sfstream.exceptions import (
 )
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.streams.watch.conditions import WakeUp, WakeUpConditions, WakeUpReason
-from airflow_provider_sfstream.streams.watch.wake_ups import first_wake_up, wake_ups
+from airflow_provider_sfstream.streams.watch.wake_ups import EventTimes, first_wake_up, wake_ups
 from tests.support.scripted_async_source import Pass, ScriptedAsyncSource, behind
 from tests.support.scripted_source import SCHEMA_ID, Deliver, Event, Keepalive, avro_payload, events, replay_id
 from tests.support.virtual_time import BEGINNING, run_in_virtual_time, virtual_clock, virtual_now
@@ -406,3 +408,38 @@ def test_a_session_refused_right_after_its_renewal_ends_the_watch():
     with pytest.raises(SessionExpiredError, match="two"):
         told(source, count=2)
     assert source.renewals == 1
+
+
+EVENT_TIME = BEGINNING - timedelta(seconds=90)
+PAYLOAD = avro_payload(int(EVENT_TIME.timestamp() * 1000))
+
+
+async def test_the_event_time_is_read_from_the_payload_and_the_schema_asked_for_once():
+    source = ScriptedAsyncSource([])
+    times = EventTimes(source)
+    assert [await times.read(SCHEMA_ID, PAYLOAD) for _ in range(2)] == [EVENT_TIME] * 2
+    assert source.schemas_read == [SCHEMA_ID]
+
+
+async def test_a_schema_that_cannot_be_had_is_told_and_asked_for_again(caplog):
+    caplog.set_level(logging.INFO)
+    source = ScriptedAsyncSource([], schema_fault=QuotaExceededError("used up"))
+    times = EventTimes(source)
+    assert await times.read(SCHEMA_ID, PAYLOAD) is None
+    assert "used up" in caplog.text
+    source.schema_fault = None
+    assert await times.read(SCHEMA_ID, PAYLOAD) == EVENT_TIME
+
+
+@pytest.mark.parametrize(
+    ("schema_json", "payload"),
+    [
+        (json.dumps({"type": "record", "name": "Bare__e", "fields": [{"name": "Text__c", "type": "string"}]}), b"\0"),
+        (ScriptedAsyncSource([]).schema_json, b""),
+        ('"long"', b"\0"),
+    ],
+    ids=["no time", "damaged", "not a record"],
+)
+async def test_an_event_without_a_time_has_none(schema_json, payload):
+    source = ScriptedAsyncSource([], schema_json=schema_json)
+    assert await EventTimes(source).read(SCHEMA_ID, payload) is None

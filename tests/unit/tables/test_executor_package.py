@@ -18,17 +18,7 @@ EXECUTED = (
 )
 """The modules that executors import, and drivers that have nothing but the zip; what they import comes along."""
 
-_LANDING = (
-    "backfill_index",
-    "catalog",
-    "columns",
-    "folder_owner",
-    "location",
-    "manifest",
-    "pruned",
-    "storage",
-    "window_bounds",
-)
+_LANDING = ("backfill_index", "catalog", "location", "manifest", "pruned", "row_groups", "storage", "window_bounds")
 
 
 def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: Path) -> None:
@@ -42,7 +32,7 @@ def test_executors_need_nothing_of_the_package_that_is_not_in_the_zip(tmp_path: 
     assert run.stdout.startswith(str(package))
 
 
-NEEDED = ("__init__", "avro", "bitmaps", "events", "schemas", "streams", "topics")
+NEEDED = ("__init__", "bitmaps", "events", "schemas", "streams", "topics")
 
 
 def test_the_zip_holds_no_more_of_the_package_than_executors_need(tmp_path: Path) -> None:

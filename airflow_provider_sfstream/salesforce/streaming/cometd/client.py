@@ -61,7 +61,7 @@ class CometdClient(aiosfstream.Client):  # type: ignore[misc]
     are still on their way.
 
     :param authenticator: any of aiosfstream's; for this package's logins, a
-        :class:`~airflow_provider_sfstream.salesforce.streaming.cometd.auth.SessionAuthenticator`.
+        :class:`~airflow_provider_sfstream.salesforce.streaming.cometd.http.SessionAuthenticator`.
     :param replay: where subscriptions start: a ``ReplayOption``, a mapping of replay markers, or a
         ``ReplayMarkerStorage``. The client's :attr:`replay_storage` is made from it.
     :param replay_fallback: where to start instead when Salesforce refuses a replay ID, and only then. Without it that

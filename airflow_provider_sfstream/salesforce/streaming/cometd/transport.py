@@ -19,16 +19,19 @@ from aiocometd.utils import get_error_code, is_event_message
 from aiosfstream.exceptions import ServerError, TransportError
 
 from airflow_provider_sfstream.redaction import redacted, remember_secrets
-from airflow_provider_sfstream.salesforce.streaming.cometd.auth import SessionAuthenticator
 from airflow_provider_sfstream.salesforce.streaming.cometd.http import (
     HttpError,
     HttpOptions,
+    Message,
+    Response,
+    SessionAuthenticator,
+    as_object,
+    is_held,
     new_session,
     transport_error,
 )
 from airflow_provider_sfstream.salesforce.streaming.cometd.messages import EventMessage
 from airflow_provider_sfstream.salesforce.streaming.cometd.queue import EventQueue
-from airflow_provider_sfstream.salesforce.streaming.cometd.response import Message, Response, as_object, is_held
 
 HELD_SECONDS = 110.0
 """How long the server may hold a ``/meta/connect`` where it does not say (Streaming API guide, "Clients and

@@ -16,10 +16,10 @@ import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
-from airflow_provider_sfstream.landing.committed_windows import CommittedWindows
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.replay_stores.document.store import DocumentReplayStore
 from airflow_provider_sfstream.replay_stores.table.store import TableReplayStore
+from airflow_provider_sfstream.replay_windows.managed_windows import CommittedWindows
 from airflow_provider_sfstream.salesforce.streams import Stream
 from airflow_provider_sfstream.streams.managed.source import ManagedSource
 from tests.support.killed import Killed, killed_at

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from airflow_provider_sfstream.streams.drain.limits import StopReason
-from airflow_provider_sfstream.streams.drain.seen_end import SeenEnd
+from airflow_provider_sfstream.streams.drain.result import SeenEnd
 from airflow_provider_sfstream.streams.source import StartFrom
 from tests.support.scripted_source import replay_id
 

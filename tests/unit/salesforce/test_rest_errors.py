@@ -1,10 +1,11 @@
-"""The error table of the REST and Tooling API: documented codes, the statuses behind them, and what messages say."""
+"""The error tables of queries and of the Tooling API: documented codes, their statuses, and what messages say."""
 
 from __future__ import annotations
 
 import pytest
 
 from airflow_provider_sfstream import exceptions as errors
+from airflow_provider_sfstream.salesforce.errors.query import job_error
 from airflow_provider_sfstream.salesforce.errors.tooling import error_from_response
 
 
@@ -20,3 +21,17 @@ def test_remedies_name_permission_and_version() -> None:
     assert "View Setup and Configuration" in str(denied)
     for status, code in ((400, "INVALID_TYPE"), (404, "NOT_FOUND")):
         assert "60.0" in str(error_from_response(status, code, "no", what="Orders", names_record=False))
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("InternalServerError : Retry your request", errors.ServiceUnavailableError),
+        ("QUERY_TIMEOUT: took too long", errors.ServiceUnavailableError),
+        ("InvalidBatch : Failed to process query: FUNCTIONALITY_NOT_ENABLED", errors.RequestRejectedError),
+    ],
+)
+def test_a_job_that_failed(message: str, expected: type[errors.SalesforceStreamError]) -> None:
+    error = job_error(message, what="Account")
+    assert type(error) is expected
+    assert message in str(error)

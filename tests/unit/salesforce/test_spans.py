@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_sfstream.replay_windows.spans import clip, covers, span_between, span_of, subtract, union
-from airflow_provider_sfstream.salesforce.streams import Span
+from airflow_provider_sfstream.salesforce.streams import Span, clip, covers, span_between, span_of, subtract, union
 from tests.support.recorded_windows import HOUR, MINUTE, at, recorded_window, span
 
 one_span = st.builds(lambda start, length: span(start, start + length), st.integers(0, 40), st.integers(1, 12))

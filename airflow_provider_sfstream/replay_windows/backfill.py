@@ -1,0 +1,130 @@
+"""Drains of parts of an interval beside the live windows, each as a backfill window of the run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from airflow_provider_sfstream.exceptions import ReplayIdLostError
+from airflow_provider_sfstream.landing.manifest import Manifest
+from airflow_provider_sfstream.replay_windows.incremental import tidy
+from airflow_provider_sfstream.replay_windows.interval_plan import BusDrain
+from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream
+from airflow_provider_sfstream.replay_windows.landing import NewWindow, land_window
+from airflow_provider_sfstream.replay_windows.positions import ReadablePosition, given_at, given_at_latest
+from airflow_provider_sfstream.salesforce.streams import ReplayWindow, RunIdentity, window_id_for
+from airflow_provider_sfstream.salesforce.topics import LONG_RETENTION
+from airflow_provider_sfstream.streams.drain.limits import DrainLimits
+from airflow_provider_sfstream.streams.source import EventSource, StartFrom
+
+log = logging.getLogger(__name__)
+
+_AGES_OUT_WITHIN = timedelta(hours=1)
+"""By which a replay ID must be younger than the retention, for its refusal to show that the stream was reset."""
+
+
+@dataclass
+class Backfill:
+    """Drains of one run for an interval. The live position is not moved.
+
+    :param limits: of each drain.
+    :param reuse: whether windows that an earlier try of the run landed are adopted.
+    :param windows: returns the recorded windows around the interval.
+    """
+
+    landed: LandedStream
+    run: RunIdentity
+    limits: DrainLimits
+    reuse: bool
+    windows: Callable[[], list[ReplayWindow]]
+    now: Callable[[], datetime]
+
+    def __post_init__(self) -> None:
+        self.stream, self.catalog, self.store = self.landed.stream, self.landed.catalog, self.landed.store
+
+    def window(self, part: BusDrain, source: EventSource) -> Manifest:
+        """Land and record everything after the start of ``part``, and return its manifest."""
+        manifest = self._landed(part, source)
+        self.store.record_backfill(self.stream, manifest.window)
+        tidy(self.catalog, manifest)
+        return manifest
+
+    def _landed(self, part: BusDrain, source: EventSource, *, is_broken: bool = False) -> Manifest:
+        """Land everything after ``part.after``: an event that counts in the part may stand anywhere behind that.
+
+        :param is_broken: whether the stream was found to have lost events: then the window covers nothing of the part.
+        """
+        window_id = self._window_id(part, part.span.start if self.reuse else self.now())
+        manifest = self.landed.manifest(window_id)
+        if manifest is not None and self._is_recorded(manifest.window):
+            # Recorded, and the plan drains the part all the same: nothing confirmed it. It is read again.
+            window_id, manifest = self._window_id(part, self.now()), None
+        if manifest is not None:
+            log.info("Adopting backfill window %s, which an earlier try finished.", window_id)
+            self.catalog.verify(manifest)
+            return manifest
+        log.info("Draining %s of %s from the bus, as a backfill window.", part.span, self.stream)
+        new = NewWindow(
+            stream=self.stream,
+            run=self.run,
+            window_id=window_id,
+            kind="backfill",
+            start=StartFrom.EARLIEST if part.after is None else part.after,
+            limits=self.limits,
+            on_invalid_replay="fail",
+            retention=self.landed.retention,
+            known_retention=self.landed.known_retention,
+            begins_at=None if part.after is None else part.span.start,
+            published_from=part.published_from,
+            unbroken_since=self.landed.unbroken_since(),
+            is_broken=is_broken,
+        )
+        has_proof = part.after is None and source.confirms_positions and not is_broken
+        proof = self._readable_position(source) if has_proof else None
+        try:
+            if proof is None:
+                return land_window(new, source=source, catalog=self.catalog, now=self.now)
+            with proof as readable:
+                return land_window(replace(new, readable=readable), source=source, catalog=self.catalog, now=self.now)
+        except ReplayIdLostError as error:
+            if part.after is None and proof is None:
+                raise
+            if part.after is not None and not self._is_young(part.given_at):
+                log.info("%s: reading %s from the earliest event on instead: %s", self.stream, part.span, error)
+                return self._landed(BusDrain(part.span, None), source)
+            # The replay ID is younger than the retention, so it did not age out: the stream was reset.
+            log.warning(
+                "%s: a replay ID that Salesforce should still retain was refused, so events of %s may be lost. Reading "
+                "from the earliest event on. %s",
+                self.stream,
+                part.span,
+                error,
+            )
+            return self._landed(BusDrain(part.span, None), source, is_broken=True)
+
+    def _readable_position(self, source: EventSource) -> ReadablePosition | None:
+        """Return the recorded position as evidence, ``None`` if there is none or it is so old that it may age out."""
+        position = self.landed.position()
+        if position.replay_id is None:
+            return None
+        head = self.landed.manifest(position.window_id)
+        windows = [*self.windows(), *([] if head is None else [head.window])]
+        latest = given_at_latest(windows, position.replay_id)
+        kept_since = self.now() - (self.landed.known_retention or LONG_RETENTION)
+        if latest is not None and latest < kept_since + _AGES_OUT_WITHIN:
+            return None
+        is_young = self._is_young(given_at(windows).get(position.replay_id))
+        return ReadablePosition(source, self.stream.topic, position.replay_id, may_have_aged_out=not is_young)
+
+    def _is_young(self, given: datetime | None) -> bool:
+        return given is not None and given >= self.now() - self.landed.retention + _AGES_OUT_WITHIN
+
+    def _window_id(self, part: BusDrain, place: datetime) -> str:
+        # Several parts of an interval can begin after one position: the time makes their windows differ.
+        return window_id_for(self.run, "backfill", part.after, int(place.timestamp() * 1_000))
+
+    def _is_recorded(self, window: ReplayWindow) -> bool:
+        recorded = self.store.windows_of_run(self.stream, self.run)
+        return any(each.window_id == window.window_id for each in recorded)

@@ -1,0 +1,126 @@
+"""Result and progress of a drain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from airflow_provider_sfstream.salesforce.streams import Gap
+from airflow_provider_sfstream.streams.drain.limits import StopReason
+from airflow_provider_sfstream.streams.source import PayloadEncoding, StartFrom
+
+
+@dataclass(frozen=True)
+class DrainResult:
+    """What a drain did.
+
+    ``through`` is the replay ID of the last event given to the sink, or one that an empty response named; ``None`` when
+    there was neither, and the position stays where it was. ``gap`` is set when a lost replay ID was accepted.
+    ``pinned`` is the first replay ID that a subscription to ``LATEST`` or ``COMMITTED`` received, at ``pinned_at``: no
+    event published later is missing. ``payload_bytes`` counts payloads as received, ``reconnects`` the subscriptions
+    after the first. ``contact_at`` is when the server last answered, ``confirmed_at`` a moment before which no event
+    was published that the drain has not read; ``None`` if there is no evidence for one. ``began_at`` is when the drain
+    began. These times are Salesforce's: ``confirmed_at`` and ``began_at`` are lower bounds, ``pinned_at`` and
+    ``contact_at`` are upper bounds, and all are ``None`` where Salesforce's time could not be measured.
+    """
+
+    stop_reason: StopReason
+    through: bytes | None
+    event_count: int
+    payload_bytes: int
+    gap: Gap | None
+    reconnects: int
+    pinned: bytes | None
+    contact_at: datetime | None = None
+    confirmed_at: datetime | None = None
+    pinned_at: datetime | None = None
+    began_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class SeenEnd:
+    """Evidence of a trigger that no event follows ``after``, for the moment ``opened_at``.
+
+    Times are Salesforce's: ``opened_at`` is a lower bound, ``contact_at`` an upper bound of the last answer.
+
+    :param through: the replay ID that the last empty response named; ``after`` where there was none.
+    """
+
+    after: bytes
+    through: bytes
+    opened_at: datetime
+    contact_at: datetime
+
+    payload_encoding: PayloadEncoding = "avro"
+
+    def drained(self, topic: str, start: bytes | StartFrom) -> DrainResult:
+        """Return the result of a drain that begins at ``start`` and receives no event.
+
+        :raises ValueError: if ``start`` is another position.
+        """
+        if start != self.after:
+            raise ValueError(
+                f"{topic}: its end was confirmed after {self.after.hex()}, and the position has moved since. Nothing "
+                "was recorded. Run the task again."
+            )
+        return DrainResult(
+            stop_reason=StopReason.CAUGHT_UP,
+            through=self.through,
+            event_count=0,
+            payload_bytes=0,
+            gap=None,
+            reconnects=0,
+            pinned=None,
+            contact_at=self.contact_at,
+            confirmed_at=self.opened_at,
+        )
+
+    def schema(self, schema_id: str) -> str | None:
+        """Return nothing: there are no events."""
+        return None
+
+    def renew_session(self) -> None:
+        """Do nothing: there is no session."""
+
+
+INTERVAL = 10.0
+"""Seconds between two reports."""
+
+
+@dataclass(frozen=True)
+class DrainProgress:
+    """How far a drain is: events so far, events per second since the last report, and how old the last event
+    is (``None`` where its event time is unknown)."""
+
+    event_count: int
+    events_per_second: float
+    age: timedelta | None
+
+    def __str__(self) -> str:
+        last = "" if self.age is None else f"; the last one is {self.age.total_seconds():,.0f} s old"
+        return f"{self.event_count:,} events, {self.events_per_second:,.0f} events/s{last}"
+
+
+class ProgressReporter:
+    """Calls ``tell`` with a :class:`DrainProgress` about every ten seconds."""
+
+    def __init__(
+        self, tell: Callable[[DrainProgress], None], clock: Callable[[], float], now: Callable[[], datetime]
+    ) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._now = now
+        self._at = clock()
+        self._count = 0
+
+    def update(self, event_count: int, last_event_time: Callable[[], datetime | None]) -> None:
+        """Report if ten seconds have passed. ``last_event_time`` is only called when they have."""
+        elapsed = self._clock() - self._at
+        if elapsed < INTERVAL:
+            return
+        time = last_event_time()
+        age = None if time is None else self._now() - time
+        self._tell(DrainProgress(event_count, (event_count - self._count) / elapsed, age))
+        self._at += elapsed
+        self._count = event_count
