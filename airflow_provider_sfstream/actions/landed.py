@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.actions.parts import time_from_text
+from airflow_provider_sfstream.actions.arguments import time_from_text
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import has_credentials, quoted_setting
 

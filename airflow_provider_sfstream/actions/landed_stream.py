@@ -7,7 +7,8 @@ from typing import Any, Literal, Protocol
 
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
-from airflow_provider_sfstream.actions.parts import landed_stream_uri, open_landing
+from airflow_provider_sfstream.actions.arguments import landed_stream_uri
+from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreKind, open_replay_store

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from airflow.sdk import BaseHook
 
 from airflow_provider_sfstream._airflow import AirflowNotFoundException
-from airflow_provider_sfstream.actions.parts import open_landing
+from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind, open_replay_store

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.actions.parts import open_folder
 from airflow_provider_sfstream.actions.row_sources import RowSource
+from airflow_provider_sfstream.actions.storage import open_folder
 from airflow_provider_sfstream.exceptions import ConfigurationError, PublishError, SchemaError
 from airflow_provider_sfstream.publishing.rows import Row
 from airflow_provider_sfstream.salesforce.streams import RunIdentity

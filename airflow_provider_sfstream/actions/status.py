@@ -8,7 +8,8 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_sfstream.actions.parts import landed_stream_uri, run_identity
+from airflow_provider_sfstream.actions.arguments import landed_stream_uri
+from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.hooks.status import open_status_store
 from airflow_provider_sfstream.monitoring.metrics import tell_metrics
 from airflow_provider_sfstream.monitoring.status import (

@@ -1,4 +1,4 @@
-"""Paths of object storage on the worker, as Airflow's connections lead there."""
+"""Object storage on the worker, as Airflow's connections lead there: paths, and the folders that arguments name."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import storage_conn_id
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.landing.storage import never_remember_listings
+from airflow_provider_sfstream.redaction import has_credentials
 
 if TYPE_CHECKING:
     from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+    from airflow_provider_sfstream.landing.location import Landing
+
+_WRITTEN = {"landing": "windows", "results": "results"}
 
 
 def storage_path(url: str, conn_id: str | None) -> Any:
@@ -41,3 +48,44 @@ def path_of_this_process(url: str, conn_id: str | None) -> ObjectStoragePath:
         return path
     del store.fs  # it is made anew when it is asked for
     return ObjectStoragePath(url, **named)
+
+
+def open_landing(landing_url: str, landing_conn_id: str | None) -> LandingCatalog:
+    """Return the catalog of the landing at ``landing_url``, a URL or path that :class:`ObjectStoragePath` takes.
+
+    :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
+    """
+    from airflow_provider_sfstream.landing.catalog import LandingCatalog
+
+    return LandingCatalog(open_folder("landing", landing_url, landing_conn_id))
+
+
+def open_folder(name: str, url: str, conn_id: str | None) -> Landing:
+    """Return the folder that two arguments say, ``{name}_url`` and ``{name}_conn_id``.
+
+    :raises ConfigurationError: if the URL is empty, carries a credential, or no filesystem serves it.
+    """
+    from airflow_provider_sfstream.landing.location import Landing
+    from airflow_provider_sfstream.landing.storage import is_local
+
+    if not isinstance(url, str) or not url.strip():
+        raise ConfigurationError(
+            f"{name}_url is empty. Give the URL that {_WRITTEN[name]} are written to, e.g. s3://lake/{name}."
+        )
+    if has_credentials(url):
+        raise ConfigurationError(
+            f"{name}_url carries a password or a signature. Put credentials into an Airflow connection and name it "
+            f"with {name}_conn_id; nothing was written."
+        )
+    try:
+        path = path_of_this_process(url, conn_id)
+        filesystem = path.fs
+    except (ValueError, ImportError, KeyError) as error:
+        raise ConfigurationError(
+            f"{name}_url {url!r} cannot be used: {error}. Install the provider that serves such URLs, or "
+            "correct the URL; nothing was written."
+        ) from error
+    # Absolute, where a local path is relative or begins with ~, which Airflow leaves as it is.
+    base = filesystem._strip_protocol(path.path) if is_local(filesystem) else path.path
+    # Without the connection id, which only Airflow's own notation has (s3://conn@bucket).
+    return Landing(filesystem, base, filesystem.unstrip_protocol(path.path))

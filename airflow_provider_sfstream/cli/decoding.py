@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from airflow_provider_sfstream.actions.parts import open_landing, start_from_text
+from airflow_provider_sfstream.actions.arguments import start_from_text
+from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store
 from airflow_provider_sfstream.replay_windows.incremental import WindowRequest, drain_window

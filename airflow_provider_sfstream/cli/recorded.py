@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from airflow_provider_sfstream.actions.parts import open_landing
 from airflow_provider_sfstream.actions.repairs import hex_of
+from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.cli.options import LandedStreamsOptions
 from airflow_provider_sfstream.hooks.event_api import event_hook
 from airflow_provider_sfstream.hooks.replay_store import open_replay_store

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import AssetAlias
 
+from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.actions.parts import is_template, run_identity
+from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
 from airflow_provider_sfstream.hooks.event_api import event_hook

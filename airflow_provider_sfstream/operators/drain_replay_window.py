@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream._airflow import TaskDeferralTimeout, conf
 from airflow_provider_sfstream.actions.allocations import AllocationReserve
+from airflow_provider_sfstream.actions.arguments import DEFAULT_SUBSCRIPTION, consumer_name
 from airflow_provider_sfstream.actions.drain.config import Drain, DrainConfig, open_drain
 from airflow_provider_sfstream.actions.drain.incremental import drain_new_events
 from airflow_provider_sfstream.actions.drain.intervals import (
@@ -20,13 +21,8 @@ from airflow_provider_sfstream.actions.drain.outlets import DrainOutlets
 from airflow_provider_sfstream.actions.drain.results import DrainOperator
 from airflow_provider_sfstream.actions.drain.waiting import end_seen, log_wake_up, wait_for_events, waited_long_enough
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.parts import (
-    DEFAULT_SUBSCRIPTION,
-    consumer_name,
-    run_identity,
-    warn_of_other_writers,
-)
 from airflow_provider_sfstream.actions.status import tell
+from airflow_provider_sfstream.actions.task_runs import run_identity, warn_of_other_writers
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
 from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWindowLink, StreamLink
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, XComArg
 
+from airflow_provider_sfstream.actions.arguments import urls_of
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.parts import run_identity, urls_of
 from airflow_provider_sfstream.actions.record_erasure import erase_records
+from airflow_provider_sfstream.actions.task_runs import run_identity
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

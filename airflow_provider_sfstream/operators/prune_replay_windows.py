@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_sfstream.actions.arguments import urls_of
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.actions.parts import run_identity, urls_of
 from airflow_provider_sfstream.actions.repairs import prune_windows
+from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_positive
 from airflow_provider_sfstream.salesforce.topics import check_age
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
+from airflow_provider_sfstream.actions.arguments import DEFAULT_SUBSCRIPTION, is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.parts import DEFAULT_SUBSCRIPTION, is_template
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.replay_store import REPLAY_STORES, ReplayStoreHook, ReplayStoreKind

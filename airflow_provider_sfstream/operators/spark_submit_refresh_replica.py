@@ -14,11 +14,10 @@ from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.allocations import AllocationReserve
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.status import tell_of_tables
-from airflow_provider_sfstream.actions.tables.field_rules import hash_key
 from airflow_provider_sfstream.actions.tables.refresh import RefreshConfig, Scope, table_names
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot, snapshot_if_readable
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
-from airflow_provider_sfstream.actions.tables.table_job import check_output
+from airflow_provider_sfstream.actions.tables.table_job import check_output, hash_key
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.monitoring.lineage import TellsLineage
 

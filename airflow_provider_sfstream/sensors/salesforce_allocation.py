@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_sfstream._airflow import conf
-from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.soft_failing import soft_failing
+from airflow_provider_sfstream.actions.failures import airflow_errors, soft_failing
 from airflow_provider_sfstream.actions.status import tell_of_allocation
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.salesforce_allocations import SalesforceAllocationHook

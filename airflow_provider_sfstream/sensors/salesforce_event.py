@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from airflow_provider_sfstream._airflow import conf
-from airflow_provider_sfstream.actions.drain.config import ConsumerConfig
-from airflow_provider_sfstream.actions.drain.waiting import awaited, event_trigger, log_wake_up
-from airflow_provider_sfstream.actions.failures import airflow_errors
-from airflow_provider_sfstream.actions.parts import (
+from airflow_provider_sfstream.actions.arguments import (
     DEFAULT_SUBSCRIPTION,
     consumer_name,
     landed_stream_uri,
     wake_up_conditions,
 )
-from airflow_provider_sfstream.actions.soft_failing import soft_failing
+from airflow_provider_sfstream.actions.drain.config import ConsumerConfig
+from airflow_provider_sfstream.actions.drain.waiting import awaited, event_trigger, log_wake_up
+from airflow_provider_sfstream.actions.failures import airflow_errors, soft_failing
 from airflow_provider_sfstream.actions.status import tell
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError

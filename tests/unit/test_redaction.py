@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_sfstream import exceptions, redaction
-from airflow_provider_sfstream.actions.parts import open_folder
+from airflow_provider_sfstream.actions.storage import open_folder
 from airflow_provider_sfstream.hooks.salesforce import SalesforceSettings
 from airflow_provider_sfstream.landing.location import Landing
 from airflow_provider_sfstream.monitoring.lineage import name_of_url

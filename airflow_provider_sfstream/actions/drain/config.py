@@ -8,13 +8,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from airflow_provider_sfstream.actions.parts import (
-    is_template,
-    open_landing,
-    start_from_text,
-    time_from_text,
-    wake_up_conditions,
-)
+from airflow_provider_sfstream.actions.arguments import is_template, start_from_text, time_from_text, wake_up_conditions
+from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.hooks.event_api import event_hook

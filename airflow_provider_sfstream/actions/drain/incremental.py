@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_sfstream.actions.arguments import landed_stream_uri
 from airflow_provider_sfstream.actions.drain.results import DrainResult
-from airflow_provider_sfstream.actions.parts import landed_stream_uri
 from airflow_provider_sfstream.exceptions import AccessDeniedError, ConfigurationError, TopicNotFoundError
 from airflow_provider_sfstream.salesforce.events import StartFrom
 from airflow_provider_sfstream.salesforce.managed_subscription import ManagedSubscription

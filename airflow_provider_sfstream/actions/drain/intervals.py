@@ -6,9 +6,10 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider_sfstream.actions.arguments import landed_stream_uri
 from airflow_provider_sfstream.actions.drain.results import DrainResult
 from airflow_provider_sfstream.actions.drain.waiting import Defer, defer_until_confirmed
-from airflow_provider_sfstream.actions.parts import landed_stream_uri, run_identity
+from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.salesforce.allocations import delivery_allocation
 from airflow_provider_sfstream.salesforce.streams import Span

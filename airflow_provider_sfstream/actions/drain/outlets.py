@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_provider_sfstream.actions.parts import is_template, run_identity
+from airflow_provider_sfstream.actions.arguments import is_template
+from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.assets.salesforce_stream import landed_stream_asset
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.monitoring.pages import task_url

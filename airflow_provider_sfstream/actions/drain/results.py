@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.landed_stream import LandedStreamOperator
-from airflow_provider_sfstream.actions.parts import open_landing
 from airflow_provider_sfstream.actions.status import tell_of_drain
+from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.exceptions import EventsLostError, SalesforceStreamError, SchemaChangedError
 from airflow_provider_sfstream.monitoring.lineage import TellsLineage, collect_lineage
 from airflow_provider_sfstream.salesforce.stream_uris import StreamUri

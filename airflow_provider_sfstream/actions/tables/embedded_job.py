@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_sfstream.actions.tables.field_rules import hash_key
-from airflow_provider_sfstream.actions.tables.table_job import ReadsWindows, config_of_run
+from airflow_provider_sfstream.actions.tables.table_job import ReadsWindows, config_of_run, hash_key
 from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.arguments import check_positive
 from airflow_provider_sfstream.exceptions import ConfigurationError

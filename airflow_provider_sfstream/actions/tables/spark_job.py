@@ -20,8 +20,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow_provider_sfstream import exceptions
 from airflow_provider_sfstream._airflow import AirflowException
 from airflow_provider_sfstream.actions.storage import storage_path
-from airflow_provider_sfstream.actions.tables.field_rules import hash_key, key_in_environment
-from airflow_provider_sfstream.actions.tables.table_job import config_of_run
+from airflow_provider_sfstream.actions.tables.table_job import config_of_run, hash_key, key_in_environment
 from airflow_provider_sfstream.exceptions import ConfigurationError, SalesforceStreamError, SparkJobError
 from airflow_provider_sfstream.monitoring.links import SparkUILink, show_now
 from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider_sfstream.actions.landed import all_manifests, flat_windows
-from airflow_provider_sfstream.actions.parts import run_identity
+from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.monitoring.lineage import TellsLineage
+from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
 from airflow_provider_sfstream.redaction import has_credentials
 from airflow_provider_sfstream.tables.job_config import JobConfig
 
@@ -71,3 +74,40 @@ def metrics_url(output_url: str, context: Context) -> str:
     mapped = "" if task_instance.map_index in (None, -1) else f".{task_instance.map_index}"
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{task_instance.dag_id}.{task_instance.task_id}{mapped}")
     return f"{output_url.rstrip('/')}/_sfstream/metrics/{name}.json"
+
+
+def hash_key(hash_conn_id: str | None) -> str | None:
+    """Return the password of an Airflow connection, ``None`` where none is named, or it has none.
+
+    :raises ConfigurationError: if there is no such connection.
+    """
+    if not hash_conn_id:
+        return None
+    from airflow.sdk import Connection
+
+    from airflow_provider_sfstream._airflow import AirflowNotFoundException
+
+    try:
+        connection: Any = Connection.get(hash_conn_id)
+    except AirflowNotFoundException:
+        raise ConfigurationError(
+            f"There is no Airflow connection hash_conn_id={hash_conn_id!r}, whose password is the key of hashes. Make "
+            "it; nothing was written."
+        ) from None
+    password: str | None = connection.password
+    return password
+
+
+@contextmanager
+def key_in_environment(key: str | None) -> Iterator[None]:
+    """Give the key to the processes that are started meanwhile. An argument would show it to ``ps``."""
+    import os
+
+    if not key:
+        yield
+        return
+    os.environ[HASH_KEY_VARIABLE] = key
+    try:
+        yield
+    finally:
+        del os.environ[HASH_KEY_VARIABLE]

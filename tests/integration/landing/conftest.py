@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.actions.parts import open_landing
+from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.landing.location import Landing
 from tests.support.object_storage import BUCKET, ObjectStorage, object_storage
 from tests.support.object_storage_proxy import ObjectStorageProxy

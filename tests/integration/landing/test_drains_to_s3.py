@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from openlineage.client.serde import Serde
 
-from airflow_provider_sfstream.actions.parts import open_landing
+from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.exceptions import LandingError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_sfstream.actions.parts import open_landing
+from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.exceptions import LandingError, ReplayStoreError
 from airflow_provider_sfstream.landing import parquet
 from airflow_provider_sfstream.landing.catalog import LandingCatalog

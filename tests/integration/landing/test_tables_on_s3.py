@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_sfstream.actions.parts import open_landing
+from airflow_provider_sfstream.actions.storage import open_landing
 from airflow_provider_sfstream.actions.tables.replica import read_snapshot
 from airflow_provider_sfstream.actions.worker_files import WorkerFiles
 from airflow_provider_sfstream.operators.erase_records import EraseRecordsOperator

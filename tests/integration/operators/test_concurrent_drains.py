@@ -106,6 +106,6 @@ def test_one_wins_and_the_other_names_it(
 
 def run_identity_of(run_id: str) -> Any:
     """Return the identity that the operator derived from the context of ``run_id``."""
-    from airflow_provider_sfstream.actions.parts import run_identity
+    from airflow_provider_sfstream.actions.task_runs import run_identity
 
     return run_identity(context_for("drain", run_id=run_id))

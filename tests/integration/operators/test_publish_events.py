@@ -18,7 +18,7 @@ import pytest
 from deltalake import write_deltalake
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from airflow_provider_sfstream.actions.parts import run_identity
+from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.hooks.salesforce_pubsub import SalesforcePubSubHook
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.operators.publish_events import PublishEventsOperator

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.actions.tables.field_rules import hash_key, key_in_environment
+from airflow_provider_sfstream.actions.tables.table_job import hash_key, key_in_environment
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.operators.replica import ReplicaOperator
 from airflow_provider_sfstream.operators.spark_submit_replica import SparkSubmitReplicaOperator

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 
-from airflow_provider_sfstream.actions.parts import warn_of_other_writers
+from airflow_provider_sfstream.actions.task_runs import warn_of_other_writers
 from airflow_provider_sfstream.operators.drain_replay_window import DrainReplayWindowOperator
 from airflow_provider_sfstream.replay_stores.base import Position
 from airflow_provider_sfstream.replay_windows.landed_stream import LandedStream

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.actions.parts import open_folder
+from airflow_provider_sfstream.actions.storage import open_folder
 from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError
 from airflow_provider_sfstream.landing.location import Landing, check_owner, mode_lets_write
 

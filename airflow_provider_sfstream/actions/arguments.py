@@ -1,0 +1,100 @@
+"""Arguments of operators as values: times, replay IDs, conditions, URLs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.redaction import has_credentials
+from airflow_provider_sfstream.salesforce.stream_uris import StreamUri
+from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.salesforce.events import StartFrom
+
+DEFAULT_SUBSCRIPTION = "airflow"
+
+
+def start_from_text(text: str) -> StartFrom | bytes:
+    """Return what a ``start_from`` argument says: a preset, or a replay ID given as hex.
+
+    :raises InvalidReplayIdError: if it is neither.
+    """
+    from airflow_provider_sfstream.salesforce.events import StartFrom
+    from airflow_provider_sfstream.salesforce.replay_ids import replay_id_from_text
+
+    return StartFrom(text) if text in ("earliest", "latest") else replay_id_from_text(text)
+
+
+def time_from_text(argument: str, value: str | datetime | None) -> datetime | None:
+    """Return the time that an argument says, as text or not; ``None`` if it is empty.
+
+    :raises ConfigurationError: naming the argument, if its text is no ISO 8601 time.
+    """
+    if not isinstance(value, str) or not value:
+        return None if isinstance(value, str) else value
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        raise ConfigurationError(f"{argument}={value!r} is not an ISO 8601 time; nothing was read.") from None
+
+
+def wake_up_conditions(
+    min_events: int, max_wait: float | timedelta | None, *, name: str = "max_wait"
+) -> WakeUpConditions:
+    """Return the conditions that two arguments say, the second of them called ``name`` by its operator.
+
+    :raises ConfigurationError: naming the argument that cannot be used.
+    """
+    seconds = max_wait.total_seconds() if isinstance(max_wait, timedelta) else max_wait
+    try:
+        return WakeUpConditions(min_events=min_events, max_wait=seconds)
+    except ConfigurationError as error:
+        raise ConfigurationError(str(error).replace("max_wait", name)) from None
+
+
+def is_template(value: object) -> bool:
+    """Return whether what an argument says is known only once the task runs."""
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    return hasattr(value, "iter_references")  # another task's output, or an argument of a mapped task group
+
+
+def consumer_name(subscription: str, managed_subscription: str | None) -> str:
+    """Return under which name a consumer keeps its place on a topic.
+
+    :raises ConfigurationError: if both arguments name one.
+    """
+    if managed_subscription is None:
+        return subscription
+    if subscription != DEFAULT_SUBSCRIPTION:
+        raise ConfigurationError("Give subscription or managed_subscription, not both: either names the consumer.")
+    return managed_subscription
+
+
+def landed_stream_uri(names: Any) -> str:
+    """Return the URI of the asset that an operator's stream is when it is landed.
+
+    :param names: has ``salesforce_conn_id``, ``topic``, ``subscription`` and ``api``.
+    :raises ConfigurationError: naming the one that cannot be used.
+    """
+    return str(StreamUri(names.salesforce_conn_id, names.topic, names.subscription, names.api))
+
+
+def urls_of(argument: str, urls: Any, done: str) -> tuple[str, ...]:
+    """Return the URLs of an argument, which may be one text.
+
+    :param done: what was not, as the error says.
+    :raises ConfigurationError: if something else is among them, for a folder that is not known is passed over; or if
+        one carries a credential.
+    """
+    given = (urls,) if isinstance(urls, str) else tuple(urls or ())
+    if any(isinstance(url, str) and has_credentials(url) for url in given):
+        raise ConfigurationError(
+            f"{argument} carries a password or a signature. Leave it out and give the credentials to the connection of "
+            f"the storage. Nothing was {done}."
+        )
+    if not all(isinstance(url, str) and url.strip() for url in given):
+        raise ConfigurationError(f"{argument}={urls!r} is not a list of URLs. Nothing was {done}.")
+    return given
