@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_sfstream._airflow import AirflowFailException
-from airflow_provider_sfstream.actions import time_left
+from airflow_provider_sfstream.actions import failures
 from airflow_provider_sfstream.actions.failures import FailureReport, airflow_errors
 from airflow_provider_sfstream.exceptions import (
     AuthenticationError,
@@ -49,7 +49,7 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> Any:
             newest_live=lambda stream: windows[0] if windows else None,
             chain=lambda stream, window_id: iter(windows),
         )
-        monkeypatch.setattr(time_left, "open_landing", lambda url, conn_id: catalog)
+        monkeypatch.setattr(failures, "open_landing", lambda url, conn_id: catalog)
 
     return store
 
