@@ -40,7 +40,7 @@ class DefaultSource(DataSource):  # type: ignore[misc]
         """
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        from airflow_provider_sfstream.tables.source.columns import all_columns, arrow_schema
+        from airflow_provider_sfstream.tables.source.rows import all_columns, arrow_schema
 
         options = SourceOptions.of(self.options)
         events = self._event_columns(options) if options.rows == "decoded" else {}

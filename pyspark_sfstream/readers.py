@@ -9,10 +9,9 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
-from airflow_provider_sfstream.tables.source.columns import event_columns
 from airflow_provider_sfstream.tables.source.options import SourceOptions
 from airflow_provider_sfstream.tables.source.planning import Planner, may_pass
-from airflow_provider_sfstream.tables.source.rows import part_rows
+from airflow_provider_sfstream.tables.source.rows import event_columns, part_rows
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow

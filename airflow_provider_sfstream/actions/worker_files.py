@@ -1,9 +1,12 @@
-"""Files below a folder of object storage, as a job that runs in this process uses them."""
+"""Files below a folder of object storage, as a job in this process uses them, and the files of a Delta table there."""
 
 from __future__ import annotations
 
+import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from airflow_provider_sfstream.actions.storage import storage_path
@@ -133,3 +136,44 @@ def _s3_options(path: Any) -> dict[str, str]:
         "endpoint": hook.conn_config.get_service_endpoint_url("s3"),
     }
     return storage_options(f"s3://{path.path}", lambda name: settings.get(name.removeprefix("fs.s3a.")))
+
+
+if TYPE_CHECKING:
+    from airflow.sdk import ObjectStoragePath
+
+    from airflow_provider_sfstream.tables.delta.delta_table import TableVersion
+
+LOG = "_delta_log"
+_NUMBERED = re.compile(r"(\d{20})\.(json|checkpoint\..*parquet)")
+
+
+def newest_version(table: ObjectStoragePath) -> TableVersion:
+    """Return the newest version of a table.
+
+    Its log is copied and read here: the last checkpoint, and the commits since.
+
+    :param table: the table's folder, which has a log.
+    :raises ConfigurationError: if its files alone do not tell its rows.
+    """
+    from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog
+    from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+
+    names = [(_NUMBERED.fullmatch(path.name), path) for path in (table / LOG).iterdir()]
+    found = [(match[1], match[2], path) for match, path in names if match]
+    since = max((number for number, kind, _ in found if kind != "json"), default="")
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, LOG)
+        log.mkdir()
+        for number, kind, path in found:
+            if number >= since and (kind == "json" or number == since):
+                (log / path.name).write_bytes(path.read_bytes())
+        return DeltaTableLog(TableLocation(folder)).version()
+
+
+def values_of(file: ObjectStoragePath, column: str) -> set[Any]:
+    """Return the values of a column of a Parquet file."""
+    import pyarrow.parquet as pq
+
+    with file.open("rb") as stream:  # type: ignore[no-untyped-call]
+        values = pq.ParquetFile(stream).read(columns=[column]).column(column)
+    return set(values.unique().to_pylist())

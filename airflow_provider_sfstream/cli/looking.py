@@ -46,7 +46,7 @@ def peek(
     idle_timeout: Annotated[float, typer.Option(help="End after so many seconds without an event.", min=0.1)] = 10.0,
 ) -> None:
     """Show events of a topic, decoded, a line of JSON for each. No position moves, nothing is landed."""
-    from airflow_provider_sfstream.cli.decoding import peeked_rows
+    from airflow_provider_sfstream.cli.recorded import peeked_rows
 
     with progress(f"Reading {topic}"):
         rows = list(peeked_rows(topic, api, salesforce_conn_id, start_from, max_events, max_seconds, idle_timeout))
@@ -128,7 +128,7 @@ def decode(
     landing_conn_id: LandingConnId = None,
 ) -> None:
     """Show the events of landed windows, decoded as the event log has them, a line of JSON for each."""
-    from airflow_provider_sfstream.cli.decoding import decoded_rows
+    from airflow_provider_sfstream.cli.recorded import decoded_rows
 
     with progress("Decoding", len(manifests)) as step:
         for manifest in manifests:

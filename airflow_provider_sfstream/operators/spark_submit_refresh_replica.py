@@ -14,8 +14,13 @@ from airflow_provider_sfstream._airflow import AirflowSkipException
 from airflow_provider_sfstream.actions.allocations import AllocationReserve
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.status import tell_of_tables
-from airflow_provider_sfstream.actions.tables.refresh import RefreshConfig, Scope, table_names
-from airflow_provider_sfstream.actions.tables.replica import read_snapshot, snapshot_if_readable
+from airflow_provider_sfstream.actions.tables.replica import (
+    RefreshConfig,
+    Scope,
+    read_snapshot,
+    snapshot_if_readable,
+    table_names,
+)
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
 from airflow_provider_sfstream.actions.tables.table_job import check_output, hash_key
 from airflow_provider_sfstream.exceptions import LandingError

@@ -1,12 +1,18 @@
-"""What operators read of a replica: its current snapshot, on the worker, through Airflow's object storage."""
+"""Replica of an operator: its current snapshot, read on the worker, and the config of its refresh."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream.actions.worker_files import WorkerFiles
+from airflow_provider_sfstream.arguments import check_choice, check_positive
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.redaction import quoted
+from airflow_provider_sfstream.tables.job_config import Deletes
+from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
@@ -38,3 +44,105 @@ def holds_events(output_url: str, output_conn_id: str | None) -> bool:
     complete it. ``True`` where the worker cannot read the replica: the job can."""
     snapshot = snapshot_if_readable(output_url, output_conn_id)
     return snapshot is None or any(stream.held for stream in snapshot.streams.values())
+
+
+if TYPE_CHECKING:
+    from airflow_provider_sfstream.tables.refresh.plan import ComputedFields, RefreshPlan
+    from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
+
+Scope = Literal["dirty", "computed", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshConfig:
+    """Arguments of a refresh, which its operator documents. ``None``: the argument's default.
+
+    :raises ConfigurationError: if an argument has an invalid value, or the scope does not support it.
+    """
+
+    scope: Scope = "dirty"
+    verify: bool = False
+    computed_fields: ComputedFields | None = None
+    deletes: Deletes | None = None
+    max_deleted_fraction: float | None = None
+    keep_snapshots: int = 10
+    bulk_threshold: int = 10_000
+    bulk_page_records: int = 10_000
+
+    def __post_init__(self) -> None:
+        check_choice("scope", self.scope, ("dirty", "computed", "all"))
+        if self.verify and self.scope != "all":
+            raise ConfigurationError(
+                f"verify=True compares all records, so scope={self.scope!r} does not support it. Set scope='all'."
+            )
+        if self.computed_fields is not None:
+            check_choice("computed_fields", self.computed_fields, ("on_fetch", "on_change", "never"))
+        check_positive(bulk_threshold=self.bulk_threshold, bulk_page_records=self.bulk_page_records)
+        self.job_config("")
+        if self.scope == "computed":
+            why = "scope='computed' only updates the fields that no event carries, in rows that exist"
+            self._check_unset(why, "computed_fields", "deletes", "max_deleted_fraction")
+        elif self.verify:
+            why = "verify=True only compares records with rows, without the fields that no event carries"
+            self._check_unset(why, "computed_fields", "max_deleted_fraction")
+
+    def _check_unset(self, why: str, *arguments: str) -> None:
+        unsupported = [name for name in arguments if getattr(self, name) is not None]
+        if unsupported:
+            raise ConfigurationError(f"{why}, so it does not support {', '.join(unsupported)}. Remove these arguments.")
+
+    @property
+    def nothing_to_do(self) -> str:
+        """The reason to skip the task if there is nothing to fetch."""
+        if self.scope == "dirty":
+            return "No row of the replica is dirty, and no table is flagged."
+        return "The replica has no table yet."
+
+    def plans(self, snapshot: Snapshot, tables: Collection[str] | None) -> list[RefreshPlan]:
+        """Return the tables to fetch, and which of their records.
+
+        :param tables: tables to consider, ``None`` for all.
+        """
+        from airflow_provider_sfstream.tables.refresh.plan import plan_all, plan_dirty
+
+        computed_fields = self.computed_fields or "on_fetch"
+        if self.scope == "dirty":
+            return plan_dirty(snapshot, tables, computed_fields)
+        if self.scope == "computed":
+            return plan_all(snapshot, tables, "computed")
+        return plan_all(snapshot, tables, "compare" if self.verify else "full", computed_fields)
+
+    def job_config(self, refresh_url: str) -> ReplicaConfig:
+        """Return the config of the ``replica`` job that merges what was fetched.
+
+        :param refresh_url: URL of the document of the refresh.
+        """
+        given = {"deletes": self.deletes, "max_deleted_fraction": self.max_deleted_fraction}
+        arguments: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return ReplicaConfig(output_url="", refresh_url=refresh_url, keep_snapshots=self.keep_snapshots, **arguments)
+
+    def table_result(self, merged: dict[str, Any]) -> dict[str, Any]:
+        """Return the job's part of a table's result.
+
+        :param merged: the job's metrics of the table.
+        """
+        if self.scope == "computed":
+            return {"differed": merged.get("differed")}
+        if self.verify:
+            found = merged.get("reconciliation") or {}
+            names = ("records", "as_of", "ranges", "differing_ranges", "report")
+            return {"flag": merged.get("flag"), **{name: found.get(name) for name in names}}
+        return {"still_dirty": merged.get("dirty"), "flag": merged.get("flag")}
+
+
+def table_names(tables: Any) -> Collection[str] | None:
+    """Return the argument ``tables``, which may be templated.
+
+    :raises ConfigurationError: if it is no list of names.
+    """
+    if tables is None or (isinstance(tables, list | tuple) and all(isinstance(name, str) for name in tables)):
+        return tables
+    raise ConfigurationError(
+        f"tables={tables!r} must be a list of the names of tables. Where it is templated, the DAG needs "
+        "render_template_as_native_obj=True. Nothing was fetched."
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_sfstream.actions.readers import Readers
+from airflow_provider_sfstream.actions.repairs import Readers
 from airflow_provider_sfstream.exceptions import ManifestError
 from airflow_provider_sfstream.landing.catalog import LandingCatalog
 from airflow_provider_sfstream.landing.location import Landing
