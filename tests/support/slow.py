@@ -6,10 +6,10 @@ SLOW: dict[str, str] = {
     "tests/unit/replay_windows/test_bounded_reads.py::test_a_backfill_of_an_old_hour_reads_few_documents": (
         "lands two thousand windows"
     ),
-    "tests/unit/replay_stores/test_window_index.py::test_a_search_finds_the_windows_of_the_chain": (
+    "tests/unit/landing/test_window_index.py::test_a_search_finds_the_windows_of_the_chain": (
         "forty histories, each asked for all of its times"
     ),
-    "tests/unit/replay_stores/test_window_index.py::test_killed_at_any_write_no_window_is_lost": (
+    "tests/unit/landing/test_window_index.py::test_killed_at_any_write_no_window_is_lost": (
         "a landing of a week for each of a dozen writes"
     ),
     "tests/unit/replay_windows/test_zombies.py::test_a_task_that_goes_on_at_any_point_returns_no_event_of_another": (
