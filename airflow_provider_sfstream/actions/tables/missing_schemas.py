@@ -25,8 +25,8 @@ class _Missing(NamedTuple):
 
 def fetch_missing_schemas(
     manifest_urls: Iterable[str], *, salesforce_conn_id: str, landing_conn_id: str | None
-) -> None:
-    """Fetch the schemas that the manifests say are missing, unless they are there by now, and log their ids.
+) -> list[str]:
+    """Fetch the schemas that the manifests say are missing, unless they are there by now; log and return their ids.
 
     Salesforce is called only if one is not. One that it refuses is left, with a warning. Safe to repeat.
 
@@ -50,6 +50,7 @@ def fetch_missing_schemas(
         with hook.get_conn() as client:
             fetched += [each.schema_id for each in of_api if _fetch(each, client, landing_conn_id)]
     log.info("Schemas fetched into the landing: %s", ", ".join(fetched) or "none")
+    return fetched
 
 
 def _missing(manifest_url: str, landing_conn_id: str | None) -> Iterator[_Missing]:
