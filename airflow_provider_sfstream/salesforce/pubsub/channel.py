@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -162,7 +163,7 @@ def _text(value: Any) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-class PubSubConnection:
+class PubSubConnection(ABC):
     """Endpoint, login and timers of a client of the Pub/Sub API, blocking or asyncio.
 
     :param token_provider: gives the access token, at the time of each call.
@@ -200,9 +201,9 @@ class PubSubConnection:
         self._ca_pem = load_ca(tls_ca)
         self._prepare()
 
+    @abstractmethod
     def _prepare(self) -> None:
-        """Create what the client needs besides. Nothing is contacted."""
-        raise NotImplementedError
+        """Create the attributes that only one of the two clients has. Nothing is contacted."""
 
     def renew_session(self) -> None:
         """Forget the access token that was refused last, so that the next call logs in again.
