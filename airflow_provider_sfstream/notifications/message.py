@@ -1,4 +1,4 @@
-"""What a notifier says of a task: the words of its log, and the losses in its result, as one message."""
+"""Message of a notifier about a task: the failure report of its log, and the losses in its result."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _WHEN_LOST = f"{_ON_CALL}#when-events-are-lost"
 
 @dataclass(frozen=True)
 class Losses:
-    """Gaps, missing spans and quarantined rows. True where there is any.
+    """Gaps, missing spans and quarantined rows in the result of a task. True if there is one.
 
-    :param events: stretches of a stream that can no longer be read, each as one sentence.
-    :param quarantined: rows that could not be decoded, and wait.
-    :param is_uncertain: no event is known to be lost: ``events`` has an uncertain gap, and nothing else.
+    :param events: one sentence for each gap and each missing span.
+    :param quarantined: number of rows in quarantine.
+    :param is_uncertain: ``events`` has one uncertain gap only, so that no event is known to be lost.
     """
 
     events: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Losses:
 
     @classmethod
     def of(cls, result: Any) -> Self:
-        """Return what the XCom result of a task of this package says; nothing of any other result."""
+        """Return the losses in the XCom result of a task of this package; no losses for any other result."""
         if not isinstance(result, Mapping):
             return cls()
         gap, missing = result.get("gap"), result.get("missing")
@@ -53,7 +53,7 @@ class Losses:
 
     @property
     def what(self) -> str:
-        """What happened, in one sentence."""
+        """Summary of the losses, in one sentence."""
         if self.is_uncertain:
             return "Possible loss; nothing is known to be lost. What was there is stored, and the gap is recorded."
         if self.events:
@@ -64,13 +64,13 @@ class Losses:
 
     @property
     def lost(self) -> str:
-        """What is lost, or set aside."""
+        """Lost events and quarantined rows, one sentence for each."""
         rows = [f"{self.quarantined} rows wait in quarantine."] if self.quarantined else []
         return " ".join([*self.events, *rows]) or "Nothing."
 
     @property
     def remedy(self) -> str:
-        """What to do; empty where there is nothing."""
+        """Instructions to the reader; an empty text if there are no losses."""
         fetch = "Fetch from Salesforce what the events told of, if it is needed." if self.events else ""
         return " ".join(filter(None, (fetch, "Take the rows back from quarantine." if self.quarantined else "")))
 
@@ -89,11 +89,11 @@ def _missing(span: Mapping[str, Any]) -> str:
 class StreamMessage:
     """A message about one task, or about a DAG run. It holds no secret.
 
-    :param title: which task, and what became of it, in one line.
-    :param parts: what is to be said, by the word before it: ``What``, ``Of``, ``Lost``, ``Left``, ``Do``, ``Guide``. An
-        empty text where there is nothing to say, since a template of Airflow's fails for a missing one.
-    :param facts: ``dag_id``, ``task_id``, ``run_id``, ``map_index``, ``try_number``, ``state`` and ``log_url``, as far
-        as Airflow tells them.
+    :param title: task and state, in one line.
+    :param parts: texts by their label: ``What``, ``Of``, ``Lost``, ``Left``, ``Do``, ``Guide``. A label without a text
+        has an empty one, because a template of Airflow fails for a missing key.
+    :param facts: those of ``dag_id``, ``task_id``, ``run_id``, ``map_index``, ``try_number``, ``state`` and ``log_url``
+        that the context of the callback has.
     """
 
     title: str
@@ -102,18 +102,18 @@ class StreamMessage:
 
     @property
     def text(self) -> str:
-        """The whole message, in lines."""
+        """The message as lines of text."""
         lines = [self.title, *(f"{word}: {text}" for word, text in self.parts.items() if text)]
         return "\n".join([*lines, f"Log: {self.facts['log_url']}"] if self.facts.get("log_url") else lines)
 
     @property
     def html(self) -> str:
-        """The whole message for an e-mail: the text, with what HTML would take for its own escaped."""
+        """The message as HTML for an e-mail."""
         return "<br>\n".join(escape(line) for line in self.text.splitlines())
 
     @property
     def document(self) -> dict[str, Any]:
-        """The message as JSON: ``text``, ``title``, the facts, and each part under its word in small letters."""
+        """The message as JSON: ``text``, ``title``, the facts, and each part by its label in lower case."""
         said = {word.lower(): text for word, text in self.parts.items()}
         return {"text": self.text, "title": self.title, **self.facts, **said}
 
