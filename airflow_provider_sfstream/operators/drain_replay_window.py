@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream._airflow import TaskDeferralTimeout, conf
-from airflow_provider_sfstream.actions.allocations import AllocationReserve
 from airflow_provider_sfstream.actions.arguments import DEFAULT_SUBSCRIPTION, consumer_name
 from airflow_provider_sfstream.actions.drain.config import Drain, DrainConfig, open_drain
 from airflow_provider_sfstream.actions.drain.incremental import drain_new_events
@@ -24,6 +23,7 @@ from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.status import tell
 from airflow_provider_sfstream.actions.task_runs import run_identity, warn_of_other_writers
 from airflow_provider_sfstream.hooks.replay_store import ReplayStoreKind
+from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
 from airflow_provider_sfstream.monitoring.links import ManifestLink, PreviousWindowLink, StreamLink
 
 if TYPE_CHECKING:

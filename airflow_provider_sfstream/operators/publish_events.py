@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk import BaseOperator
 
-from airflow_provider_sfstream.actions.allocations import AllocationReserve
 from airflow_provider_sfstream.actions.arguments import is_template
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.task_runs import run_identity
 from airflow_provider_sfstream.arguments import check_choice
 from airflow_provider_sfstream.exceptions import ConfigurationError, InvalidTopicError
+from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
 from airflow_provider_sfstream.salesforce.allocations import PUBLISHED_EVENTS
 from airflow_provider_sfstream.salesforce.topics import Topic
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider_sfstream._airflow import AirflowSkipException
-from airflow_provider_sfstream.actions.allocations import AllocationReserve
 from airflow_provider_sfstream.actions.failures import airflow_errors
 from airflow_provider_sfstream.actions.status import tell_of_tables
 from airflow_provider_sfstream.actions.tables.replica import (
@@ -24,6 +23,7 @@ from airflow_provider_sfstream.actions.tables.replica import (
 from airflow_provider_sfstream.actions.tables.spark_job import SparkJobOperator
 from airflow_provider_sfstream.actions.tables.table_job import check_output, hash_key
 from airflow_provider_sfstream.exceptions import LandingError
+from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
 from airflow_provider_sfstream.monitoring.lineage import TellsLineage
 
 if TYPE_CHECKING:

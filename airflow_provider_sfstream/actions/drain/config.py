@@ -22,8 +22,8 @@ from airflow_provider_sfstream.salesforce.topics import Api, Topic, is_on_pubsub
 from airflow_provider_sfstream.streams.drain.limits import DrainLimits
 
 if TYPE_CHECKING:
-    from airflow_provider_sfstream.actions.allocations import AllocationReserve
     from airflow_provider_sfstream.hooks.event_api import EventHook
+    from airflow_provider_sfstream.hooks.salesforce_allocations import AllocationReserve
     from airflow_provider_sfstream.streams.source import StartFrom
     from airflow_provider_sfstream.streams.watch.conditions import WakeUpConditions
 
