@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute
@@ -43,21 +44,17 @@ def write_files(rows: Rows, location: TableLocation, partition_by: Sequence[str]
     """
 
     def write(batches: Batches) -> Batches:
-        files = _Files(location, partition_by)
-        try:
+        with PartitionFiles(location) as files:
             for batch in rows(batches):
-                for key, part in _by_partition(batch, partition_by):
-                    files.append(key, part)
-        except BaseException:
-            files.abandon()
-            raise
-        yield pa.RecordBatch.from_pylist([vars(file) for file in files.close()], schema=WRITTEN)
+                files.append("", batch, partition_by)
+            written = [vars(file) for _, file in files.close()]
+        yield pa.RecordBatch.from_pylist(written, schema=WRITTEN)
 
     return write
 
 
 def as_they_are(batches: Batches) -> Batches:
-    """Give rows as they come, for :func:`write_files`."""
+    """Return rows unchanged: the argument ``rows`` of :func:`write_files` for rows that are those of the table."""
     yield from batches
 
 
@@ -73,39 +70,60 @@ def window_of(path: str) -> str | None:
     return folder if folder and "=" not in folder else None
 
 
-class _Files:
-    """The files that a task writes. What it holds back is a row group, over all of them."""
+class PartitionFiles:
+    """Files of the partitions of tables, as one task writes them. Rows held in memory are a row group, over all files.
 
-    def __init__(self, location: TableLocation, partition_by: Sequence[str]) -> None:
-        self._filesystem, self._partition_by = location.filesystem(), partition_by
-        self._open: dict[tuple[str, ...], TableFileWriter] = {}
-        self._closed: list[TableFile] = []
+    A context manager: files that are open when an error leaves it are ended, and nobody names them.
 
-    def append(self, key: tuple[str, ...], batch: pa.RecordBatch) -> None:
-        if key not in self._open:
-            if len(self._open) == _OPEN:
-                self._close(max(self._open, key=lambda each: self._open[each].buffered))
-            path = f"{self._folder(key)}/part-{uuid.uuid4().hex}.parquet"
-            self._open[key] = TableFileWriter(self._filesystem, path, batch.schema, _ROW_GROUP)
-        self._open[key].append(batch)
-        while sum(file.buffered for file in self._open.values()) > _ROW_GROUP:
-            max(self._open.values(), key=lambda file: file.buffered).flush()
+    :param location: folder of the tables.
+    """
 
-    def close(self) -> list[TableFile]:
+    def __init__(self, location: TableLocation) -> None:
+        self._filesystem = location.filesystem()
+        self._open: dict[tuple[str, str], tuple[TableFileWriter, Mapping[str, str]]] = {}
+        self._closed: list[tuple[str, TableFile]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for writer, _partition in self._open.values():
+            writer.abandon()
+
+    def append(self, table: str, batch: pa.RecordBatch, partition_by: Sequence[str]) -> None:
+        """Add rows of a table.
+
+        :param table: folder of the table below the location; empty if the location is the table's own folder.
+        :param batch: rows with ``window_id`` and the columns of ``partition_by``.
+        """
+        for values, rows in _by_partition(batch, partition_by):
+            partition = dict(zip(partition_by, values, strict=False))
+            folders = [f"{name}={value}" for name, value in partition.items()]
+            folder = "/".join([*folders, *values[len(folders) :]])
+            self._writer(table, folder, rows.schema, partition).append(rows)
+            while sum(each.buffered for each, _ in self._open.values()) > _ROW_GROUP:
+                max((each for each, _ in self._open.values()), key=lambda each: each.buffered).flush()
+
+    def close(self) -> list[tuple[str, TableFile]]:
+        """End all files; return them, each with its table."""
         for key in list(self._open):
             self._close(key)
         return self._closed
 
-    def abandon(self) -> None:
-        for file in self._open.values():
-            file.abandon()
+    def _writer(self, table: str, folder: str, schema: pa.Schema, partition: Mapping[str, str]) -> TableFileWriter:
+        key = table, folder
+        if key not in self._open:
+            if len(self._open) == _OPEN:
+                self._close(max(self._open, key=lambda each: self._open[each][0].buffered))
+            path = f"{table}/{folder}/part-{uuid.uuid4().hex}.parquet".removeprefix("/")
+            self._open[key] = TableFileWriter(self._filesystem, path, schema, _ROW_GROUP), partition
+        return self._open[key][0]
 
-    def _close(self, key: tuple[str, ...]) -> None:
-        self._closed.append(self._open.pop(key).close(dict(zip(self._partition_by, key, strict=False))))
-
-    def _folder(self, key: tuple[str, ...]) -> str:
-        folders = [f"{name}={value}" for name, value in zip(self._partition_by, key, strict=False)]
-        return "/".join([*folders, *key[len(folders) :]])
+    def _close(self, key: tuple[str, str]) -> None:
+        writer, partition = self._open[key]
+        file = writer.close(dict(partition))
+        del self._open[key]
+        self._closed.append((key[0], replace(file, path=file.path.removeprefix(f"{key[0]}/"))))
 
 
 def _by_partition(

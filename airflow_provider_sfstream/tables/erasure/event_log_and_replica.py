@@ -35,9 +35,8 @@ from airflow_provider_sfstream.tables.erasure.table_erasure import (
     is_header,
     is_of_quarantine,
 )
-from airflow_provider_sfstream.tables.event_log.delta_tables import PARTITION_BY
 from airflow_provider_sfstream.tables.event_log.kept_rules import KeptRules
-from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE, find_tables
+from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, QUARANTINE_TABLE, find_tables
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, PROGRESS, versions_named
 from airflow_provider_sfstream.tables.replica.dirty_lists import FOLDER as DIRTY
 from airflow_provider_sfstream.tables.replica.dirty_lists import remove_lists

@@ -1,116 +1,147 @@
-"""Tables as Delta tables: the executors' Python writes files from Arrow columns, the driver commits them.
+"""Tables of an event log as Delta tables: tasks write files from Arrow columns, the driver commits them.
 
 ``{base}/{event type}/event_date=.../{window partition}/part-*.parquet`` and
-``{base}/_quarantine/{window partition}/part-*.parquet``: a file's folder tells whose it is. A run changes a table from
-the version that it has read, in one commit, and only if no other job has written events of the same streams since.
+``{base}/_quarantine/{window partition}/part-*.parquet``: a file's folder tells whose it is. A run replaces the
+partitions of its own windows, as a whole: it changes a table from the version that it has read, in one commit, and only
+if no other job has written events of the same streams since.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry, type_of_spark
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile, TableVersion
-from airflow_provider_sfstream.tables.delta.partition_files import (
-    WRITTEN,
-    as_they_are,
-    files_of,
-    window_of,
-    write_files,
-)
-from airflow_provider_sfstream.tables.event_log.tables import KEYS, QUARANTINE_TABLE, Dates, Partition
+from airflow_provider_sfstream.tables.delta.partition_files import WRITTEN, files_of, window_of, write_files
+from airflow_provider_sfstream.tables.event_log.decoding import DECODER, LINES, OUTSIDE, EventPlan, write_events
+from airflow_provider_sfstream.tables.event_log.tables import KEYS, PARTITION_BY, QUARANTINE_TABLE, Dates
 from airflow_provider_sfstream.tables.rows.event_batches import (
     ENVELOPE,
     PARTITIONS,
+    Batches,
     Rows,
-    TablePlan,
     WindowReference,
     quarantine_schema,
 )
-from airflow_provider_sfstream.tables.runner.engine import Engine, Frame, TableKeys
+from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 log = logging.getLogger(__name__)
 
-PARTITION_BY = ("event_date",)
+
+@dataclass
+class Written:
+    """Rows written by one run: by table, and in the quarantine; events outside of the interval; and the number of
+    events that each decoder has read."""
+
+    tables: dict[str, int]
+    quarantined: int
+    outside_interval: int
+    decoders: dict[str, int]
 
 
 class DeltaTables:
-    """Reads versions of tables, and commits what replaces the rows of a run's windows.
+    """The tables below one folder, for one run. Its *own* rows are those of the window partitions that it writes.
 
     :param base: the folder, as the engine names it.
-    :param names: of the tables that are there.
-    :param windows: those of the run.
-    :param dates: the event dates that its rows can have.
-    :param job: who commits, as another job's error names it.
+    :param names: names of the tables that exist.
+    :param windows: windows of the run.
+    :param job: name of the run in the history of the tables.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        base: str,
-        names: Iterable[str],
-        windows: Iterable[WindowReference],
-        dates: Dates,
-        job: str,
+        self, engine: Engine, base: str, names: Iterable[str], windows: Iterable[WindowReference], job: str
     ) -> None:
-        self._engine, self._base, self._dates, self._job = engine, base, dates, job
+        self._engine, self._base, self._job = engine, base, job
         self._location = engine.files.table_location(base)
         self._own = {window.partition for window in windows}
         self._progress = sorted({f"sfstream:{window.org_id}|{window.topic}" for window in windows})
         self._read = {table: self._version(table) for table in (*names, QUARANTINE_TABLE)}
 
-    def keys(self, tables: Collection[str]) -> TableKeys:
-        # The windows of rows that stay where they are do not matter, the run's own least of all: a compaction has
-        # merged them with others.
-        replaced: list[Frame] = []
-        others: list[Frame] = []
-        for table in tables:
-            paths: tuple[list[str], list[str]] = ([], [])
-            for path, file in self._before(table).files.items():
-                day = file.get("partition.event_date")
-                if self._dates is None or day is None or self._dates[0] <= day <= self._dates[1]:
-                    paths[window_of(path) not in self._own].append(path)
-            for found, frames, schema in ((paths[0], replaced, KEYS), (paths[1], others, KEYS.remove(3))):
-                if found:
-                    frames.append(self._engine.file_rows(f"{self._base}/{table}", found, schema))
-        return TableKeys(replaced if len(self._own) > 1 else (), others)
-
     def registry(self, table: str) -> ColumnRegistry:
-        """Return the columns of the table's schema: what a commit adds to a table it never loses again."""
+        """Return the columns of the table's schema: a commit adds columns and never removes one."""
         schema = self._before(table).schema_json
         fields = json.loads(schema)["fields"] if schema else []
         columns = {field["name"]: type_of_spark(field["type"]) for field in fields}
         return ColumnRegistry({name: t for name, t in columns.items() if name not in ENVELOPE | PARTITIONS})
 
-    def write(self, table: str, rows: Frame, decode: Rows, plan: TablePlan) -> int:
-        added = self._write_files(table, rows, decode, PARTITION_BY)
-        self._commit(table, plan.arrow_schema(), added, self._own_files(table), PARTITION_BY)
-        return sum(file.rows for file in added)
+    def keys(self, tables: Collection[str], dates: Dates) -> tuple[list[Frame], int]:
+        """Return the keys of the rows that tables have, and how many they are at most.
 
-    def write_quarantine(self, outcasts: Sequence[Frame]) -> int:
-        """Write rows that could not be decoded in place of the quarantine's own rows; return how many it is.
+        Rows that the run replaces have their ``window_id``. Where the run has one partition they are left out: they
+        cannot change what is a duplicate. Of all others the window does not matter, not even if it is one of the run: a
+        compaction has merged such rows with others, so that they stay.
+
+        :param dates: event dates that rows of the run can have.
+        """
+        found: tuple[list[str], list[str]] = ([], [])
+        count = 0
+        for table in tables:
+            for path, file in self._before(table).files.items():
+                day = file.get("partition.event_date")
+                is_own = window_of(path) in self._own
+                if (dates is None or day is None or dates[0] <= day <= dates[1]) and not (
+                    is_own and len(self._own) == 1
+                ):
+                    found[is_own].append(f"{table}/{path}")
+                    count += file["num_records"] or 0
+        schemas = (KEYS.remove(3), KEYS)
+        frames = [
+            self._engine.file_rows(self._base, paths, schema) for paths, schema in zip(found, schemas, strict=True)
+        ]
+        return [frame for frame, paths in zip(frames, found, strict=True) if paths], count
+
+    def write(self, rows: Frame, plan: EventPlan) -> Written:
+        """Write landed rows in place of the run's own rows of all tables.
+
+        :raises PositionConflictError: if another job has written events of the same streams meanwhile.
+        """
+        lines = rows.made(write_events(plan, self._location), LINES).collected()
+        files: dict[str, list[TableFile]] = {table: [] for table in (*sorted(plan.tables), QUARANTINE_TABLE)}
+        written = Written({}, 0, 0, {})
+        for line in lines:
+            if line["path"] is not None:
+                files[line["table"]].append(TableFile(**{name: line[name] for name in WRITTEN.names}))
+            for name, count in (line["counts"] or {}).items():
+                if name == OUTSIDE:
+                    written.outside_interval += count
+                else:
+                    decoder = name.removeprefix(DECODER)
+                    written.decoders[decoder] = written.decoders.get(decoder, 0) + count
+        for table, added in files.items():
+            count = sum(file.rows for file in added)
+            if table == QUARANTINE_TABLE:
+                written.quarantined = count
+                self._commit_quarantine(added)
+                continue
+            self._commit(table, plan.tables[table].arrow_schema(), added, self._own_files(table), PARTITION_BY)
+            windows = len({window_of(file.path) for file in added})
+            log.info("%s: %d rows of %d windows are written.", table, count, windows)
+            written.tables[table] = count
+        for table in sorted(self._read.keys() - files.keys()):
+            self._commit(table, pa.schema([]), [], self._own_files(table), PARTITION_BY)
+        return written
+
+    def _commit_quarantine(self, added: list[TableFile]) -> None:
+        """Commit files of the quarantine in place of its own rows.
 
         Own rows that a compaction has merged with others are taken out of its files, which are written again.
         """
-        merged = self._merged_files()
-        rows, replaced = list(outcasts), self._own_files(QUARANTINE_TABLE)
+        replaced = self._own_files(QUARANTINE_TABLE)
+        merged = [path for path in self._before(QUARANTINE_TABLE).files if window_of(path) is None]
         if merged:
-            found = self._engine.file_rows(f"{self._base}/{QUARANTINE_TABLE}", merged, quarantine_schema())
-            if self._own.intersection(row["window_id"] for row in found.counted("window_id")):
-                rows.append(found.where(lambda columns: ~columns.one_of("window_id", self._own)))
-                replaced += merged
-        together = rows[0].together(rows[1:]) if rows else None
-        added = [] if together is None else self._write_files(QUARANTINE_TABLE, together, as_they_are, ())
+            kept = self._engine.file_rows(f"{self._base}/{QUARANTINE_TABLE}", merged, quarantine_schema())
+            write = write_files(_without(self._own), self._location.below(QUARANTINE_TABLE), ())
+            rewritten = files_of(kept.made(write, WRITTEN).collected())
+            rows = sum(self._before(QUARANTINE_TABLE).files[path]["num_records"] or 0 for path in merged)
+            if sum(file.rows for file in rewritten) != rows:
+                added, replaced = [*added, *rewritten], [*replaced, *merged]
         self._commit(QUARANTINE_TABLE, quarantine_schema(), added, replaced, ())
-        return sum(file.rows for file in added if window_of(file.path) in self._own)
-
-    def remove_rest(self, written: Mapping[str, Collection[Partition]]) -> None:
-        for table in sorted(self._read.keys() - written.keys() - {QUARANTINE_TABLE}):
-            self._commit(table, pa.schema([]), [], self._own_files(table), PARTITION_BY)
 
     def _log(self, table: str) -> DeltaTableLog:
         return DeltaTableLog(self._location.below(table), self._job)
@@ -127,22 +158,25 @@ class DeltaTables:
     def _own_files(self, table: str) -> list[str]:
         return [path for path in self._before(table).files if window_of(path) in self._own]
 
-    def _merged_files(self) -> list[str]:
-        return [path for path in self._before(QUARANTINE_TABLE).files if window_of(path) is None]
-
-    def _write_files(self, table: str, rows: Frame, decode: Rows, partition_by: Sequence[str]) -> list[TableFile]:
-        write = write_files(decode, self._location.below(table), partition_by)
-        return files_of(rows.made(write, WRITTEN).collected())
-
     def _commit(
         self,
         table: str,
         schema: pa.Schema,
         added: Collection[TableFile],
         removed: Collection[str],
-        partition_by: Collection[str],
+        partition_by: Sequence[str],
     ) -> None:
         if not added and not removed:
             return
         version = self._log(table).commit(self._before(table), schema, added, removed, partition_by)
         log.info("%s: version %d has %d new files in place of %d.", table, version, len(added), len(removed))
+
+
+def _without(windows: Collection[str]) -> Rows:
+    """Return a function for ``mapInArrow`` that leaves out rows of some window partitions."""
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            yield batch.filter(pc.invert(pc.is_in(batch.column("window_id"), pa.array(sorted(windows)))))
+
+    return rows

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
-from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, read_windows
-from airflow_provider_sfstream.tables.event_log.config import EventLogConfig, EventLogMetrics
+from airflow_provider_sfstream.tables.event_log.config import EventLogConfig
+from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
 from airflow_provider_sfstream.tables.event_log.job import EventLogJob
-from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE, Partition
-from airflow_provider_sfstream.tables.rows.event_batches import (
-    Rows,
-    TablePlan,
-    quarantine_rows,
-    quarantine_schema,
-    table_rows,
-)
-from airflow_provider_sfstream.tables.runner.arrow_frames import ArrowFrame
+from airflow_provider_sfstream.tables.event_log.tables import QUARANTINE_TABLE
+from airflow_provider_sfstream.tables.rows.event_batches import DecodedRows, quarantine_schema
 from airflow_provider_sfstream.tables.runner.embedded import EmbeddedEngine
-from airflow_provider_sfstream.tables.runner.engine import TableKeys
 
 
 def tables_in_memory(engine: EmbeddedEngine, config: EventLogConfig) -> dict[str, pa.Table]:
@@ -33,10 +24,16 @@ def tables_in_memory(engine: EmbeddedEngine, config: EventLogConfig) -> dict[str
     :param config: ``output_url`` is not used.
     :raises ConfigurationError: as the job does.
     """
-    tables = _Tables()
-    if (metrics := _run(engine, config, tables)) is not None:
-        metrics.check()
-    return {name: table for name, table in tables.written.items() if len(table)}
+    plan, decoded = _decoded(engine, config)
+    batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in (*plan.tables, QUARANTINE_TABLE)} if plan else {}
+    for table, part in decoded:
+        if table != QUARANTINE_TABLE:
+            batches[table] += part.rows
+        batches[QUARANTINE_TABLE] += part.quarantined
+    schemas = {name: each.arrow_schema() for name, each in plan.tables.items()} if plan else {}
+    schemas[QUARANTINE_TABLE] = quarantine_schema()
+    tables = {name: pa.Table.from_batches(parts, schemas[name]) for name, parts in batches.items()}
+    return {name: table for name, table in tables.items() if len(table)}
 
 
 def events_in_order(engine: EmbeddedEngine, config: EventLogConfig) -> tuple[list[str], Iterator[list[dict[str, Any]]]]:
@@ -46,24 +43,26 @@ def events_in_order(engine: EmbeddedEngine, config: EventLogConfig) -> tuple[lis
     :param config: ``output_url`` is not used.
     :raises ConfigurationError: as the job does; and if the events are of several tables, which have no common order.
     """
-    tables = _Frames()
-    _run(engine, config, tables)
-    if len(tables.frames) > 1:
+    plan, decoded = _decoded(engine, config)
+    if plan is not None and len(plan.tables) > 1:
         raise ConfigurationError(
-            f"The windows have events of {', '.join(sorted(tables.frames))}. Give windows with events of one."
+            f"The windows have events of {', '.join(sorted(plan.tables))}. Give windows with events of one."
         )
-    columns = [name for _, plan in tables.frames.values() for name in plan.columns]
-    return columns, tables.in_order()
+    columns = [name for each in plan.tables.values() for name in each.columns] if plan else []
+    return columns, (_in_order(part) for _, part in decoded)
 
 
-def _run(engine: EmbeddedEngine, config: EventLogConfig, tables: _Tables) -> EventLogMetrics | None:
+def _decoded(
+    engine: EmbeddedEngine, config: EventLogConfig
+) -> tuple[EventPlan | None, Iterator[tuple[str, DecodedRows]]]:
     windows = read_windows(engine.landing, config.manifests)
     if not any(window.files for window in windows):
-        return None
-    metrics = EventLogMetrics([window.window_id for window in windows])
+        return None, iter(())
     config = _InMemoryConfig(**{each.name: getattr(config, each.name) for each in fields(config)})
-    EventLogJob(engine, windows, config, metrics).run(lambda *_: tables)
-    return metrics
+    job = EventLogJob(engine, windows, config)
+    plan = job.plan()
+    rows = engine.landed_rows(windows, verify=config.verify_files)
+    return plan, plan.decode(rows.batches(None))
 
 
 class _InMemoryConfig(EventLogConfig):
@@ -72,59 +71,7 @@ class _InMemoryConfig(EventLogConfig):
         return window.window_id
 
 
-class _Tables:
-    def __init__(self) -> None:
-        self.written: dict[str, pa.Table] = {}
-
-    def keys(self, tables: Collection[str]) -> TableKeys:
-        return TableKeys()
-
-    def registry(self, table: str) -> ColumnRegistry:
-        return ColumnRegistry()
-
-    def write(self, table: str, rows: ArrowFrame, decode: Rows, plan: TablePlan) -> int:
-        made = rows.made(decode, plan.arrow_schema()).batches(None)
-        self.written[table] = pa.Table.from_batches(made, plan.arrow_schema())
-        return len(self.written[table])
-
-    def write_quarantine(self, outcasts: Sequence[ArrowFrame]) -> int:
-        made = (batch for rows in outcasts for batch in rows.batches(None))
-        self.written[QUARANTINE_TABLE] = pa.Table.from_batches(made, quarantine_schema())
-        return len(self.written[QUARANTINE_TABLE])
-
-    def remove_rest(self, written: Mapping[str, Collection[Partition]]) -> None:
-        """There is nothing else."""
-
-
-class _Frames(_Tables):
-    """Decodes nothing before it is asked for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.frames: dict[str, tuple[ArrowFrame, TablePlan]] = {}
-        self._outcasts: list[ArrowFrame] = []
-
-    def write(self, table: str, rows: ArrowFrame, decode: Rows, plan: TablePlan) -> int:
-        self.frames[table] = rows, plan
-        return 0
-
-    def write_quarantine(self, outcasts: Sequence[ArrowFrame]) -> int:
-        self._outcasts += outcasts  # of schemas that cannot be used; which payloads are broken is yet to be seen
-        return 0
-
-    def in_order(self) -> Iterator[list[dict[str, Any]]]:
-        for rows, plan in self.frames.values():
-            for batch in rows.batches(None):
-                yield _decoded(batch, plan)
-        for outcasts in self._outcasts:
-            for batch in outcasts.batches(None):
-                yield batch.to_pylist()
-
-
-def _decoded(batch: pa.RecordBatch, plan: TablePlan) -> list[dict[str, Any]]:
-    """Return landed rows of one window as rows of their table or of the quarantine, in the order of the window."""
-    counted: Counter[Any] = Counter()
-    rows = [row for part in table_rows(plan, counted.update)(iter([batch])) for row in part.to_pylist()]
-    if any(key[0] == "undecodable" for key in counted):
-        rows += [row for part in quarantine_rows(plan)(iter([batch])) for row in part.to_pylist()]
+def _in_order(decoded: DecodedRows) -> list[dict[str, Any]]:
+    """Return rows of a table and of the quarantine, in the order of their window."""
+    rows = [row for part in (*decoded.rows, *decoded.quarantined) for row in part.to_pylist()]
     return sorted(rows, key=lambda row: int(row["_ordinal"] if "_ordinal" in row else row["ordinal"]))

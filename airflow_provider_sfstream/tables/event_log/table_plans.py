@@ -39,7 +39,7 @@ from airflow_provider_sfstream.tables.rows.hidden_values import (
     stored_type,
     warn_of_numbers,
 )
-from airflow_provider_sfstream.tables.runner.engine import Columns, Frame
+from airflow_provider_sfstream.tables.runner.engine import Frame
 
 log = logging.getLogger(__name__)
 
@@ -92,18 +92,11 @@ def read_schemas(files: TextFiles, windows: Iterable[LandedWindow]) -> Schemas:
 
 @dataclass
 class TableSources:
-    """What the rows of one table are made from: Avro schemas by id, fields of events that describe themselves by
-    format, and the numbers of the windows that have such events."""
+    """What the rows of one table are made from: Avro schemas by id, and fields of events that describe themselves by
+    format."""
 
     schemas: dict[str, str] = field(default_factory=dict)
     fields: dict[Format, dict[Field, str]] = field(default_factory=dict)
-    windows: set[int] = field(default_factory=set)
-
-    def chosen(self, columns: Columns) -> Any:
-        """Tell which landed rows are of this table."""
-        described = columns.one_of("format", WITH_SCHEMA)
-        by_window = ~described & columns.one_of("window", self.windows)
-        return (described & columns.one_of("schema_id", self.schemas)) | by_window
 
 
 def sources_by_table(
@@ -119,7 +112,6 @@ def sources_by_table(
     for format_, schema_id, window in present:
         if format_ not in WITH_SCHEMA:
             table = sources.setdefault(tables[window], TableSources())
-            table.windows.add(window)
             table.fields[format_] = found.tables.get(tables[window], {}).get(format_, {})
         elif schema_id in table_of:
             name = table_of[schema_id]
@@ -202,8 +194,7 @@ def survey_fields(rows: Frame, tables: tuple[str, ...]) -> FoundFields:
     :param rows: landed rows with ``window`` and ``format``.
     :param tables: the table of each window's rows, if they describe themselves.
     """
-    own = rows.select("window", "format", "payload").where(lambda columns: ~columns.one_of("format", WITH_SCHEMA))
-    return fields_of(own.made(found_fields(tables), FOUND).counted(*FOUND.names))
+    return fields_of(rows.select("window", "format", "payload").made(found_fields(tables), FOUND).collected())
 
 
 def fields_of(rows: Iterable[Any]) -> FoundFields:
@@ -229,6 +220,8 @@ def found_fields(tables: tuple[str, ...]) -> Rows:
         for batch in batches:
             columns = (batch.column(name).to_pylist() for name in ("window", "format", "payload"))
             for window, format_, payload in zip(*columns, strict=True):
+                if format_ in WITH_SCHEMA:
+                    continue
                 try:
                     body = read_body(format_, payload)
                 except (ValueError, ArithmeticError, RecursionError):

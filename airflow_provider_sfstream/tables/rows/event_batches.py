@@ -6,8 +6,8 @@ Needs pyarrow and fastavro, uses pyruhvro where it is installed, and nothing els
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -122,47 +122,39 @@ def quarantine_schema() -> pa.Schema:
     return pa.schema([(name, arrow_type(type_)) for name, type_ in QUARANTINE.items()])
 
 
-def table_rows(plan: TablePlan, count: Callable[[Counter[Any]], None]) -> Rows:
-    """Return a function for ``mapInArrow`` that gives the rows of a table and leaves out what cannot be decoded.
+@dataclass
+class DecodedRows:
+    """Landed rows after decoding: ``rows`` of their table, and ``quarantined`` rows that cannot be decoded.
 
-    ``count`` is told what became of the rows: ``("written", window, date)``, ``("undecodable", window)``,
-    ``("outside_interval", window)``, and ``("decoder", name)``.
+    ``outside_interval`` is the number of events that are decoded but do not count in the plan's interval.
+    ``decoders`` has the number of events that each decoder has read.
     """
 
-    def rows(batches: Batches) -> Batches:
-        schema = plan.arrow_schema()
-        for batch in batches:
-            counted: Counter[Any] = Counter()
-            for group, source, decoder in _by_source(batch, plan):
-                decoded, failures = decoder.decode_all(group.column("payload").to_pylist())
-                bad = {failure.row for failure in failures}
-                if bad:
-                    group, outcasts = _split(group, bad)
-                    counted.update(("undecodable", window) for window in outcasts.column("window").to_pylist())
-                if decoded is not None:
-                    counted["decoder", decoder.decoder] += len(group)
-                    yield _assemble(plan, source, decoded, group, schema, counted)
-            count(counted)
-
-    return rows
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    quarantined: list[pa.RecordBatch] = field(default_factory=list)
+    outside_interval: int = 0
+    decoders: Counter[str] = field(default_factory=Counter)
 
 
-def quarantine_rows(plan: TablePlan) -> Rows:
-    """Return a function for ``mapInArrow`` that gives only the rows that :func:`table_rows` leaves out."""
+def decode_rows(batch: pa.RecordBatch, plan: TablePlan) -> DecodedRows:
+    """Decode landed rows of one table, each once."""
+    done = DecodedRows()
+    for group, source, decoder in _by_source(batch, plan):
+        decoded, failures = decoder.decode_all(group.column("payload").to_pylist())
+        if failures:
+            outcasts = group.take([failure.row for failure in failures])
+            reasons = told(failures, plan.windows, outcasts)
+            done.quarantined.append(quarantined(outcasts, reasons, plan.windows, quarantine_schema()))
+            group = _without(group, {failure.row for failure in failures})
+        if decoded is not None:
+            done.decoders[decoder.decoder] += len(group)
+            rows = _assemble(plan, source, decoded, group)
+            done.outside_interval += len(group) - len(rows)
+            done.rows.append(rows)
+    return done
 
-    def rows(batches: Batches) -> Batches:
-        schema = quarantine_schema()
-        for batch in batches:
-            for group, _, decoder in _by_source(batch, plan):
-                _, failures = decoder.decode_all(group.column("payload").to_pylist())
-                if failures:
-                    outcasts = group.take([failure.row for failure in failures])
-                    yield quarantined(outcasts, told(failures, plan.windows, outcasts), plan.windows, schema)
 
-    return rows
-
-
-def refused_rows(reasons: dict[str, str], windows: tuple[WindowReference, ...]) -> Rows:
+def refused_rows(reasons: Mapping[str, str], windows: tuple[WindowReference, ...]) -> Rows:
     """Return a function for ``mapInArrow`` that quarantines every row, with the reason of its schema id."""
 
     def rows(batches: Batches) -> Batches:
@@ -204,19 +196,14 @@ def by_value(batch: pa.RecordBatch, column: str) -> Iterator[tuple[Any, pa.Recor
         yield value, batch if pa.compute.all(chosen).as_py() else batch.filter(chosen)
 
 
-def _split(group: pa.RecordBatch, bad: set[int]) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    mask = pa.array([row in bad for row in range(len(group))], pa.bool_())
-    return group.filter(pa.compute.invert(mask)), group.filter(mask)
+def _without(group: pa.RecordBatch, rows: set[int]) -> pa.RecordBatch:
+    return group.filter(pa.array([row not in rows for row in range(len(group))], pa.bool_()))
 
 
 def _assemble(
-    plan: TablePlan,
-    source: SchemaPlan | FieldsPlan,
-    decoded: DecodedEvents,
-    group: pa.RecordBatch,
-    schema: pa.Schema,
-    counted: Counter[Any],
+    plan: TablePlan, source: SchemaPlan | FieldsPlan, decoded: DecodedEvents, group: pa.RecordBatch
 ) -> pa.RecordBatch:
+    """Return decoded events as rows of their table: those that count in the plan's interval."""
     received = group.column("received_at").cast(arrow_type("timestamp"))
     times = pa.compute.coalesce(decoded.event_times, received)
     values = _envelope(plan.windows, group) | {"_received_at": received, "_event_time": times}
@@ -224,20 +211,14 @@ def _assemble(
     for column, array, how in zip(source.columns, decoded.columns, _hidden(plan, source), strict=True):
         if column is not None:
             values[column] = stored(array, how, plan.rules)
+    schema = plan.arrow_schema()
     arrays = [
         conform(values[field.name], field.type) if field.name in values else pa.nulls(len(group), field.type)
         for field in schema
     ]
-    rows, windows = pa.RecordBatch.from_arrays(arrays, schema=schema), group.column("window")
-    inside = _inside(times.cast(pa.int64()), received.cast(pa.int64()), windows, plan)
-    if inside is not None:
-        outside = windows.filter(pa.compute.invert(inside)).to_pylist()
-        counted.update(("outside_interval", window) for window in outside)
-        rows, windows = rows.filter(inside), windows.filter(inside)
-    table = pa.table({"window": windows, "date": rows.column("event_date")})
-    for group_row in table.group_by(["window", "date"]).aggregate([([], "count_all")]).to_pylist():
-        counted["written", group_row["window"], group_row["date"]] += group_row["count_all"]
-    return rows
+    rows = pa.RecordBatch.from_arrays(arrays, schema=schema)
+    inside = _inside(times.cast(pa.int64()), received.cast(pa.int64()), group.column("window"), plan)
+    return rows if inside is None else rows.filter(inside)
 
 
 def _hidden(plan: TablePlan, source: SchemaPlan | FieldsPlan) -> tuple[Hidden, ...]:

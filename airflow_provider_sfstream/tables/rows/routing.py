@@ -28,8 +28,8 @@ def parcels(rows: Rows, ends: Sequence[str]) -> Rows:
     """
 
     def send(batches: Batches) -> Batches:
-        for gathered in _gathered(rows(batches)):
-            yield from _sent(gathered, ends)
+        for table in gathered(rows(batches)):
+            yield from _sent(table, ends)
 
     return send
 
@@ -93,7 +93,8 @@ def _encoded(ids: pa.Array) -> npt.NDArray[np.bytes_]:
     return np.array(pc.cast(ids, pa.binary()).to_pylist() or [b""], dtype=np.bytes_)[: len(ids)]
 
 
-def _gathered(batches: Batches) -> Iterator[pa.Table]:
+def gathered(batches: Batches) -> Iterator[pa.Table]:
+    """Yield rows in tables of about 16 MiB."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Protocol
@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, check_folders
-from airflow_provider_sfstream.tables.rows.event_batches import Batches, WindowReference
+from airflow_provider_sfstream.tables.rows.event_batches import Batches
 from airflow_provider_sfstream.tables.rows.merging import as_table
 from airflow_provider_sfstream.tables.rows.routing import PARCEL
-from airflow_provider_sfstream.tables.runner.arrow_duplicates import Duplicates, find_duplicates
 from airflow_provider_sfstream.tables.runner.arrow_frames import (
     ArrowFrame,
     ArrowParts,
@@ -27,7 +26,7 @@ from airflow_provider_sfstream.tables.runner.arrow_frames import (
     numbered,
     part_batches,
 )
-from airflow_provider_sfstream.tables.runner.engine import LISTED, JobFiles, TableKeys
+from airflow_provider_sfstream.tables.runner.engine import LISTED, JobFiles
 
 
 class EmbeddedFiles(JobFiles, Protocol):
@@ -109,14 +108,9 @@ class EmbeddedEngine:
 
         return ArrowFrame(batches)
 
-    def find_duplicates(
-        self,
-        rows: ArrowFrame,
-        keys: TableKeys,
-        windows: tuple[WindowReference, ...],
-        unreadable: Callable[[ArrowFrame], list[ArrowFrame]],
-    ) -> Duplicates:
-        return find_duplicates(rows, keys, windows, unreadable)
+    def shuffled(self, frames: Sequence[ArrowFrame], by: Sequence[str], parts: int) -> ArrowFrame:
+        """Return the rows of all frames: here is one part."""
+        return frames[0].together(frames[1:])
 
     def routed(self, parcels: ArrowFrame, also: Sequence[int], pieces: int) -> ArrowParts:
         def parts() -> Iterator[Batches]:

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, TextFiles
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
-from airflow_provider_sfstream.tables.rows.event_batches import Rows, WindowReference
-
-PLACES = 1 << 40
-"""More rows than a window can hold. ``window * PLACES + ordinal`` is the place of a landed row: a 64-bit number for
-four million windows."""
+from airflow_provider_sfstream.tables.rows.event_batches import Rows
 
 
 class Columns(Protocol):
@@ -69,29 +64,6 @@ class Tally(Protocol):
     value: Counter[Any]
 
     def add(self, counted: Counter[Any]) -> None: ...
-
-
-class Duplicates(Protocol):
-    """Landed rows that must not be written, ``count`` of them, as others are the same events."""
-
-    @property
-    def count(self) -> int: ...
-
-    def remove_from(self, rows: Any) -> Any:
-        """Return the landed rows without the duplicates."""
-        ...
-
-
-@dataclass(frozen=True)
-class TableKeys:
-    """Rows that tables have already: frames of ``_org_id``, ``_topic`` and ``_replay_id``.
-
-    :param with_window: with ``window_id`` too, the partition that they are in.
-    :param others: of partitions that this run does not write.
-    """
-
-    with_window: Sequence[Any] = ()
-    others: Sequence[Any] = ()
 
 
 class JobFiles(TextFiles, Protocol):
@@ -162,23 +134,11 @@ class Engine(Protocol):
         """
         ...
 
-    def find_duplicates(
-        self,
-        rows: Any,
-        keys: TableKeys,
-        windows: tuple[WindowReference, ...],
-        unreadable: Callable[[Any], list[Any]],
-    ) -> Duplicates:
-        """Find the landed rows that must not be written, so that of each event one stays that can be read, if any can.
+    def shuffled(self, frames: Sequence[Any], by: Sequence[str], parts: int) -> Frame:
+        """Return the rows of frames of the same columns so that all with the same values of ``by`` are in one part. In
+        each part those of the first frame come first.
 
-        Of each replay ID the rows stay that follow each other in one window: that which the table already has them
-        from, so that running windows again, alone or together, changes nothing; else the first, in the order of
-        ``landed_windows.reading_order``, and there the lowest ordinal. Those of which none can be decoded stay only if
-        no others in these windows can.
-
-        :param keys: of rows that the tables have already.
-        :param unreadable: returns those of some landed rows that cannot be decoded, as rows of the quarantine.
-        :raises ValueError: if a landed row has no replay ID.
+        :param parts: into how many parts they are divided at least.
         """
         ...
 

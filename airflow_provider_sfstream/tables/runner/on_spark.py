@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property
@@ -13,11 +13,8 @@ import pyarrow as pa
 
 from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, check_files, read_rows
-from airflow_provider_sfstream.tables.rows.event_batches import WindowReference
 from airflow_provider_sfstream.tables.rows.routing import PARCEL
-from airflow_provider_sfstream.tables.runner.engine import TableKeys
-from airflow_provider_sfstream.tables.runner.spark_duplicates import Duplicates, find_duplicates
-from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame
+from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame, union
 
 _LISTED = "Id string, sequence bigint"
 
@@ -67,14 +64,12 @@ class SparkEngine:
         read = self.spark.read.schema(from_arrow_schema(schema))
         return SparkFrame(read.parquet(*(f"{url}/{path}" for path in paths)))
 
-    def find_duplicates(
-        self,
-        rows: SparkFrame,
-        keys: TableKeys,
-        windows: tuple[WindowReference, ...],
-        unreadable: Callable[[SparkFrame], list[SparkFrame]],
-    ) -> Duplicates:
-        return find_duplicates(rows, keys, windows, unreadable)
+    def shuffled(self, frames: Sequence[SparkFrame], by: Sequence[str], parts: int) -> SparkFrame:
+        from pyspark.sql import functions as f
+
+        numbered = [frame.rows.withColumn("_frame", f.lit(number)) for number, frame in enumerate(frames)]
+        rows = union(numbered).repartition(max(parts, self.tasks_at_once), *by)
+        return frames[0].of((rows.sortWithinPartitions("_frame") if len(frames) > 1 else rows).drop("_frame"))
 
     def routed(self, parcels: SparkFrame, also: Sequence[int], pieces: int) -> SparkFrame:
         from pyspark.sql import functions as f

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,11 +19,10 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     PARTITIONS,
     QUARANTINE,
     Batches,
-    quarantine_rows,
+    decode_rows,
     quarantine_schema,
     quarantined,
     refused_rows,
-    table_rows,
 )
 from airflow_provider_sfstream.tables.runner.arrow_frames import as_mask, numbered, part_batches
 from airflow_provider_sfstream.tables.source.files import SourceFiles
@@ -58,9 +56,8 @@ def _decoded(landed: Batches, part: Part, options: SourceOptions) -> Batches:
         if part.window.has_erased:  # what was erased on purpose fails nobody's query
             batch = batch.filter(pc.greater(pc.binary_length(batch.column("payload")), 0))
         readable, refused = _split(batch, part)
-        counted: Counter[Any] = Counter()
-        made = list(table_rows(part.plan, counted.update)(iter([readable])))
-        lost = len(refused) + sum(count for key, count in counted.items() if key[0] == "undecodable")
+        decoded = decode_rows(readable, part.plan)
+        lost = len(refused) + sum(map(len, decoded.quarantined))
         if lost and options.on_undecodable == "fail":
             window = part.window
             raise SchemaError(
@@ -69,15 +66,15 @@ def _decoded(landed: Batches, part: Part, options: SourceOptions) -> Batches:
                 "are landed as they came. Read them with the option rows=quarantine, which says why, and the others "
                 "with on_undecodable=leave_out."
             )
-        yield from made
+        yield from decoded.rows
 
 
 def _quarantined(landed: Batches, part: Part, options: SourceOptions) -> Batches:
     for batch in landed:
         readable, refused = _split(batch, part)
-        yield from quarantine_rows(part.plan)(iter([readable]))
+        yield from decode_rows(readable, part.plan).quarantined
         if len(refused):
-            yield from refused_rows(dict(part.refused), part.plan.windows)(iter([refused]))
+            yield from refused_rows(part.refused, part.plan.windows)(iter([refused]))
 
 
 def _split(batch: pa.RecordBatch, part: Part) -> tuple[pa.RecordBatch, pa.RecordBatch]:

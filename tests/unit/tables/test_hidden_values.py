@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from airflow_provider_sfstream.tables.event_log.table_plans import TableSources,
 from airflow_provider_sfstream.tables.replica.rules import treatment_of, under_rules
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
-from airflow_provider_sfstream.tables.rows.event_batches import TablePlan, WindowReference, quarantine_rows, table_rows
+from airflow_provider_sfstream.tables.rows.event_batches import TablePlan, WindowReference, decode_rows
 from airflow_provider_sfstream.tables.rows.hidden_values import (
     coverage_of,
     hidden_columns,
@@ -81,7 +80,7 @@ def log_rows(rules: FieldRules, payloads: list[bytes], table: str = "AccountChan
     columns, schemas, fields = place_columns(table, sources, ColumnRegistry(), rules)
     window = WindowReference("w", "00D", TOPIC, has_rules=bool(rules))
     plan = TablePlan(columns, schemas, fields, (window,), rules=rules, table=table)
-    return [row for batch in table_rows(plan, Counter().update)(iter([landed(payloads)])) for row in batch.to_pylist()]
+    return [row for batch in decode_rows(landed(payloads), plan).rows for row in batch.to_pylist()]
 
 
 def expected(rules: FieldRules, name: str, value: Any, how: str | None) -> Any:
@@ -169,7 +168,7 @@ def test_the_quarantine_keeps_a_payload_only_where_all_fields_may_be_stored(has_
     unusable = copy.deepcopy(random_event(SCHEMA, random.Random(1), "CREATE"))
     unusable["ChangeEventHeader"]["recordIds"] = ["Ada Lovelace"]
     rows = [
-        *(row for batch in quarantine_rows(plan)(iter([landed([payload, of_record])])) for row in batch.to_pylist()),
+        *(row for batch in decode_rows(landed([payload, of_record]), plan).quarantined for row in batch.to_pylist()),
         *(
             row
             for batch in undecodable_rows(change_plan(rules), (window,))(

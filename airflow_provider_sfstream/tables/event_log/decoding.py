@@ -1,0 +1,122 @@
+"""One pass over landed rows: each is decoded once and goes to a file of its table, or to the quarantine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_sfstream.tables.decode.payload_formats import WITH_SCHEMA
+from airflow_provider_sfstream.tables.delta.partition_files import WRITTEN, PartitionFiles
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
+from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, QUARANTINE_TABLE
+from airflow_provider_sfstream.tables.rows.event_batches import (
+    Batches,
+    DecodedRows,
+    Rows,
+    TablePlan,
+    WindowReference,
+    decode_rows,
+    refused_rows,
+)
+from airflow_provider_sfstream.tables.rows.places import NO_PLACES, Places, places_of
+from airflow_provider_sfstream.tables.rows.routing import gathered
+
+LINES = pa.schema([("table", pa.string()), *WRITTEN, ("counts", pa.map_(pa.string(), pa.int64()))])
+"""Result of :func:`write_events`: a line for each file, and one without a file that has counts."""
+OUTSIDE, DECODER = "outside_interval", "decoder:"
+"""Keys of ``counts``: events that do not count in the interval, and (as a prefix) events that a decoder has read."""
+_DECODED_ROWS = 8_192
+"""Rows decoded at a time. A row in columns takes several times the memory of its payload."""
+
+
+@dataclass(frozen=True)
+class EventPlan:
+    """How one run decodes landed rows.
+
+    :param tables: plan of each table, by name.
+    :param refused: why a schema cannot be used, by schema ID.
+    :param own_tables: by number of the window, the table of its events that describe themselves.
+    :param duplicates: landed rows that are not written.
+    """
+
+    tables: Mapping[str, TablePlan]
+    refused: Mapping[str, str]
+    windows: tuple[WindowReference, ...]
+    own_tables: tuple[str, ...]
+    duplicates: Places = field(default=NO_PLACES)
+
+    def decode(self, batches: Batches) -> Iterator[tuple[str, DecodedRows]]:
+        """Yield decoded rows with the name of their table. Rows whose schema cannot be used have the quarantine's."""
+        rows = self._without_duplicates(batches)
+        if len(self.tables) > 1:  # so that each table has more than a few rows at a time
+            rows = (batch for table in gathered(rows) for batch in table.combine_chunks().to_batches())
+        for batch in rows:
+            for table, part in self._by_table(batch):
+                for start in range(0, len(part), _DECODED_ROWS):
+                    yield table, self._decoded(table, part.slice(start, _DECODED_ROWS))
+
+    def undecodable(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the quarantine that landed rows become."""
+        for _, decoded in self.decode(batches):
+            yield from decoded.quarantined
+
+    def _decoded(self, table: str, rows: pa.RecordBatch) -> DecodedRows:
+        if table == QUARANTINE_TABLE:
+            return DecodedRows(quarantined=list(refused_rows(self.refused, self.windows)(iter([rows]))))
+        return decode_rows(rows, self.tables[table])
+
+    def _without_duplicates(self, batches: Batches) -> Batches:
+        for batch in batches:
+            chosen = ~self.duplicates.include(places_of(batch)) if len(self.duplicates) else None
+            yield batch if chosen is None or chosen.all() else batch.filter(pa.array(chosen))
+
+    @cached_property
+    def _table_of_schema(self) -> tuple[pa.Array, pa.Array]:
+        pairs = [(id_, number) for number, plan in enumerate(self.tables.values()) for id_ in plan.schemas]
+        return pa.array([id_ for id_, _ in pairs], pa.string()), pa.array([number for _, number in pairs], pa.int32())
+
+    def _by_table(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        names = list(self.tables)
+        schema_ids, numbers = self._table_of_schema
+        by_schema = numbers.take(pc.index_in(batch.column("schema_id"), value_set=schema_ids))
+        by_window = pc.index_in(pa.array(self.own_tables, pa.string()), value_set=pa.array(names, pa.string()))
+        has_schema = pc.is_in(batch.column("format"), value_set=pa.array(WITH_SCHEMA))
+        table = pc.if_else(has_schema, by_schema, by_window.take(batch.column("window")))
+        found = pc.fill_null(table, len(names)).to_numpy()
+        names.append(QUARANTINE_TABLE)
+        order = np.argsort(found, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(found[order])) + 1)
+        for part in parts if len(batch) else ():
+            rows = batch if len(part) == len(batch) else batch.take(pa.array(part))
+            yield names[found[part[0]]], rows
+
+
+def write_events(plan: EventPlan, location: TableLocation) -> Rows:
+    """Return a function for ``mapInArrow`` that writes landed rows to files of their tables, and gives :data:`LINES`.
+
+    The files of a task that fails are named to nobody, so that they never count.
+
+    :param location: folder of the tables.
+    """
+
+    def write(batches: Batches) -> Batches:
+        counts: Counter[str] = Counter()
+        with PartitionFiles(location) as files:
+            for table, decoded in plan.decode(batches):
+                for rows in decoded.rows:
+                    files.append(table, rows, PARTITION_BY)
+                for rows in decoded.quarantined:
+                    files.append(QUARANTINE_TABLE, rows, ())
+                counts[OUTSIDE] += decoded.outside_interval
+                counts.update({f"{DECODER}{name}": count for name, count in decoded.decoders.items()})
+            lines: list[dict[str, Any]] = [{"table": table, **vars(file)} for table, file in files.close()]
+        yield pa.RecordBatch.from_pylist([*lines, {"counts": dict(counts)}], schema=LINES)
+
+    return write

@@ -1,0 +1,222 @@
+"""Landed rows of the same event: same org, topic and replay ID, in the windows of the run or in the tables already.
+
+Rows with one replay ID that follow each other in one window are several events: Salesforce makes them of a change of
+several records on a channel that enriches or filters, and drains land them together. They stay, or go, together.
+Only narrow columns are read for this, and no payload leaves the task that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_sfstream.tables.event_log.decoding import EventPlan
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, WindowReference
+from airflow_provider_sfstream.tables.rows.places import NO_PLACES, PLACES, Numbers, Places, places_of
+from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
+
+EVENT_KEYS = pa.schema(
+    [("stream", pa.int32()), ("replay_id", pa.binary()), ("place", pa.int64()), ("owner", pa.int32())]
+)
+"""A landed row, by its place, or a row of a table, by the number of the window that wrote it (``owner``)."""
+_COPIES = pa.schema([("places", pa.binary()), ("stay", pa.binary())])
+_QUARANTINED = pa.schema([("window_id", pa.string()), ("ordinal", pa.int64())])
+_NOBODY = -1
+"""Owner of rows of tables that no window of the run wrote."""
+_ROWS_OF_A_TASK = 1_000_000
+"""Rows whose keys a task compares: some 100 MiB."""
+
+
+def find_duplicates(engine: Engine, rows: Frame, stored: Sequence[Frame], count: int, plan: EventPlan) -> Places:
+    """Return the landed rows that must not be written, so that of each event one stays that can be read, if any can.
+
+    Of each replay ID the rows stay that follow each other in one window: those of the window from which the table has
+    them already, so that running windows again, alone or together, changes nothing; else the first, in the order of
+    ``landed_windows.reading_order``, and there the lowest ordinal. Rows that cannot be decoded stay only if no others
+    of their event in these windows can. None stay if the table has the event from a window that is not of the run.
+
+    :param stored: :data:`~airflow_provider_sfstream.tables.event_log.tables.KEYS` of rows of the tables; without
+        ``window_id`` if they are of partitions that this run does not write.
+    :param count: number of rows in ``rows`` and ``stored``.
+    :raises ValueError: if a landed row has no replay ID.
+    """
+    streams = _streams(plan.windows)
+    keys = [rows.select("window", "ordinal", "replay_id").made(_landed_keys(plan.windows, streams), EVENT_KEYS)]
+    keys += [each.made(_stored_keys(plan.windows, streams), EVENT_KEYS) for each in stored]
+    compared = engine.shuffled(keys, ("stream", "replay_id"), 1 + count // _ROWS_OF_A_TASK)
+    partitions = {window.partition: number for number, window in enumerate(plan.windows)}
+    unreadable = NO_PLACES
+    while True:
+        copies = compared.made(_copies(unreadable), _COPIES).collected()
+        places = np.concatenate([np.frombuffer(each["places"], np.int64) for each in copies] or [NO_PLACES.starts])
+        stay = np.concatenate([np.frombuffer(each["stay"], bool) for each in copies] or [np.array([], bool)])
+        duplicates = Places.from_numbers(places[~stay])
+        if not stay.any():
+            return duplicates
+        chosen = Places.from_numbers(places[stay])
+        found = np.array(
+            [
+                partitions[each["window_id"]] * PLACES + each["ordinal"]
+                for each in rows.made(_undecodable(plan, chosen), _QUARANTINED).collected()
+            ],
+            np.int64,
+        )
+        if unreadable.include(found).all():
+            return duplicates
+        unreadable = Places.from_numbers(np.union1d(unreadable.numbers(), found))
+
+
+def _undecodable(plan: EventPlan, chosen: Places) -> Rows:
+    """Return a function for ``mapInArrow`` that gives window and ordinal of chosen landed rows that have no event."""
+
+    def rows(batches: Batches) -> Batches:
+        some = (batch.filter(pa.array(chosen.include(places_of(batch)))) for batch in batches)
+        for batch in plan.undecodable(batch for batch in some if len(batch)):
+            yield batch.select(_QUARANTINED.names)
+
+    return rows
+
+
+def _streams(windows: Sequence[WindowReference]) -> dict[tuple[str, str], int]:
+    return {stream: number for number, stream in enumerate(sorted({(each.org_id, each.topic) for each in windows}))}
+
+
+def _landed_keys(windows: Sequence[WindowReference], streams: Mapping[tuple[str, str], int]) -> Rows:
+    stream_of = np.array([streams[window.org_id, window.topic] for window in windows], np.int32)
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            if batch.column("replay_id").null_count:
+                raise ValueError(f"{batch.column('replay_id').null_count} landed rows have no replay ID.")
+            stream = pa.array(stream_of[batch.column("window").to_numpy()])
+            columns = [stream, batch.column("replay_id"), pa.array(places_of(batch)), pa.nulls(len(batch), pa.int32())]
+            yield pa.RecordBatch.from_arrays(columns, schema=EVENT_KEYS)
+
+    return rows
+
+
+def _stored_keys(windows: Sequence[WindowReference], streams: Mapping[tuple[str, str], int]) -> Rows:
+    numbers = {window.partition: number for number, window in enumerate(windows)}
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            has_window = "window_id" in batch.schema.names
+            partitions = batch.column("window_id") if has_window else pa.nulls(len(batch), pa.string())
+            columns = (batch.column("_org_id"), batch.column("_topic"), partitions)
+            found = zip(*(column.to_pylist() for column in columns), strict=True)
+            known = [(streams.get((org_id, topic)), numbers.get(window, _NOBODY)) for org_id, topic, window in found]
+            stream, owner = (pa.array([each[n] for each in known], pa.int32()) for n in (0, 1))
+            keys = [stream, batch.column("_replay_id"), pa.nulls(len(batch), pa.int64()), owner]
+            yield pa.RecordBatch.from_arrays(keys, schema=EVENT_KEYS).filter(stream.is_valid())
+
+    return rows
+
+
+def _copies(unreadable: Places) -> Rows:
+    """Return a function for ``mapInArrow`` that compares all keys of some events, those of landed rows first. It gives
+    the places of the landed rows of events that have several, and for each whether it stays."""
+
+    def rows(batches: Batches) -> Batches:
+        landed = _Landed()
+        for batch in batches:
+            landed.add(batch)
+        copies = landed.copies()
+        if copies is not None:
+            places, stay = copies.places, copies.stay(unreadable)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([places.tobytes()]), pa.array([stay.tobytes()], pa.binary())], schema=_COPIES
+            )
+
+    return rows
+
+
+class _Landed:
+    """Keys of landed rows, and what the tables have of their events."""
+
+    def __init__(self) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._ids: pa.Array | None = None
+        self._events = self._places = np.array([], np.int64)
+
+    def add(self, keys: pa.RecordBatch) -> None:
+        is_landed = keys.column("place").is_valid()
+        if self._ids is None:
+            self._batches.append(keys.filter(is_landed))
+            if pc.all(is_landed).as_py():
+                return
+            self._encode()
+        elif pc.any(is_landed).as_py():
+            raise RuntimeError("Keys of landed rows come after those of tables.")
+        self._note_stored(keys.filter(pc.invert(is_landed)))
+
+    def _encode(self) -> None:
+        keys = pa.Table.from_batches(self._batches, EVENT_KEYS)
+        self._batches.clear()
+        encoded = keys["replay_id"].combine_chunks().dictionary_encode()
+        self._ids = encoded.dictionary
+        self._streams = 1 + (pc.max(keys["stream"]).as_py() or 0)
+        events = encoded.indices.to_numpy().astype(np.int64) * self._streams + keys["stream"].to_numpy()
+        places = keys["place"].to_numpy()
+        order = np.lexsort((places, events))
+        self._events, self._places = events[order], places[order]
+        self._first = np.flatnonzero(np.diff(self._events, prepend=-1))
+        self._owners = np.full(len(self._first), _NOBODY)
+        self._foreign = np.zeros(len(self._first), bool)
+
+    def _note_stored(self, keys: pa.RecordBatch) -> None:
+        """Note which events rows of tables are."""
+        keys = keys.filter(pc.less(keys.column("stream"), self._streams))
+        known = pc.index_in(keys.column("replay_id"), value_set=self._ids)
+        keys, known = keys.filter(known.is_valid()), known.drop_null().to_numpy().astype(np.int64)
+        if not len(keys):
+            return
+        stored, owner = known * self._streams + keys.column("stream").to_numpy(), keys.column("owner").to_numpy()
+        events = self._events[self._first]
+        at = np.minimum(np.searchsorted(events, stored), len(events) - 1)
+        is_landed = events[at] == stored
+        np.maximum.at(self._owners, at[is_landed], owner[is_landed])
+        self._foreign[at[is_landed & (owner == _NOBODY)]] = True
+
+    def copies(self) -> _Copies | None:
+        """Return the landed rows of events that have several which do not follow each other, or that the tables have
+        from a window that is not of the run; ``None`` if there are none."""
+        if self._ids is None:
+            self._encode()
+        counts = np.diff(self._first, append=len(self._events))
+        last = self._places[self._first + counts - 1] if len(counts) else self._places
+        suspicious = (last - self._places[self._first] + 1 != counts) | self._foreign
+        chosen = np.repeat(suspicious, counts)
+        if not chosen.any():
+            return None
+        owners, foreign = (np.repeat(each, counts)[chosen] for each in (self._owners, self._foreign))
+        return _Copies(self._events[chosen], self._places[chosen], owners, foreign)
+
+
+@dataclass(frozen=True, eq=False)
+class _Copies:
+    """Landed rows in the order of event and place: number of the event, place, number of the window from which the
+    table has the event, and whether it has it from a window that is not of the run."""
+
+    events: Numbers
+    places: Numbers
+    owners: Numbers
+    foreign: Numbers
+
+    def stay(self, unreadable: Places) -> Numbers:
+        """Return for each row whether it stays.
+
+        :param unreadable: rows that cannot be decoded, as far as is known.
+        """
+        count = np.arange(len(self.events))
+        first = np.flatnonzero(np.diff(self.events, prepend=-1))
+        group = np.searchsorted(first, count, side="right") - 1
+        # The same number for rows that follow each other, and another one for others.
+        follows = self.places - (count - first[group])
+        in_table = self.places // PLACES == self.owners
+        best = np.lexsort((self.places, ~in_table, unreadable.include(self.places), group))[first]
+        stay: Numbers = (follows == follows[best][group]) & ~self.foreign
+        return stay
