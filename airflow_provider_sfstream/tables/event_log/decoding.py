@@ -27,11 +27,14 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
 )
 from airflow_provider_sfstream.tables.rows.places import NO_PLACES, Places, places_of
 from airflow_provider_sfstream.tables.rows.routing import gathered
+from airflow_provider_sfstream.tables.rows.spool import Spool, packed, unpacked
 
 LINES = pa.schema([("table", pa.string()), *WRITTEN, ("counts", pa.map_(pa.string(), pa.int64()))])
 """Result of :func:`write_events`: a line for each file, and one without a file that has counts."""
 OUTSIDE, DECODER = "outside_interval", "decoder:"
 """Keys of ``counts``: events that do not count in the interval, and (as a prefix) events that a decoder has read."""
+_OPEN_TABLES = 16
+"""Tables whose files are written at the same time. Rows of more tables are set aside, so that each has few files."""
 _DECODED_ROWS = 8_192
 """Rows decoded at a time. A row in columns takes several times the memory of its payload."""
 
@@ -108,14 +111,21 @@ def write_events(plan: EventPlan, location: TableLocation) -> Rows:
 
     def write(batches: Batches) -> Batches:
         counts: Counter[str] = Counter()
-        with PartitionFiles(location) as files:
+        with PartitionFiles(location) as files, Spool[str]() as spool:
             for table, decoded in plan.decode(batches):
                 for rows in decoded.rows:
-                    files.append(table, rows, PARTITION_BY)
+                    if len(plan.tables) > _OPEN_TABLES:
+                        spool.add(table, packed(rows))
+                    else:
+                        files.append(table, rows, PARTITION_BY)
                 for rows in decoded.quarantined:
                     files.append(QUARANTINE_TABLE, rows, ())
                 counts[OUTSIDE] += decoded.outside_interval
                 counts.update({f"{DECODER}{name}": count for name, count in decoded.decoders.items()})
+            for table in spool.keys:
+                for rows in map(unpacked, spool.read(table)):
+                    for batch in rows.to_batches():
+                        files.append(table, batch, PARTITION_BY)
             lines: list[dict[str, Any]] = [{"table": table, **vars(file)} for table, file in files.close()]
         yield pa.RecordBatch.from_pylist([*lines, {"counts": dict(counts)}], schema=LINES)
 

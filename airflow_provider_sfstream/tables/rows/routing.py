@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import as_table
+from airflow_provider_sfstream.tables.rows.spool import packed, unpacked
 
 PARCEL = pa.schema([("piece", pa.int32()), ("rows", pa.binary())])
 """The number of a piece, and rows for it: an Arrow stream; null stands for no row."""
@@ -40,7 +41,7 @@ def received(schema: pa.Schema, sent: list[pa.Buffer], order: Sequence[str] = ()
 
     :raises pyarrow.ArrowInvalid: if a column has more than two GiB of text.
     """
-    tables = [schema.empty_table(), *map(_opened, sent)]
+    tables = [schema.empty_table(), *map(unpacked, sent)]
     sent.clear()
     places = None
     if order:
@@ -85,10 +86,6 @@ def shaped(schema: pa.Schema) -> Rows:
     return lambda batches: (as_table(batch, schema) for batch in batches)
 
 
-def _opened(parcel: pa.Buffer) -> pa.Table:
-    return pa.ipc.open_stream(parcel).read_all()
-
-
 def _encoded(ids: pa.Array) -> npt.NDArray[np.bytes_]:
     return np.array(pc.cast(ids, pa.binary()).to_pylist() or [b""], dtype=np.bytes_)[: len(ids)]
 
@@ -113,11 +110,7 @@ def _sent(rows: pa.Table, ends: Sequence[str]) -> Iterable[pa.RecordBatch]:
     for number in np.unique(numbers):
         mine = numbers == number
         own = rows if mine.all() else rows.filter(pa.array(mine))
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        with pa.ipc.new_stream(sink, own.schema, options=options) as writer:
-            writer.write_table(own)
-        content = sink.getvalue()
+        content = packed(own)
         offsets = pa.py_buffer(np.array([0, content.size], np.int32))
         parcel = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
         yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), parcel], schema=PARCEL)

@@ -7,8 +7,8 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, BinaryIO, Protocol
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, 
 from airflow_provider_sfstream.tables.rows.event_batches import Batches
 from airflow_provider_sfstream.tables.rows.merging import as_table
 from airflow_provider_sfstream.tables.rows.routing import PARCEL
+from airflow_provider_sfstream.tables.rows.spool import Spool
 from airflow_provider_sfstream.tables.runner.arrow_frames import (
     ArrowFrame,
     ArrowParts,
@@ -114,13 +115,12 @@ class EmbeddedEngine:
 
     def routed(self, parcels: ArrowFrame, also: Sequence[int], pieces: int) -> ArrowParts:
         def parts() -> Iterator[Batches]:
-            with TemporaryFile(dir=self._folder) as file:
-                places: dict[int, list[tuple[int, int]]] = {number: [] for number in also}
+            with Spool[int](self._folder) as spool:
                 for batch in parcels.batches(None):
                     for number, parcel in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                        places.setdefault(number, []).append((file.tell(), file.write(parcel)))
-                for number in sorted(places):
-                    yield _parcels(file, number, places[number])
+                        spool.add(number, parcel)
+                for number in sorted({*also, *spool.keys}):
+                    yield _parcels(number, spool.read(number))
 
         return ArrowParts(parts)
 
@@ -167,11 +167,11 @@ class EmbeddedEngine:
         return copy
 
 
-def _parcels(file: BinaryIO, number: int, places: Sequence[tuple[int, int]]) -> Batches:
+def _parcels(number: int, contents: Iterator[bytes]) -> Batches:
     """Yield the parcels of a piece, one at a time; one without rows if there is none."""
-    for offset, size in places or [(0, 0)]:
-        file.seek(offset)
-        parcel = pa.array([file.read(size) if size else None], pa.binary())
+    first = next(contents, None)
+    for content in chain([first], contents):
+        parcel = pa.array([content], pa.binary())
         yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), parcel], schema=PARCEL)
 
 
