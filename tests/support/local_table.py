@@ -17,7 +17,7 @@ from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece,
 from airflow_provider_sfstream.tables.replica.rewriting import HistoryPlan, Rewriting, rewritten
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import Deletes, Merge, as_table, table_schema
-from airflow_provider_sfstream.tables.rows.routing import parcels
+from airflow_provider_sfstream.tables.rows.routing import PARCEL, parcels
 from tests.support.replica_model import Row
 
 
@@ -50,7 +50,7 @@ class LocalTable:
             location=self.log.location,
             pieces=pieces,
             merge=merge,
-            came=came[0].schema,
+            incoming=came[0].schema,
             are_changes=are_changes,
             may_be_seen=may_be_seen,
             everything=everything,
@@ -58,7 +58,7 @@ class LocalTable:
             target=self._target,
         )
         sent = [*parcels(iter, ends_of(pieces))(iter(came)), *self._told(pieces, everything)]
-        lines = [line for batch in rewritten(plan)(iter(sent)) for line in batch.to_pylist()]
+        lines = [line for batch in rewritten([plan])(iter(sent)) for line in batch.to_pylist()]
         rows = [line for line in lines if not line["is_history"]]
         removed = {file.path for number in {line["piece"] for line in rows} for file in pieces[number].files}
         if rows:
@@ -88,7 +88,8 @@ class LocalTable:
         told = [number for number, piece in enumerate(pieces) if everything or piece.is_shared]
         if told:
             yield pa.RecordBatch.from_arrays(
-                [pa.array(told, pa.int32()), pa.nulls(len(told), pa.binary())], names=["piece", "rows"]
+                [pa.array(told, pa.int32()), pa.nulls(len(told), pa.binary()), pa.nulls(len(told), pa.int64())],
+                schema=PARCEL,
             )
 
 

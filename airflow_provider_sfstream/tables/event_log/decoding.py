@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,7 +25,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
     refused_rows,
 )
 from airflow_provider_sfstream.tables.rows.places import NO_PLACES, Places, places_of
-from airflow_provider_sfstream.tables.rows.routing import gathered
+from airflow_provider_sfstream.tables.rows.routing import gathered, split
 from airflow_provider_sfstream.tables.rows.spool import Spool, packed, unpacked
 
 LINES = pa.schema([("table", pa.string()), *WRITTEN, ("counts", pa.map_(pa.string(), pa.int64()))])
@@ -59,7 +58,7 @@ class EventPlan:
         """Yield decoded rows with the name of their table. Rows whose schema cannot be used have the quarantine's."""
         rows = self._without_duplicates(batches)
         if len(self.tables) > 1:  # so that each table has more than a few rows at a time
-            rows = (batch for table in gathered(rows) for batch in table.combine_chunks().to_batches())
+            rows = gathered(rows)
         for batch in rows:
             for table, part in self._by_table(batch):
                 for start in range(0, len(part), _DECODED_ROWS):
@@ -94,11 +93,8 @@ class EventPlan:
         table = pc.if_else(has_schema, by_schema, by_window.take(batch.column("window")))
         found = pc.fill_null(table, len(names)).to_numpy()
         names.append(QUARANTINE_TABLE)
-        order = np.argsort(found, kind="stable")
-        parts = np.split(order, np.flatnonzero(np.diff(found[order])) + 1)
-        for part in parts if len(batch) else ():
-            rows = batch if len(part) == len(batch) else batch.take(pa.array(part))
-            yield names[found[part[0]]], rows
+        for number, rows in split(batch, found):
+            yield names[number], rows
 
 
 def write_events(plan: EventPlan, location: TableLocation) -> Rows:

@@ -6,12 +6,12 @@ that ends too early may have left ahead of the snapshot; the next run takes that
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile, TableVersion
@@ -19,12 +19,13 @@ from airflow_provider_sfstream.tables.delta.hadoop_files import HadoopFiles
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
 from airflow_provider_sfstream.tables.replica.pieces import Piece, ends_of, pieces_of_table, quantiles
+from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
 from airflow_provider_sfstream.tables.replica.rewriting import REWRITTEN, HistoryPlan, Rewriting, rewritten
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
 from airflow_provider_sfstream.tables.rows.event_batches import Rows
 from airflow_provider_sfstream.tables.rows.history_batches import version_schema
 from airflow_provider_sfstream.tables.rows.merging import Merge, table_schema
-from airflow_provider_sfstream.tables.rows.routing import PARCEL, parcels, pieces_of, sampled
+from airflow_provider_sfstream.tables.rows.routing import PARCEL
 from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 HISTORY = "{}__history"
@@ -35,27 +36,33 @@ _MANY, _FIRST_FILES = 50_000, 16
 """Where so many rows come and few are there, they are divided into so many files, or one for each task if these are
 more: what changes few records rewrites a part of the table. Files grow from there."""
 _SAMPLED = 10_000
-_IDS = pa.schema([("Id", pa.string())])
 _SMALL_FILES, _SMALL = 64, 32 << 20
 """So many files of so many bytes of a history are merged."""
 
 
 @dataclass(frozen=True)
-class Came:
-    """What came for a table.
+class Incoming:
+    """What comes for a table.
 
-    :param frame: rows, and ``make`` what its rows are made of it, for ``mapInArrow``.
-    :param schema: of those rows: change rows if ``are_changes``, in any order; else rows with an ``Id``, each once.
+    :param table: state of the table.
+    :param merge: how rows of the table take it.
+    :param schema: of the rows that come: change rows if ``are_changes``, in any order; else one for each ``Id``.
     :param count: about how many they are.
+    :param sample: returns ids of some of them, in any order; called if they are many and the table has few rows.
     :param may_be_seen: whether records may have been fetched after some of the changes were committed.
+    :param everything: whether the new rows of records are wanted too for which nothing comes.
+    :param gone_at: of a refresh, when the version of a row that it drops ends (microseconds since the epoch).
     """
 
-    frame: Frame
-    make: Rows
+    table: TableState
+    merge: Merge
     schema: pa.Schema
     are_changes: bool
     count: int
+    sample: Callable[[float], list[str]] = lambda _: []
     may_be_seen: bool = False
+    everything: bool = False
+    gone_at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,39 +100,77 @@ class DeltaSink:
         return self._engine.file_rows(f"{self._base}/{name}", paths, table_schema(table.columns.columns))
 
     def merge(
-        self, name: str, table: TableState, came: Came, merge: Merge, *, everything: bool, gone_at: int | None = None
-    ) -> tuple[TableState, Rewritten]:
-        """Merge what came into a table; return the table as it is then.
+        self,
+        incoming: Mapping[str, Incoming],
+        rows: Frame,
+        send: Callable[[Sequence[Sequence[str]]], Rows],
+        quarantine: QuarantinePlan | None = None,
+    ) -> tuple[dict[str, tuple[TableState, Rewritten]], list[Mapping[str, Any]]]:
+        """Merge what comes into tables, all in one job; return each table as it is then, and the lines of the task that
+        has the quarantine and the counts.
 
-        Merging the same again gives the same table.
+        Merging the same again gives the same tables.
 
-        :param everything: whether the new rows of records are wanted too for which nothing came.
-        :param gone_at: of a refresh, when the version of a row that it drops ends (microseconds since the epoch).
+        :param incoming: by table, in the order in which ``send`` numbers them.
+        :param rows: rows from which ``send`` makes parcels. It is given, for each table, the last id of every piece but
+            the last one.
         """
-        log = self._log(name)
-        read = log.version(progress=[PROGRESS])
-        pieces = self._pieces(read, came)
+        logs = {name: self._log(name) for name in incoming}
+        with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
+            read = dict(zip(logs, pool.map(lambda log: log.version(progress=[PROGRESS]), logs.values()), strict=True))
+            plans = {name: self._plan(name, each, read[name]) for name, each in incoming.items()}
+            lines = self._rewritten(list(plans.values()), rows, send, quarantine)
+            first = dict(zip(plans, accumulate((len(each.pieces) for each in plans.values()), initial=0), strict=False))
+            own = {
+                name: [line for line in lines if 0 <= line["piece"] - first[name] < len(plan.pieces)]
+                for name, plan in plans.items()
+            }
+
+            def commit(name: str) -> tuple[TableState, Rewritten]:
+                return self._commit(name, incoming[name], read[name], plans[name], own[name], first[name])
+
+            committed = dict(zip(incoming, pool.map(commit, incoming), strict=True))
+        pieces = sum(len(plan.pieces) for plan in plans.values())
+        return committed, [line for line in lines if line["piece"] >= pieces]
+
+    def _plan(self, name: str, incoming: Incoming, read: TableVersion) -> Rewriting:
         history = None
-        if table.history is not None:
-            history = HistoryPlan(self._location.below(HISTORY.format(name)), self._config.deletes, gone_at)
-        plan = Rewriting(
-            location=log.location,
-            pieces=pieces,
-            merge=merge,
-            came=came.schema,
-            are_changes=came.are_changes,
-            may_be_seen=came.may_be_seen,
-            everything=everything,
+        if incoming.table.history is not None:
+            location = self._location.below(HISTORY.format(name))
+            history = HistoryPlan(location, self._config.deletes, incoming.gone_at)
+        return Rewriting(
+            location=self._location.below(name),
+            pieces=self._pieces(read, incoming),
+            merge=incoming.merge,
+            incoming=incoming.schema,
+            are_changes=incoming.are_changes,
+            may_be_seen=incoming.may_be_seen,
+            everything=incoming.everything,
             history=history,
             target=self._config.target_file_bytes,
         )
-        lines = self._rewritten(came, plan)
+
+    def _commit(
+        self,
+        name: str,
+        incoming: Incoming,
+        read: TableVersion,
+        plan: Rewriting,
+        lines: Sequence[Mapping[str, Any]],
+        first: int,
+    ) -> tuple[TableState, Rewritten]:
+        """Commit the files of one table.
+
+        :param first: number of the table's first piece.
+        """
+        table, merge = incoming.table, incoming.merge
         rows = [line for line in lines if not line["is_history"]]
         if rows:
-            removed = [file.path for number in {line["piece"] for line in rows} for file in pieces[number].files]
-            table = replace(
-                table, version=log.commit(read, table_schema(merge.columns), _files(rows), sorted(set(removed)))
-            )
+            removed = {
+                file.path for number in {line["piece"] for line in rows} for file in plan.pieces[number - first].files
+            }
+            version = self._log(name).commit(read, table_schema(merge.columns), _files(rows), sorted(removed))
+            table = replace(table, version=version)
         if table.history is not None:
             ended = _files(line for line in lines if line["is_history"])
             table = replace(table, history=self._with_versions(name, table.history, merge, ended))
@@ -141,33 +186,28 @@ class DeltaSink:
         job = self._config.job or self._engine.application_id
         return TableVersions(self._location.below(name), job, cuts_log=False)
 
-    def _pieces(self, read: TableVersion, came: Came) -> tuple[Piece, ...]:
-        """Return the table's pieces, more of them where most of its rows are about to come, or more than the engine has
-        room for."""
+    def _pieces(self, read: TableVersion, incoming: Incoming) -> tuple[Piece, ...]:
+        """Return the table's pieces, more of them where most of its rows are about to come."""
         stored = sum(file["num_records"] or 0 for file in read.files.values())
-        pieces, most = pieces_of_table(read.files), self._engine.rows_at_once
-        count = 0
-        if came.count >= max(_MANY, stored):
-            count = min(max(_FIRST_FILES, self._engine.tasks_at_once), came.count // _MANY)
-        if not count and (most is None or came.count <= most):
-            return pieces
-        chosen = sampled(came.make, ["Id"], min(1.0, _SAMPLED / came.count))
-        ids = pa.array(sorted({row["Id"] for row in came.frame.made(chosen, _IDS).collected()}), pa.string())
-        ends = set(quantiles(ids.to_pylist(), count))
-        if most is not None and len(ids):
-            rows = came.count / len(ids)
-            numbers = pieces_of(ids, sorted({*ends_of(pieces), *ends}))
-            for number in np.unique(numbers):
-                own = ids.filter(pa.array(numbers == number)).to_pylist()
-                ends.update(quantiles(own, math.ceil(len(own) * rows / most)))
-        return pieces_of_table(read.files, ends)
+        if incoming.count < max(_MANY, stored):
+            return pieces_of_table(read.files)
+        ids = incoming.sample(min(1.0, _SAMPLED / incoming.count))
+        count = min(max(_FIRST_FILES, self._engine.tasks_at_once), incoming.count // _MANY)
+        return pieces_of_table(read.files, quantiles(sorted(set(ids)), count))
 
-    def _rewritten(self, came: Came, plan: Rewriting) -> list[Mapping[str, Any]]:
-        """Send what came to the tasks that have its pieces, and return what they wrote."""
-        sent = came.frame.made(parcels(came.make, ends_of(plan.pieces)), PARCEL)
-        told = [n for n, piece in enumerate(plan.pieces) if plan.everything or piece.is_shared]
-        routed = self._engine.routed(sent, told, len(plan.pieces))
-        lines: list[Mapping[str, Any]] = routed.made(rewritten(plan), REWRITTEN).collected()
+    def _rewritten(
+        self,
+        plans: Sequence[Rewriting],
+        rows: Frame,
+        send: Callable[[Sequence[Sequence[str]]], Rows],
+        quarantine: QuarantinePlan | None,
+    ) -> list[Mapping[str, Any]]:
+        """Send what comes to the tasks that have its pieces, and return what they wrote."""
+        sent = rows.made(send([ends_of(plan.pieces) for plan in plans]), PARCEL)
+        pieces = [(plan, piece) for plan in plans for piece in plan.pieces]
+        told = [number for number, (plan, piece) in enumerate(pieces) if plan.everything or piece.is_shared]
+        routed = self._engine.routed(sent, told, len(pieces) + 2)
+        lines: list[Mapping[str, Any]] = routed.made(rewritten(plans, quarantine), REWRITTEN).collected()
         return lines
 
     def _with_versions(self, name: str, number: int, merge: Merge, ended: Sequence[TableFile]) -> int:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
-from airflow_provider_sfstream.tables.delta.partition_files import WRITTEN, files_of, write_files
+from airflow_provider_sfstream.tables.delta.partition_files import PartitionFiles
+from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
-from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, quarantine_schema, refused_rows
-from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
+from airflow_provider_sfstream.tables.rows.spool import unpacked
+from airflow_provider_sfstream.tables.runner.engine import Engine
 
 log = logging.getLogger(__name__)
 
@@ -22,20 +25,34 @@ REPLICA_QUARANTINE = "_replica_quarantine"
 FROM_ORDINAL = "from_ordinal"
 
 
-def without_schema(changes: LandedChanges, unusable: Iterable[str | None]) -> Frame | None:
-    """Return the events of schemas that cannot be used, as rows of the quarantine; ``None`` if there are none.
+@dataclass(frozen=True)
+class QuarantinePlan:
+    """Where rows of the quarantine are written.
 
-    :param unusable: ids of such schemas, which other events of these windows may have.
+    :param location: folder of the quarantine.
+    :param begun: the ordinal that the run began a window with, by window ID, where that is not the first one.
     """
-    ids = set(unusable)
-    rows = changes.rows.where(lambda columns: columns.one_of("schema_id", ids))
-    if not ids or not rows.counted("schema_id"):
-        return None
-    return rows.made(refused_rows(dict(changes.refused), changes.references), quarantine_schema())
+
+    location: TableLocation
+    begun: Mapping[str, int]
+
+
+def write_quarantine(plan: QuarantinePlan, parcels: Iterable[Any]) -> list[dict[str, Any]]:
+    """Write rows of the quarantine, which come packed; return ``path``, ``size`` and ``rows`` of each file."""
+    with PartitionFiles(plan.location) as files:
+        for batch in (batch for content in parcels for batch in unpacked(content).to_batches()):
+            ordinals = [plan.begun.get(window_id, 0) for window_id in batch.column("window_id").to_pylist()]
+            rows = batch.append_column(FROM_ORDINAL, pa.array(ordinals, pa.int64()))
+            files.append("", rows, ("window_id", FROM_ORDINAL))
+        return [{"path": file.path, "size": file.size, "rows": file.rows} for _, file in files.close()]
 
 
 class ReplicaQuarantine:
     """The quarantine below one output folder.
+
+    The events of a window may be applied by several runs, each from where the one before it ended. So that none of them
+    replaces what another set aside, and a run that is repeated replaces its own, the rows of each are in a partition of
+    the ordinal that it began with.
 
     :param base: the output folder, as the engine names it.
     """
@@ -44,22 +61,21 @@ class ReplicaQuarantine:
         self._files, self._url = engine.files, f"{base}/{REPLICA_QUARANTINE}"
         self._location = engine.files.table_location(base).below(REPLICA_QUARANTINE)
 
-    def set_aside(self, changes: LandedChanges, outcasts: Sequence[Frame]) -> int:
-        """Set aside the events that cannot be read, all of the run at once; return how many they are.
-
-        The events of a window may be applied by several runs, each from where the one before it ended. So that none
-        of them replaces what another set aside, and a run that is repeated replaces its own, the rows of each are in a
-        partition of the ordinal that it began with.
-        """
+    def plan(self, changes: LandedChanges) -> QuarantinePlan:
+        """Return where a run sets aside the events that cannot be read, without what an earlier try left there."""
         begun = changes.begun()
         self._remove(changes.windows, begun)
-        if not outcasts:
-            return 0
-        write = write_files(_with_part(begun), self._location, ("window_id", FROM_ORDINAL))
-        written = files_of(outcasts[0].together(outcasts[1:]).made(write, WRITTEN).collected())
-        self._remove_others({file.path for file in written})
-        count = sum(file.rows for file in written)
-        log.warning("%d events could not be read; they are in %s.", count, REPLICA_QUARANTINE)
+        return QuarantinePlan(self._location, begun)
+
+    def finish(self, files: Sequence[Mapping[str, Any]]) -> int:
+        """Keep only the files that the run wrote; return how many rows they have.
+
+        :param files: as :func:`write_quarantine` gives them.
+        """
+        self._remove_others({file["path"] for file in files})
+        count = int(sum(file["rows"] for file in files))
+        if count:
+            log.warning("%d events could not be read; they are in %s.", count, REPLICA_QUARANTINE)
         return count
 
     def _remove(self, windows: Iterable[LandedWindow], begun: Mapping[str, int]) -> None:
@@ -76,14 +92,3 @@ class ReplicaQuarantine:
             for name in self._files.file_names(f"{self._url}/{folder}"):
                 if f"{folder}/{name}" not in written:
                     self._files.delete(f"{self._url}/{folder}/{name}")
-
-
-def _with_part(begun: Mapping[str, int]) -> Rows:
-    """Return a function that adds to rows of the quarantine the ordinal that the run began their window with."""
-
-    def rows(batches: Batches) -> Batches:
-        for batch in batches:
-            ordinals = [begun.get(window_id, 0) for window_id in batch.column("window_id").to_pylist()]
-            yield batch.append_column(FROM_ORDINAL, pa.array(ordinals, pa.int64()))
-
-    return rows

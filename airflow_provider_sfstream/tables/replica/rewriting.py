@@ -1,14 +1,15 @@
-"""What runs on executors: a piece of a table is read, merged with what came for it, and written anew.
+"""What runs in tasks: a piece of a table is read, merged with what came for it, and written anew.
 
-A row group and what came for the piece is held at a time, whatever the table's size. The files of a task that fails
-stay unnamed, so that they are never used.
+A row group, and some of what came for the piece, is held at a time, whatever the size of the table and of the run. The
+files of a task that fails stay unnamed, so that they are never used.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,13 @@ from airflow_provider_sfstream.tables.delta.table_files import TableFileWriter
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.replica.pieces import TARGET_BYTES, Piece, parts, quantiles
+from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan, write_quarantine
 from airflow_provider_sfstream.tables.rows.change_fold import fold
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.history_batches import ended_by_changes, ended_by_refresh, version_schema
 from airflow_provider_sfstream.tables.rows.merging import Merge, as_table, table_schema
-from airflow_provider_sfstream.tables.rows.routing import pieces_of, received
+from airflow_provider_sfstream.tables.rows.routing import combined, pieces_of
+from airflow_provider_sfstream.tables.rows.spool import Parcels, unpacked
 
 REWRITTEN = pa.schema(
     [
@@ -36,10 +39,14 @@ REWRITTEN = pa.schema(
         ("stats", pa.string()),
         ("dirty", pa.int64()),
         ("deleted", pa.int64()),
+        ("counts", pa.binary()),
     ]
 )
 """What a task tells: each file that it wrote, and how many of its rows are dirty, and of deleted records. A piece that
 was rewritten and has no row left gives a line without a path."""
+MOST_BYTES = 48 << 20
+"""Bytes of incoming rows, as Arrow has them, that a task holds at a time: it needs some four times as much to fold and
+merge them, beside what Python and its libraries take."""
 _COMPRESSED = 0.3
 """Bytes in a file for a byte of Arrow columns, where nothing better is known; it decides how large files are."""
 
@@ -61,59 +68,87 @@ class HistoryPlan:
 class Rewriting:
     """How pieces of a table are rewritten.
 
-    :param came: the schema of what comes: change rows, which are folded first if ``are_changes``; else it has each id
-        once.
+    :param incoming: the schema of the rows that come: change rows, which are folded first if ``are_changes``; else
+        there is one for each id.
     :param may_be_seen: whether records may have been fetched after some of the changes were committed.
     :param everything: whether the new rows of records are wanted too for which nothing came.
     :param target: bytes of a file.
+    :param most_bytes: bytes of incoming rows that are held at a time.
     """
 
     location: TableLocation
     pieces: tuple[Piece, ...]
     merge: Merge
-    came: pa.Schema
+    incoming: pa.Schema
     are_changes: bool
     may_be_seen: bool = False
     everything: bool = False
     history: HistoryPlan | None = None
     target: int = TARGET_BYTES
+    most_bytes: int = MOST_BYTES
 
 
-def rewritten(plan: Rewriting) -> Rows:
+def rewritten(plans: Sequence[Rewriting], quarantine: QuarantinePlan | None = None) -> Rows:
     """Return a function for ``mapInArrow`` that takes parcels, and gives :data:`REWRITTEN`.
 
-    All parcels of a piece must come to one task.
+    All parcels of a piece must come to one task. Pieces are numbered through all plans. The parcels of the piece after
+    the last one are rows of the quarantine, and those of the next one are counts, which are given as they came.
     """
+    pieces = [(plan, piece) for plan in plans for piece in plan.pieces]
 
     def rows(batches: Batches) -> Batches:
         _release()
         pa.set_io_thread_count(1)  # each keeps memory of its own, and a row group is one read
-        arrived: dict[int, list[pa.Buffer]] = {}  # of the batches' own memory: no parcel is copied
-        for batch in batches:
-            for piece, parcel in zip(batch.column("piece").to_pylist(), batch.column("rows"), strict=True):
-                arrived.setdefault(piece, []).extend([parcel.as_buffer()] if parcel.is_valid else [])
-        while arrived:
-            number, parcels = arrived.popitem()
-            written = _Rewrite(plan, plan.pieces[number], parcels).run()
-            _release()
-            yield pa.RecordBatch.from_pylist([{"piece": number, **line} for line in written], schema=REWRITTEN)
+        with Parcels() as parcels:
+            for batch in batches:
+                parcels.add(batch)
+            for number in parcels.pieces():
+                lines: Iterable[dict[str, Any]] = ({"counts": bytes(content)} for content in parcels.read(number))
+                if number < len(pieces):
+                    lines = _rewrite(*pieces[number], number, parcels)
+                elif number == len(pieces) and quarantine is not None:
+                    lines = write_quarantine(quarantine, parcels.read(number))
+                told = [{"piece": number, **line} for line in lines]
+                parcels.forget(number)
+                _release()
+                yield pa.RecordBatch.from_pylist(told, schema=REWRITTEN)
 
     return rows
+
+
+def _rewrite(plan: Rewriting, piece: Piece, number: int, parcels: Parcels) -> Iterator[dict[str, Any]]:
+    """Rewrite a piece: as a whole or, if memory is too small for what comes for it, one range of ids after another."""
+    count = -(-parcels.size(number) // plan.most_bytes)
+    if count <= 1:
+        tables = [unpacked(content) for content in parcels.read(number)]
+        parcels.forget(number)
+        yield from _Rewrite(plan, piece, tables).run()
+        return
+    ids = pa.chunked_array(
+        [chunk for content in parcels.read(number) for chunk in unpacked(content, ["Id"])["Id"].chunks]
+    )
+    ends = quantiles(sorted(pc.unique(ids).to_pylist()), count)
+    for after, through in pairwise([piece.after, *ends, piece.through]):
+        parts = (unpacked(content) for content in parcels.read(number))
+        tables = [rows.filter(is_between(rows["Id"], after, through)) for rows in parts]
+        yield from _Rewrite(plan, replace(piece, after=after, through=through, is_shared=True), tables).run()
 
 
 class _Rewrite:
     """The rewrite of one piece."""
 
-    def __init__(self, plan: Rewriting, piece: Piece, parcels: list[pa.Buffer]) -> None:
+    def __init__(self, plan: Rewriting, piece: Piece, incoming: list[pa.Table]) -> None:
         self._plan, self._piece = plan, piece
         self._schema = table_schema(plan.merge.columns)
         self._files = plan.location.filesystem()
-        came = received(plan.came, parcels, ["Id", "_sequence"] if plan.are_changes else [])
-        came = self._without_seen(came) if plan.are_changes else came
-        self._change = fold(came, plan.merge.columns) if plan.are_changes else came
-        self._came = None if plan.history is None else came
+        order = ["Id", "_sequence"] if plan.are_changes else []
+        rows = combined(plan.incoming, [plan.incoming.empty_table(), *incoming], order)
+        incoming.clear()
+        rows = self._without_seen(rows) if plan.are_changes else rows
+        self._change = fold(rows, plan.merge.columns) if plan.are_changes else rows
+        self._incoming = None if plan.history is None else rows
         self._met = np.zeros(len(self._change), bool)
-        del came
+        del rows
         _release()  # many changes of few records become few rows
 
     def run(self) -> list[dict[str, Any]]:
@@ -127,7 +162,7 @@ class _Rewrite:
                 output.append(self._merged(rows, history))
                 del rows
             output.append(self._new())
-            return [*output.close(), *history.close(self._came)]
+            return [*output.close(), *history.close(self._incoming)]
         except BaseException:
             output.abandon()
             history.abandon()
@@ -146,12 +181,12 @@ class _Rewrite:
 
     def _ends(self) -> list[str]:
         """Return the ids at which the piece's rows are divided into files."""
-        stored, came = sum(file.rows for file in self._piece.files), len(self._change)
-        if stored > came:
+        stored, incoming = sum(file.rows for file in self._piece.files), len(self._change)
+        if stored > incoming:
             row = sum(file.size for file in self._piece.files) / stored
         else:
-            row = self._change.nbytes * _COMPRESSED / max(came, 1)
-        if parts((stored + came) * row, stored + came, self._plan.target) == 1:
+            row = self._change.nbytes * _COMPRESSED / max(incoming, 1)
+        if parts((stored + incoming) * row, stored + incoming, self._plan.target) == 1:
             return []
         ids = set(self._change["Id"].to_pylist())
         for rows in self._rows(["Id"]):
@@ -168,7 +203,7 @@ class _Rewrite:
                 for number in range(stored.num_row_groups):
                     rows = as_table(_batch(stored.read_row_group(number, columns, use_threads=False)), schema)
                     if piece.is_shared:
-                        rows = rows.filter(_is_between(rows["Id"], piece.after, piece.through))
+                        rows = rows.filter(is_between(rows["Id"], piece.after, piece.through))
                     if len(rows):
                         yield rows
                     del rows  # before the next are read
@@ -301,7 +336,7 @@ def _replaced(rows: pa.RecordBatch, chosen: pa.BooleanArray, new: pa.RecordBatch
     return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
 
 
-def _is_between(ids: pa.Array, after: str | None, through: str | None) -> pa.BooleanArray:
+def is_between(ids: pa.Array, after: str | None, through: str | None) -> pa.BooleanArray:
     chosen = pa.array(np.ones(len(ids), bool)) if after is None else pc.greater(ids, after)
     return chosen if through is None else pc.and_(chosen, pc.less_equal(ids, through))
 

@@ -6,7 +6,6 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,15 +14,27 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_SUCH_FIELD, unmet
 from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow
 from airflow_provider_sfstream.tables.event_log.table_plans import Schemas, read_schemas
-from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine, without_schema
+from airflow_provider_sfstream.tables.replica.quarantine import ReplicaQuarantine
 from airflow_provider_sfstream.tables.replica.rules import under_rules
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
-from airflow_provider_sfstream.tables.replica.tables import Applied, ReplicaTables
-from airflow_provider_sfstream.tables.replica.transactions import SEEN, last_whole_sequence, seen_sequences
-from airflow_provider_sfstream.tables.replica.windows import AT_THE_END, LandedChanges, UnappliedWindow, numbered
+from airflow_provider_sfstream.tables.replica.tables import ReplicaTables
+from airflow_provider_sfstream.tables.replica.transactions import (
+    REPLAY_ID,
+    SEEN,
+    last_whole_sequence,
+    one_event,
+    seen_sequences,
+)
+from airflow_provider_sfstream.tables.replica.windows import (
+    AT_THE_END,
+    LandedChanges,
+    SeenSchema,
+    UnappliedWindow,
+    numbered,
+)
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns
 from airflow_provider_sfstream.tables.rows.replica_columns import entity_of, replica_columns
-from airflow_provider_sfstream.tables.runner.engine import Condition, Engine, Frame
+from airflow_provider_sfstream.tables.runner.engine import Engine, Frame
 
 if TYPE_CHECKING:
     from airflow_provider_sfstream.tables.replica.config import ReplicaConfig, ReplicaMetrics
@@ -46,10 +57,10 @@ class _Landed:
 
 @dataclass(frozen=True)
 class _Survey:
-    """What is in the landed rows: by schema id the sequences of the first and the last event that has it, the last
-    event's sequence and replay ID (hex), and the sequence up to which events come again that were applied before."""
+    """What is in the landed rows: the events of each schema, the last event's sequence and replay ID (hex), and the
+    sequence up to which events come again that were applied before."""
 
-    seen: dict[str | None, tuple[int, int]]
+    seen: dict[str | None, SeenSchema]
     last: tuple[int, str]
     repeated_through: int | None
 
@@ -120,7 +131,7 @@ class StreamRun:
             end = self._end(with_rows, schemas, start, new[-1].window)
             changed = self._apply(rows, with_rows, survey, schemas, (start, end), metrics)
             if end > (self._state.applied_sequence if self._state else 0):
-                applied_id = survey.last[1] if end == survey.last[0] else _replay_id(rows, end)
+                applied_id = survey.last[1] if end == survey.last[0] else _replay_id(rows, with_rows, end)
         changed = self._flag_breaks(changed, new, places, start)
         state = self._state_after(landed, places, new[-1].window, end, applied_id)
         return self._snapshot.next({self._key: state}, changed, datetime.now(UTC))
@@ -131,23 +142,24 @@ class StreamRun:
         return [_Landed(self._read(place.manifest_url), place) for place in held]
 
     def _rows(self, landed: Sequence[_Landed]) -> Frame:
-        """Return the landed rows with the number of their window and their ``_sequence``."""
-        rows = self._engine.landed_rows([each.window for each in landed], verify=self._config.verify_files)
-        return rows.numbered("_sequence", [each.place.first_sequence for each in landed])
+        """Return the landed rows with the number of their window."""
+        return self._engine.landed_rows([each.window for each in landed], verify=self._config.verify_files)
 
     def _survey(self, rows: Frame, landed: Sequence[_Landed]) -> _Survey:
         """Look through the narrow columns once, comparing the numbers of rows with the manifests."""
         applied = bytes.fromhex((self._state and self._state.applied_replay_id) or "")
         counted: Counter[int] = Counter()
-        seen: dict[str | None, tuple[int, int]] = {}
+        seen: dict[str | None, SeenSchema] = {}
         repeated: list[int] = []
         last: list[tuple[int, str]] = []
-        narrow = rows.select("schema_id", "window", "_sequence", "replay_id")
-        for row in narrow.made(seen_sequences(applied), SEEN).collected():
+        narrow = rows.select("schema_id", "window", "ordinal", "replay_id")
+        for row in narrow.made(seen_sequences(applied, _first_sequences(landed)), SEEN).collected():
             last.append((row["last"], bytes(row["last_id"]).hex()))
             counted[row["window"]] += row["rows"]
-            first, last_seen = seen.get(row["schema_id"], (row["first"], row["last"]))
-            seen[row["schema_id"]] = min(first, row["first"]), max(last_seen, row["last"])
+            so_far = seen.get(row["schema_id"], SeenSchema(0, row["first"], row["last"]))
+            seen[row["schema_id"]] = SeenSchema(
+                so_far.count + row["rows"], min(so_far.first, row["first"]), max(so_far.last, row["last"])
+            )
             if row["again"] is not None:
                 repeated.append(row["again"])
         for number, each in enumerate(landed):
@@ -163,7 +175,7 @@ class StreamRun:
         if newest.stop_reason in AT_THE_END:
             return max(each.last_sequence for each in landed)
         unapplied = (
-            (self._rows([each]).where(_between(start + 1, each.last_sequence)), each.place.first_sequence)
+            (self._rows([each]), each.place.first_sequence, start)
             for each in reversed(landed)
             if each.last_sequence > start
         )
@@ -183,10 +195,10 @@ class StreamRun:
         if span[1] <= span[0]:
             return {}
         changes = LandedChanges(
-            rows=rows.where(_between(span[0] + 1, span[1])),
+            rows=rows,
             span=span,
             seen=survey.seen,
-            first_sequences=tuple(each.place.first_sequence for each in landed),
+            first_sequences=_first_sequences(landed),
             windows=tuple(each.window for each in landed),
             refused=schemas.refused,
             rules=self._config.rules,
@@ -194,22 +206,14 @@ class StreamRun:
         tables = self._tables_of(schemas, survey.seen, landed, span[0])
         self._warn_of_unmet(tables)
 
-        def apply(name: str) -> Applied:
-            table, ids = tables[name]
-            return self._tables.apply(name, table, changes, ids)
-
-        with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
-            applied = dict(zip(tables, pool.map(apply, tables), strict=True))
+        applied, quarantined, without_schema = self._tables.apply(tables, changes, self._quarantine.plan(changes))
         for name, one in applied.items():
             of_table = metrics.of_table(name)
             of_table.rows, of_table.deleted = of_table.rows + one.rows, of_table.deleted + one.deleted
         changed = {name: one.table for name, one in applied.items()}
-        outcasts = [one.outcasts for one in applied.values() if one.outcasts is not None]
-        nameless = without_schema(changes, survey.seen.keys() - schemas.usable().keys())
-        if nameless is not None:  # of which table these events are is not known
-            outcasts.append(nameless)
+        if without_schema:  # of which table these events are is not known
             changed = self._flag_all(changed, "undecodable", changes.since(), span[1])
-        metrics.quarantined += self._quarantine.set_aside(changes, outcasts)
+        metrics.quarantined += self._quarantine.finish(quarantined)
         return changed
 
     def _tables_of(
@@ -309,10 +313,11 @@ class StreamRun:
         )
 
 
-def _between(first: int, last: int) -> Condition:
-    return lambda columns: columns.between("_sequence", first, last)
+def _first_sequences(landed: Sequence[_Landed]) -> tuple[int, ...]:
+    return tuple(each.place.first_sequence for each in landed)
 
 
-def _replay_id(rows: Frame, sequence: int) -> str:
-    (row,) = rows.select("_sequence", "replay_id").where(_between(sequence, sequence)).collected()
+def _replay_id(rows: Frame, landed: Sequence[_Landed], sequence: int) -> str:
+    one = one_event(_first_sequences(landed), sequence)
+    (row,) = rows.select("window", "ordinal", "replay_id").made(one, REPLAY_ID).collected()
     return bytes(row["replay_id"]).hex()

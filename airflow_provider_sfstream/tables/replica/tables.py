@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
+
+import pyarrow.compute as pc
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.replica.change_parcels import (
+    WITHOUT_SCHEMA,
+    ChangesPlan,
+    change_parcels,
+    changed_records,
+    sampled_ids,
+)
 from airflow_provider_sfstream.tables.replica.config import ReplicaConfig
-from airflow_provider_sfstream.tables.replica.delta_sink import Came, DeltaSink
+from airflow_provider_sfstream.tables.replica.delta_sink import DeltaSink, Incoming, Rewritten
 from airflow_provider_sfstream.tables.replica.dirty_lists import DirtyLists, remove_lists
+from airflow_provider_sfstream.tables.replica.quarantine import QuarantinePlan
 from airflow_provider_sfstream.tables.replica.reconciliation import (
     IDS,
     moment,
@@ -28,12 +40,13 @@ from airflow_provider_sfstream.tables.replica.refresh_document import TableRefre
 from airflow_provider_sfstream.tables.replica.snapshots import Flag, Snapshot, TableState
 from airflow_provider_sfstream.tables.replica.table_fields import fields_of, with_computed, with_fields
 from airflow_provider_sfstream.tables.replica.windows import LandedChanges
-from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
-from airflow_provider_sfstream.tables.rows.event_batches import quarantine_schema
+from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema
+from airflow_provider_sfstream.tables.rows.event_batches import Rows
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of, hidden_columns, placed, stored_type
 from airflow_provider_sfstream.tables.rows.merging import ChangesMerge, MarkMerge
 from airflow_provider_sfstream.tables.rows.replica_columns import TABLE_ENVELOPE, replica_columns
-from airflow_provider_sfstream.tables.rows.routing import columns_of, shaped
+from airflow_provider_sfstream.tables.rows.routing import parcels, shaped
+from airflow_provider_sfstream.tables.rows.spool import unpacked
 from airflow_provider_sfstream.tables.runner.engine import LISTED, Frame
 from airflow_provider_sfstream.tables.runner.spark_frames import SparkFrame
 
@@ -42,7 +55,6 @@ log = logging.getLogger(__name__)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _FEW_ROWS = 10
 """So many rows may be gone whatever share of a small table they are."""
-_LAST = (1 << 63) - 1
 RECONCILIATIONS = "_sfstream/replica/reconciliations"
 """Where the reports of comparisons are, below the output folder. They are kept."""
 _RANGES_TOLD = 10
@@ -51,13 +63,12 @@ _RANGES_TOLD = 10
 
 @dataclass(frozen=True)
 class Applied:
-    """A table after its changes: how many rows were written anew, how many of them are deleted records, the events that
-    could not be read, as rows of the quarantine, and how many rows had other values in their computed columns."""
+    """A table after its changes: how many rows were written anew, how many of them are deleted records, and how many
+    rows had other values in their computed columns."""
 
     table: TableState
     rows: int
     deleted: int
-    outcasts: Any | None
     differed: int = 0
 
 
@@ -80,33 +91,52 @@ class ReplicaTables:
         """
         self._delta.check(name, table)
 
-    def apply(self, name: str, table: TableState, changes: LandedChanges, schemas: Mapping[str, str]) -> Applied:
-        """Apply the changes of one table's events. Tables may be worked on at the same time.
+    def apply(
+        self,
+        tables: Mapping[str, tuple[TableState, Mapping[str, str]]],
+        changes: LandedChanges,
+        quarantine: QuarantinePlan,
+    ) -> tuple[dict[str, Applied], list[Mapping[str, Any]], int]:
+        """Apply the changes of all tables' events; return the tables, the files of the quarantine, and how many events
+        have a schema that cannot be used.
 
-        Nothing that readers see has changed until the table's new state is published.
+        Nothing that readers see has changed until the new state of the tables is published.
 
-        :param schemas: the Avro schemas of its events by id.
+        :param tables: by name, each with the Avro schemas of its events by id.
         """
-        plan = _plan(name, table, schemas, changes)
-        counted = self._engine.tally()
-        landed: Frame = changes.rows.where(lambda columns: columns.one_of("schema_id", schemas))
-        make, count = change_rows(plan, counted.add), changes.span[1] - changes.span[0]
-        came = Came(landed, make, plan.arrow_schema(), True, count, _may_be_seen(table, changes))
-        after = replace(table, columns=ColumnRegistry(plan.columns))
-        told = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
-        after = with_fields(after, table, told, changes.since(), max(changes.first_sequences))
-        merge = ChangesMerge(plan.columns, self._deletes)
-        after, rewritten = self._delta.merge(name, after, came, merge, everything=False)
-        listed = self._lists.listed(table)
-        if listed is not None:
-            narrow = columns_of(change_rows(plan, lambda _: None), ["Id", "_sequence"])
-            listed = listed.together([landed.made(narrow, LISTED)])
-        after = self._with_list(name, after, table.dirty + rewritten.dirty, listed)
-        outcasts = None
-        if any(key[0] == "undecodable" for key in counted.value):
-            outcasts = landed.made(undecodable_rows(plan, changes.references), quarantine_schema())
-            after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
-        return Applied(_flagged(after, counted.value), rewritten.rows, rewritten.deleted, outcasts)
+        plans = {name: _plan(name, table, schemas, changes) for name, (table, schemas) in tables.items()}
+        run = ChangesPlan(plans, changes.span, changes.refused, changes.references, changes.first_sequences)
+        incoming = {}
+        for name, (table, schemas) in tables.items():
+            plan = plans[name]
+            after = replace(table, columns=ColumnRegistry(plan.columns))
+            told = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
+            incoming[name] = Incoming(
+                with_fields(after, table, told, changes.since(), max(changes.first_sequences)),
+                ChangesMerge(plan.columns, self._deletes),
+                plan.arrow_schema(),
+                are_changes=True,
+                count=changes.count(schemas),
+                sample=partial(_sampled, run, name, changes.rows),
+                may_be_seen=_may_be_seen(table, changes),
+            )
+        merged, others = self._delta.merge(incoming, changes.rows, partial(change_parcels, run), quarantine)
+        counted = _counts(others)
+
+        def finished(name: str) -> Applied:
+            before, (after, rewritten) = tables[name][0], merged[name]
+            listed = self._lists.listed(before)
+            if listed is not None:
+                listed = listed.together([changes.rows.made(changed_records(run, name), LISTED)])
+            after = self._with_list(name, after, before.dirty + rewritten.dirty, listed)
+            if any(key[0] == "undecodable" for key in counted[name]):
+                after = after.flagged(Flag("undecodable", changes.since(), max(changes.first_sequences)))
+            return Applied(_flagged(after, counted[name]), rewritten.rows, rewritten.deleted)
+
+        with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
+            applied = dict(zip(tables, pool.map(finished, tables), strict=True))
+        without_schema = counted[WITHOUT_SCHEMA][(WITHOUT_SCHEMA,)]
+        return applied, [line for line in others if line["path"] is not None], without_schema
 
     def refresh(
         self,
@@ -139,20 +169,27 @@ class ReplicaTables:
                 self._check_gone(name, table, rows, refresh, max_deleted_fraction)
             gone_at = datetime.fromisoformat(table.flag.since) if table.flag else datetime.now(UTC)
             schema = image_schema(refresh, columns)
-            came = Came(SparkFrame(rows), shaped(schema), schema, False, refresh.fetched)
             # A full refresh has no line for a record that the org no longer has, so it looks at every row.
-            after, rewritten = self._delta.merge(
-                name, table, came, merge, everything=is_full, gone_at=_microseconds(gone_at)
+            incoming = Incoming(
+                table,
+                merge,
+                schema,
+                are_changes=False,
+                count=refresh.fetched,
+                sample=partial(_ids, rows),
+                everything=is_full,
+                gone_at=_microseconds(gone_at),
             )
+            after, rewritten = self._merge(name, incoming, rows)
         finally:
             rows.unpersist()
             fetched.unpersist()
         listed = self._lists.listed(table)
         if listed is not None and refresh.computed is not None:
             later = refresh.applied_sequence + 1
-            listed = listed.where(lambda columns: columns.between("_sequence", later, _LAST))
+            listed = listed.made(_listed_since(later), LISTED)
         after = self._with_list(name, after, rewritten.dirty + (0 if is_full else table.dirty), listed)
-        return Applied(after, rewritten.rows, rewritten.deleted, None, differed)
+        return Applied(after, rewritten.rows, rewritten.deleted, differed)
 
     def reconcile(
         self, name: str, table: TableState, refresh: TableRefresh, folder: str, refresh_id: str
@@ -169,9 +206,9 @@ class ReplicaTables:
         judged = verdicts(rows, fetched, refresh.columns, refresh.applied_sequence, deletes=self._deletes).persist()
         try:
             found = ranges(judged)
-            bad = Came(SparkFrame(wrong(judged)), shaped(IDS), IDS, False, 0)
             merge = MarkMerge(columns, refresh.applied_sequence, _microseconds(datetime.now(UTC)))
-            after, rewritten = self._delta.merge(name, table, bad, merge, everything=False, gone_at=0)
+            incoming = Incoming(table, merge, IDS, are_changes=False, count=0, gone_at=0)
+            after, rewritten = self._merge(name, incoming, wrong(judged))
         finally:
             judged.unpersist()
         through = moment(rows)
@@ -195,6 +232,12 @@ class ReplicaTables:
         for name in {name for snapshot in gone for name in snapshot.tables}:
             live = [each.tables[name].dirty_list for each in kept if name in each.tables]
             remove_lists(self._files, self._base, name, live)
+
+    def _merge(self, name: str, incoming: Incoming, rows: Any) -> tuple[TableState, Rewritten]:
+        """Merge a DataFrame of Spark into a table."""
+        shape = shaped(incoming.schema)
+        merged, _ = self._delta.merge({name: incoming}, SparkFrame(rows), lambda ends: parcels(shape, ends[0]))
+        return merged[name]
 
     def _rows(self, name: str, table: TableState) -> Any:
         """Return the rows of a table as a DataFrame of Spark."""
@@ -254,7 +297,7 @@ def _plan(name: str, table: TableState, schemas: Mapping[str, str], changes: Lan
             if field.lower() != column.lower():
                 log.warning("%s of %s (schema %s) is written to column %s.", field, name, schema_id, column)
         found[schema_id] = ChangeSchema(text, placed(columns, hidden))
-    return ChangePlan(registry.columns, found, changes.first_sequences, changes.rules)
+    return ChangePlan(registry.columns, found, changes.first_sequences, changes.rules, changes.references)
 
 
 def _refreshed_through(table: TableState, images: Any) -> TableState:
@@ -265,6 +308,30 @@ def _refreshed_through(table: TableState, images: Any) -> TableState:
         return table
     moment = (_EPOCH + timedelta(microseconds=latest)).isoformat(timespec="microseconds")
     return replace(table, refreshed_through=max(moment, table.refreshed_through or moment))
+
+
+def _sampled(run: ChangesPlan, name: str, rows: Frame, fraction: float) -> list[str]:
+    """Return ids of records that some of the landed events of a table change."""
+    return [row["Id"] for row in rows.made(sampled_ids(run, name, fraction), IDS).collected()]
+
+
+def _ids(rows: Any, fraction: float) -> list[str]:
+    """Return some ids of a DataFrame of Spark."""
+    return [row["Id"] for row in rows.select("Id").sample(fraction).collect()]
+
+
+def _listed_since(sequence: int) -> Rows:
+    """Return a function for ``mapInArrow`` that leaves out listed rows whose last event came before ``sequence``."""
+    return lambda batches: (batch.filter(pc.greater_equal(batch.column("_sequence"), sequence)) for batch in batches)
+
+
+def _counts(lines: Iterable[Mapping[str, Any]]) -> dict[str, Counter[Any]]:
+    """Return the counts of all tasks, by table."""
+    found: dict[str, Counter[Any]] = defaultdict(Counter)
+    for line in lines:
+        for row in unpacked(line["counts"]).to_pylist() if line["counts"] is not None else ():
+            found[row["table"]][tuple(json.loads(row["key"]))] += row["count"]
+    return found
 
 
 def _flagged(table: TableState, counted: Counter[Any]) -> TableState:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_sfstream.tables.rows.change_batches import transaction_schema, transactions
+from airflow_provider_sfstream.tables.rows.change_batches import sequences_of, transaction_schema, transactions
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, by_value
 from airflow_provider_sfstream.tables.runner.engine import Frame
 
@@ -27,21 +27,23 @@ SEEN = pa.schema(
         ("last_id", pa.binary()),
     ]
 )
+REPLAY_ID = pa.schema([("replay_id", pa.binary())])
 """Of landed rows of one schema in one window: how many, the sequences of the first and the last of them and of the last
 one with a replay ID that was asked for, and the last one's replay ID. There are several of them to be put together."""
 
 
-def seen_sequences(applied_id: bytes) -> Rows:
-    """Return a function for ``mapInArrow`` that gives :data:`SEEN` of landed rows with their ``_sequence``.
+def seen_sequences(applied_id: bytes, first_sequences: tuple[int, ...]) -> Rows:
+    """Return a function for ``mapInArrow`` that gives :data:`SEEN` of landed rows.
 
     :param applied_id: a replay ID; an empty one is that of no event.
+    :param first_sequences: by number of the window, the sequence of its first event.
     """
 
     def seen(batches: Batches) -> Batches:
         for batch in batches:
             for schema_id, part in by_value(batch, "schema_id"):
                 for window, rows in by_value(part, "window"):
-                    sequences = rows.column("_sequence")
+                    sequences = sequences_of(rows, first_sequences)
                     again = sequences.filter(pc.equal(rows.column("replay_id"), pa.scalar(applied_id, pa.binary())))
                     first, last = pc.min_max(sequences).values()
                     last_id = rows.column("replay_id")[pc.index(sequences, last).as_py()]
@@ -52,16 +54,27 @@ def seen_sequences(applied_id: bytes) -> Rows:
     return seen
 
 
-def last_whole_sequence(windows: Iterable[tuple[Frame, int]], schemas: dict[str, str]) -> int | None:
+def one_event(first_sequences: tuple[int, ...], sequence: int) -> Rows:
+    """Return a function for ``mapInArrow`` that gives :data:`REPLAY_ID` of the landed event with a sequence."""
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            yield batch.filter(pc.equal(sequences_of(batch, first_sequences), sequence)).select(REPLAY_ID.names)
+
+    return rows
+
+
+def last_whole_sequence(windows: Iterable[tuple[Frame, int, int]], schemas: dict[str, str]) -> int | None:
     """Return the sequence of the last event before the last transaction; ``None`` if there is no other one.
 
-    :param windows: the landed rows of each window that has any, read as the only one, and the sequence of its first
-        event; the last of the stream first. Mostly one is looked through.
+    :param windows: the landed rows of each window that has any, read as the only one, the sequence of its first event,
+        and that of the last event that is applied; the last of the stream first. Mostly one is looked through.
     :param schemas: Avro schemas by id.
     """
     last: str | None = None
-    for rows, first_sequence in windows:
-        ends = rows.made(_last_two(transactions(schemas, (first_sequence,))), transaction_schema()).collected()
+    for rows, first_sequence, applied in windows:
+        keys = _last_two(_unapplied(transactions(schemas, (first_sequence,)), first_sequence, applied))
+        ends = rows.select("window", "ordinal", "schema_id", "payload").made(keys, transaction_schema()).collected()
         found = sorted((end["_sequence"], end["_transaction_key"]) for end in ends)
         if last is None and found:
             last = found[-1][1]
@@ -69,6 +82,16 @@ def last_whole_sequence(windows: Iterable[tuple[Frame, int]], schemas: dict[str,
         if others:
             return int(others[-1])
     return None
+
+
+def _unapplied(keys: Rows, first_sequence: int, applied: int) -> Rows:
+    """Return a function that gives ``keys`` the landed rows of a window that come after the sequence ``applied``."""
+
+    def rows(batches: Batches) -> Batches:
+        for batch in batches:
+            yield batch.filter(pc.greater(sequences_of(batch, (first_sequence,)), applied))
+
+    return lambda batches: keys(rows(batches))
 
 
 def _last_two(keys: Rows) -> Rows:

@@ -172,12 +172,21 @@ def numbered(windows: Iterable[LandedWindow], first_sequence: int) -> list[Appli
 
 
 @dataclass(frozen=True)
+class SeenSchema:
+    """Events that have one schema: how many, and the sequences of the first and the last of them."""
+
+    count: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
 class LandedChanges:
     """Landed events to apply.
 
-    :param rows: those to apply, with the number of their window.
+    :param rows: of the windows, with the number of the window.
     :param span: the sequence of the last event before them, and that of the last of them.
-    :param seen: by schema id, the sequences of the first and the last event of these windows that has it.
+    :param seen: by schema id, the events of these windows that have it.
     :param first_sequences: for each window the sequence of its first event.
     :param refused: why schemas cannot be used, by id.
     :param rules: which fields may not be stored as they come.
@@ -185,7 +194,7 @@ class LandedChanges:
 
     rows: Frame
     span: tuple[int, int]
-    seen: Mapping[str | None, tuple[int, int]]
+    seen: Mapping[str | None, SeenSchema]
     windows: tuple[LandedWindow, ...]
     first_sequences: tuple[int, ...]
     refused: Mapping[str, str]
@@ -211,8 +220,12 @@ class LandedChanges:
     def newest_last(self, schema_ids: Iterable[str]) -> list[str]:
         """Return those of these schemas that events to apply have, that of the last event at the end."""
         (start, end), seen = self.span, self.seen
-        used = [id_ for id_ in schema_ids if id_ in seen and seen[id_][1] > start and seen[id_][0] <= end]
-        return sorted(used, key=lambda id_: seen[id_][1])
+        used = [id_ for id_ in schema_ids if id_ in seen and seen[id_].last > start and seen[id_].first <= end]
+        return sorted(used, key=lambda id_: seen[id_].last)
+
+    def count(self, schema_ids: Iterable[str]) -> int:
+        """Return how many events of these windows have one of these schemas."""
+        return sum(self.seen[id_].count for id_ in schema_ids if id_ in self.seen)
 
     def earliest(self) -> datetime:
         """Return a time before which none of the changes was committed."""

@@ -42,7 +42,7 @@ from airflow_provider_sfstream.tables.rows.event_batches import (
 )
 from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, replica_columns
 
-__all__ = ["ChangePlan", "ChangeSchema", "change_rows", "transaction_schema", "transactions", "undecodable_rows"]
+__all__ = ["ChangePlan", "ChangeSchema", "change_rows", "sequences_of", "transaction_schema", "transactions"]
 
 _LARGEST_BATCH = 1 << 14
 _LARGEST_PIECE = 64 << 20
@@ -59,12 +59,14 @@ class ChangePlan:
     :param schemas: by schema id.
     :param first_sequences: for each window the ``_sequence`` of its event with ordinal 0.
     :param rules: which fields may not be stored as they come.
+    :param windows: windows of the run, as the quarantine names them.
     """
 
     columns: dict[str, ColumnType]
     schemas: dict[str, ChangeSchema]
     first_sequences: tuple[int, ...]
     rules: FieldRules = NO_RULES
+    windows: tuple[WindowReference, ...] = ()
 
     def arrow_schema(self) -> pa.Schema:
         """Return the layout of change rows."""
@@ -76,7 +78,11 @@ def transaction_schema() -> pa.Schema:
     return _arrow_schema(_TRANSACTION)
 
 
-def change_rows(plan: ChangePlan, count: Callable[[Counter[Any]], None]) -> Rows:
+def change_rows(
+    plan: ChangePlan,
+    count: Callable[[Counter[Any]], None],
+    quarantine: Callable[[pa.RecordBatch], None] = lambda _: None,
+) -> Rows:
     """Return a function for ``mapInArrow`` that gives the change rows of landed events of the plan's schemas, in no
     order.
 
@@ -84,6 +90,8 @@ def change_rows(plan: ChangePlan, count: Callable[[Counter[Any]], None]) -> Rows
     for each batch: ``("changes",)`` rows given, ``("events", change type)`` and ``("decoder", name)`` events read,
     ``("undecodable", window)``, and each overflow and each event for all records: ``("overflow", milliseconds since
     the epoch of its commit, replay ID in hex, _sequence)`` and ``("all_records", ...)``.
+
+    :param quarantine: is given the events that cannot be read, as rows of the quarantine.
     """
 
     def rows(batches: Batches) -> Batches:
@@ -91,29 +99,17 @@ def change_rows(plan: ChangePlan, count: Callable[[Counter[Any]], None]) -> Rows
             counted: Counter[Any] = Counter()
             for group, decoder in _by_schema(batch, plan):
                 changes, failures = decoder.decode(group)
-                for failure in failures:
-                    counted["undecodable", group.column("window")[failure.row].as_py()] += 1
+                if failures:
+                    unreadable = group.take([failure.row for failure in failures])
+                    reasons = told(failures, plan.windows, unreadable)
+                    quarantine(quarantined(unreadable, reasons, plan.windows, quarantine_schema()))
+                    counted.update(("undecodable", window) for window in unreadable.column("window").to_pylist())
                 if changes is not None:
                     counted["decoder", decoder.decoder] += len(changes.landed)
                     for part in _exploded(plan, changes, counted):
                         counted["changes",] += len(part)
                         yield part
             count(counted)
-
-    return rows
-
-
-def undecodable_rows(plan: ChangePlan, windows: tuple[WindowReference, ...]) -> Rows:
-    """Return a function for ``mapInArrow`` that gives only the landed events that :func:`change_rows` cannot read, as
-    rows of the quarantine table."""
-
-    def rows(batches: Batches) -> Batches:
-        for batch in batches:
-            for group, decoder in _by_schema(batch, plan):
-                _, failures = decoder.decode(group)
-                if failures:
-                    outcasts = group.take([failure.row for failure in failures])
-                    yield quarantined(outcasts, told(failures, windows, outcasts), windows, quarantine_schema())
 
     return rows
 
@@ -131,7 +127,7 @@ def transactions(schemas: dict[str, str], first_sequences: tuple[int, ...]) -> R
             for schema_id, group in by_value(batch, "schema_id"):
                 reader = _key_decoder(schemas.get(schema_id, ""))
                 keys = transaction_keys(reader, group) if reader else pa.nulls(len(group), pa.string())
-                arrays = [_sequences(group, first_sequences), keys]
+                arrays = [sequences_of(group, first_sequences), keys]
                 yield pa.RecordBatch.from_arrays(arrays, schema=transaction_schema())
 
     return rows
@@ -160,7 +156,7 @@ def _by_schema(batch: pa.RecordBatch, plan: ChangePlan) -> Iterator[tuple[pa.Rec
 
 def _exploded(plan: ChangePlan, changes: DecodedChanges, counted: Counter[Any]) -> Batches:
     """Give the change rows, one for each record of each event, and count the events, and what has no row."""
-    sequences = _sequences(changes.landed, plan.first_sequences)
+    sequences = sequences_of(changes.landed, plan.first_sequences)
     overflow = is_overflow(changes.types)
     ids = changes.record_ids.flatten()
     events = np.repeat(np.arange(len(changes.landed)), lengths(changes.record_ids))
@@ -227,7 +223,8 @@ def _told(changes: DecodedChanges, sequences: pa.Array, row: int) -> tuple[int, 
     return milliseconds, changes.landed.column("replay_id")[row].as_py().hex(), sequences[row].as_py()
 
 
-def _sequences(landed: pa.RecordBatch, first_sequences: tuple[int, ...]) -> pa.Array:
+def sequences_of(landed: pa.RecordBatch, first_sequences: tuple[int, ...]) -> pa.Array:
+    """Return the ``_sequence`` of each landed row: its ordinal, counted on from the first sequence of its window."""
     return pa.compute.add(pa.array(first_sequences, pa.int64()).take(landed.column("window")), landed.column("ordinal"))
 
 

@@ -1,11 +1,13 @@
-"""What runs on executors: rows on their way to the task that has the part of the table which they belong to.
+"""What runs in tasks: rows on their way to the task that has the piece of a table which they belong to.
 
-They travel as Arrow, many in one binary value, so that Spark's rows have two columns however many a record has.
+They travel as Arrow, many in one binary value, so that Spark's rows have three columns however many a record has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,35 +16,81 @@ import pyarrow.compute as pc
 
 from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows
 from airflow_provider_sfstream.tables.rows.merging import as_table
-from airflow_provider_sfstream.tables.rows.spool import packed, unpacked
+from airflow_provider_sfstream.tables.rows.spool import packed
 
-PARCEL = pa.schema([("piece", pa.int32()), ("rows", pa.binary())])
-"""The number of a piece, and rows for it: an Arrow stream; null stands for no row."""
+PARCEL = pa.schema([("piece", pa.int32()), ("rows", pa.binary()), ("size", pa.int64())])
+"""The number of a piece, rows for it as an Arrow stream (null stands for no row), and their bytes in memory."""
 _GATHERED = 16 << 20
 """Bytes of rows that are gathered before they are sent: parcels of few rows are mostly overhead."""
 
 
-def parcels(rows: Rows, ends: Sequence[str]) -> Rows:
-    """Return a function for ``mapInArrow`` that sends what ``rows`` gives, each row to the piece that its ``Id`` is in.
+class Sender:
+    """Makes parcels of rows of some tables. It holds back 16 MiB of rows, of all tables together.
 
-    :param ends: the last id of every piece but the last one, in order.
+    :param ends: of each table, the last id of every piece but the last one, in order. Pieces are numbered through all
+        tables.
+    """
+
+    def __init__(self, ends: Sequence[Sequence[str]]) -> None:
+        self._ends = ends
+        self._first = list(accumulate((len(each) + 1 for each in ends), initial=0))
+        self._held: dict[int, list[pa.RecordBatch]] = {}
+        self._sizes: dict[int, int] = {}
+
+    def add(self, table: int, rows: pa.RecordBatch) -> Batches:
+        """Take rows, each of which goes to the piece that its ``Id`` is in; yield parcels as soon as there are enough.
+
+        :param table: number of the table.
+        """
+        if len(rows):
+            self._held.setdefault(table, []).append(rows)
+            self._sizes[table] = self._sizes.get(table, 0) + rows.nbytes
+        while sum(self._sizes.values()) > _GATHERED:
+            yield from self._send(max(self._sizes, key=lambda each: self._sizes[each]))
+
+    def rest(self) -> Batches:
+        """Yield parcels of all rows that are held back."""
+        for table in list(self._held):
+            yield from self._send(table)
+
+    def _send(self, table: int) -> Batches:
+        rows = pa.Table.from_batches(self._held.pop(table))
+        del self._sizes[table]
+        numbers = pieces_of(rows["Id"].combine_chunks(), self._ends[table])
+        for number in np.unique(numbers):
+            mine = numbers == number
+            yield parcel(self._first[table] + int(number), rows if mine.all() else rows.filter(pa.array(mine)))
+
+
+def parcel(piece: int, rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as a parcel."""
+    content = packed(rows)
+    offsets = pa.py_buffer(np.array([0, content.size], np.int32))
+    binary = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
+    return pa.RecordBatch.from_arrays([pa.array([piece], pa.int32()), binary, pa.array([rows.nbytes])], schema=PARCEL)
+
+
+def parcels(rows: Rows, ends: Sequence[str]) -> Rows:
+    """Return a function for ``mapInArrow`` that sends what ``rows`` gives, all of one table.
+
+    :param ends: as :class:`Sender` has them.
     """
 
     def send(batches: Batches) -> Batches:
-        for table in gathered(rows(batches)):
-            yield from _sent(table, ends)
+        sender = Sender([ends])
+        for batch in rows(batches):
+            yield from sender.add(0, batch)
+        yield from sender.rest()
 
     return send
 
 
-def received(schema: pa.Schema, sent: list[pa.Buffer], order: Sequence[str] = ()) -> pa.RecordBatch:
-    """Return the rows of parcels, sorted by some columns, and empty the list. Wide rows are held once: a column of
-    theirs goes when it is part of the result.
+def combined(schema: pa.Schema, tables: list[pa.Table], order: Sequence[str] = ()) -> pa.RecordBatch:
+    """Return the rows of tables as one batch, sorted by some columns, and empty the list. Wide rows are held once: a
+    column of theirs goes when it is part of the result.
 
     :raises pyarrow.ArrowInvalid: if a column has more than two GiB of text.
     """
-    tables = [schema.empty_table(), *map(unpacked, sent)]
-    sent.clear()
     places = None
     if order:
         keys = pa.concat_tables([table.select(list(order)) for table in tables])
@@ -51,10 +99,11 @@ def received(schema: pa.Schema, sent: list[pa.Buffer], order: Sequence[str] = ()
     columns = []
     for field in schema:
         chunks = [chunk for table in tables for chunk in table[field.name].chunks]
-        tables = [table.drop_columns([field.name]) for table in tables]
+        tables[:] = [table.drop_columns([field.name]) for table in tables]
         column = pa.chunked_array(chunks, field.type).combine_chunks()
         del chunks
         columns.append(column if places is None else column.take(places))
+    tables.clear()
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -65,33 +114,13 @@ def pieces_of(ids: pa.Array, ends: Sequence[str]) -> npt.NDArray[np.int64]:
     return np.searchsorted(np.array([end.encode() for end in ends]), _encoded(ids))
 
 
-def columns_of(rows: Rows, names: Sequence[str]) -> Rows:
-    """Return a function for ``mapInArrow`` that gives only some columns of what ``rows`` gives."""
-    return lambda batches: (batch.select(list(names)) for batch in rows(batches))
-
-
-def sampled(rows: Rows, names: Sequence[str], fraction: float) -> Rows:
-    """Return a function for ``mapInArrow`` that gives some columns of what ``rows`` gives of a part of the rows that
-    come, chosen at random."""
-
-    def some(batches: Batches) -> Batches:
-        for batch in batches:
-            yield batch.filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
-
-    return lambda batches: columns_of(rows, names)(some(batches))
-
-
 def shaped(schema: pa.Schema) -> Rows:
     """Return a function for ``mapInArrow`` that gives what comes with just the columns and types of a schema."""
     return lambda batches: (as_table(batch, schema) for batch in batches)
 
 
-def _encoded(ids: pa.Array) -> npt.NDArray[np.bytes_]:
-    return np.array(pc.cast(ids, pa.binary()).to_pylist() or [b""], dtype=np.bytes_)[: len(ids)]
-
-
-def gathered(batches: Batches) -> Iterator[pa.Table]:
-    """Yield rows in tables of about 16 MiB."""
+def gathered(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Yield rows in batches of about 16 MiB."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -99,18 +128,18 @@ def gathered(batches: Batches) -> Iterator[pa.Table]:
             held.append(batch)
             size += batch.nbytes
         if size > _GATHERED:
-            yield pa.Table.from_batches(held)
+            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
             held, size = [], 0
     if held:
-        yield pa.Table.from_batches(held)
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
-def _sent(rows: pa.Table, ends: Sequence[str]) -> Iterable[pa.RecordBatch]:
-    numbers = pieces_of(rows["Id"].combine_chunks(), ends)
-    for number in np.unique(numbers):
-        mine = numbers == number
-        own = rows if mine.all() else rows.filter(pa.array(mine))
-        content = packed(own)
-        offsets = pa.py_buffer(np.array([0, content.size], np.int32))
-        parcel = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, content])
-        yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), parcel], schema=PARCEL)
+def split(rows: pa.RecordBatch, numbers: npt.NDArray[Any]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the rows of each number that one has, in their order."""
+    order = np.argsort(numbers, kind="stable")
+    for places in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(rows) else ():
+        yield int(numbers[places[0]]), rows if len(places) == len(rows) else rows.take(pa.array(places))
+
+
+def _encoded(ids: pa.Array) -> npt.NDArray[np.bytes_]:
+    return np.array(pc.cast(ids, pa.binary()).to_pylist() or [b""], dtype=np.bytes_)[: len(ids)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Generic, Self, TypeVar
@@ -10,6 +10,8 @@ from typing import Any, Generic, Self, TypeVar
 import pyarrow as pa
 
 Key = TypeVar("Key")
+_HELD = 32 << 20
+"""Bytes of parcels, which are compressed, that a task holds in memory."""
 
 
 class Spool(Generic[Key]):
@@ -52,6 +54,62 @@ def packed(rows: pa.Table | pa.RecordBatch) -> pa.Buffer:
     return sink.getvalue()
 
 
-def unpacked(content: pa.Buffer | bytes) -> pa.Table:
-    """Return the rows of :func:`packed`."""
-    return pa.ipc.open_stream(content).read_all()
+def unpacked(content: pa.Buffer | bytes, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of :func:`packed`; only some of their columns, if these are named."""
+    if columns is None:
+        return pa.ipc.open_stream(content).read_all()
+    names = pa.ipc.open_stream(content).schema.names
+    options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in columns])
+    return pa.ipc.open_stream(content, options=options).read_all()
+
+
+class Parcels:
+    """The parcels of a task, by piece: in memory, or in a temporary file once they are many. A context manager."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, list[pa.Buffer]] = {}  # of the batches' own memory: no parcel is copied
+        self._sizes: dict[int, int] = {}
+        self._held_bytes = 0
+        self._spool: Spool[int] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._spool is not None:
+            self._spool.__exit__()
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take parcels, as ``routing.PARCEL`` lays them out."""
+        columns = batch.column("piece").to_pylist(), batch.column("rows"), batch.column("size").to_pylist()
+        for piece, content, size in zip(*columns, strict=True):
+            self._sizes[piece] = self._sizes.get(piece, 0) + (size or 0)
+            held = self._held.setdefault(piece, [])
+            if content.is_valid:
+                held.append(content.as_buffer())
+                self._held_bytes += held[-1].size
+        if self._held_bytes > _HELD:
+            self._spool = self._spool or Spool()
+            for piece, contents in self._held.items():
+                for content in contents:
+                    self._spool.add(piece, content)
+                contents.clear()
+            self._held_bytes = 0
+
+    def pieces(self) -> list[int]:
+        """Return the numbers of the pieces."""
+        return list(self._held)
+
+    def size(self, piece: int) -> int:
+        """Return how many bytes the rows of a piece take in memory."""
+        return self._sizes[piece]
+
+    def read(self, piece: int) -> Iterator[Any]:
+        """Yield the contents of a piece's parcels."""
+        if self._spool is not None:
+            yield from self._spool.read(piece)
+        yield from self._held[piece]
+
+    def forget(self, piece: int) -> None:
+        """Free the memory of a piece's parcels. Those in the file can be read again."""
+        self._held[piece] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -86,17 +86,6 @@ class ArrowFrame:
                 yield batch if wanted is None else batch.select(list(wanted))
 
         return ArrowFrame(batches)
-
-
-@dataclass(frozen=True)
-class ArrowParts:
-    """Rows in parts, of which a function is given one in each call."""
-
-    parts: Callable[[], Iterator[Batches]]
-
-    def made(self, make: Rows, schema: pa.Schema) -> ArrowFrame:
-        """Return what a function makes of each part."""
-        return ArrowFrame(lambda wanted: (batch for part in self.parts() for batch in make(part)))
 
 
 class _Columns:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -18,10 +18,8 @@ from airflow_provider_sfstream.tables.delta.landed_windows import LandedWindow, 
 from airflow_provider_sfstream.tables.rows.event_batches import Batches
 from airflow_provider_sfstream.tables.rows.merging import as_table
 from airflow_provider_sfstream.tables.rows.routing import PARCEL
-from airflow_provider_sfstream.tables.rows.spool import Spool
 from airflow_provider_sfstream.tables.runner.arrow_frames import (
     ArrowFrame,
-    ArrowParts,
     Columns,
     copy_part,
     numbered,
@@ -113,16 +111,9 @@ class EmbeddedEngine:
         """Return the rows of all frames: here is one part."""
         return frames[0].together(frames[1:])
 
-    def routed(self, parcels: ArrowFrame, also: Sequence[int], pieces: int) -> ArrowParts:
-        def parts() -> Iterator[Batches]:
-            with Spool[int](self._folder) as spool:
-                for batch in parcels.batches(None):
-                    for number, parcel in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                        spool.add(number, parcel)
-                for number in sorted({*also, *spool.keys}):
-                    yield _parcels(number, spool.read(number))
-
-        return ArrowParts(parts)
+    def routed(self, parcels: ArrowFrame, also: Sequence[int], pieces: int) -> ArrowFrame:
+        empty = pa.RecordBatch.from_pylist([{"piece": number} for number in also], schema=PARCEL)
+        return ArrowFrame(lambda _: chain(parcels.batches(None), [empty]))
 
     def listed_rows(self, url: str | None) -> ArrowFrame:
         def batches(wanted: Columns) -> Batches:
@@ -165,14 +156,6 @@ class EmbeddedEngine:
             raise ConfigurationError(f"Files of windows are missing: {url}. Nothing was written.") from None
         shutil.move(partial, copy)
         return copy
-
-
-def _parcels(number: int, contents: Iterator[bytes]) -> Batches:
-    """Yield the parcels of a piece, one at a time; one without rows if there is none."""
-    first = next(contents, None)
-    for content in chain([first], contents):
-        parcel = pa.array([content], pa.binary())
-        yield pa.RecordBatch.from_arrays([pa.array([number], pa.int32()), parcel], schema=PARCEL)
 
 
 def _line(id_: str, sequence: int | None) -> bytes:

@@ -77,7 +77,7 @@ class SparkEngine:
 
         sent = parcels.rows
         if also:
-            empty = [(number, None) for number in also]
+            empty = [(number, None, 0) for number in also]
             sent = sent.unionByName(self.spark.createDataFrame(empty, from_arrow_schema(PARCEL)))
         tasks = min(pieces, 4 * self.tasks_at_once)
         task = f.pmod("piece", f.lit(tasks))

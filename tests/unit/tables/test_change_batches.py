@@ -5,6 +5,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,7 +20,6 @@ from airflow_provider_sfstream.tables.rows.change_batches import (
     ChangeSchema,
     change_rows,
     transactions,
-    undecodable_rows,
 )
 from airflow_provider_sfstream.tables.rows.event_batches import WindowReference
 from airflow_provider_sfstream.tables.rows.replica_columns import CHANGE_ENVELOPE, TABLE_ENVELOPE, replica_columns
@@ -86,7 +86,8 @@ def changes_of(plan: ChangePlan, rows: Sequence[Landed]) -> tuple[list[Record], 
     """Return the change rows in stream order, ``_set`` as names, and the counts."""
     counted: Counter[Any] = Counter()
     found: list[Record] = []
-    for batch in change_rows(plan, counted.update)(batches(rows)):
+    windows = tuple(WindowReference(name, "00D", "/data/AccountChangeEvent") for name in ("one", "two"))
+    for batch in change_rows(replace(plan, windows=windows), counted.update)(batches(rows)):
         batch.validate(full=True)
         assert batch.schema == plan.arrow_schema()
         found += batch.to_pylist()
@@ -97,6 +98,15 @@ def changes_of(plan: ChangePlan, rows: Sequence[Landed]) -> tuple[list[Record], 
         assert bits >> len(names) == 0
         row["_set"] = {name for at, name in enumerate(names) if bits >> at & 1}
     return sorted(found, key=lambda row: row["_sequence"]), counted
+
+
+def undecodable(plan: ChangePlan, windows: tuple[WindowReference, ...], rows: Sequence[Landed]) -> list[Record]:
+    """Return the rows of the quarantine that landed rows become."""
+    found: list[Record] = []
+    make = change_rows(replace(plan, windows=windows), lambda _: None, lambda batch: found.extend(batch.to_pylist()))
+    for _ in make(batches(rows)):
+        pass
+    return found
 
 
 def event(change_type: str = "UPDATE", *, body: Record | None = None, **header: Any) -> Record:
@@ -310,7 +320,7 @@ def test_what_cannot_be_read_is_left_out_by_itself(broken: str, library: str) ->
     windows = tuple(WindowReference(name, "00D", "/data/AccountChangeEvent") for name in ("one", "two"))
     with decoding_with(library):
         found, counted = changes_of(plan, rows)
-        outcasts = [row for batch in undecodable_rows(plan, windows)(batches(rows)) for row in batch.to_pylist()]
+        outcasts = undecodable(plan, windows, rows)
     assert sorted(row["_sequence"] for row in found) == sorted(FIRST[at % 2] + at for at in (0, 2, 3, 5, 6))
     assert {row["Phone"] for row in found} == {"1"}
     assert counted["undecodable", 1] == 1
@@ -333,7 +343,7 @@ def test_payloads_and_bitmaps_that_cannot_be_read_in_one_batch() -> None:
     assert [row["_sequence"] for row in found] == [1, 4, 6]
     assert counted["undecodable", 0] == 4
     window = WindowReference("one", "00D", "/data/AccountChangeEvent")
-    outcasts = [row for batch in undecodable_rows(plan, (window,))(batches(rows)) for row in batch.to_pylist()]
+    outcasts = undecodable(plan, (window,), rows)
     assert [(row["ordinal"], "0xZZ" in row["reason"]) for row in outcasts] == [
         (1, False),
         (2, True),
@@ -350,7 +360,7 @@ def test_a_batch_of_nothing_that_can_be_read() -> None:
 
 def test_nothing_undecodable_gives_no_quarantine() -> None:
     window = WindowReference("one", "00D", "/data/AccountChangeEvent")
-    assert list(undecodable_rows(plan_of({"a": SCHEMA}), (window,))(batches(rows_of(event(), event())))) == []
+    assert undecodable(plan_of({"a": SCHEMA}), (window,), rows_of(event(), event())) == []
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -6,6 +6,7 @@ import copy
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistr
 from airflow_provider_sfstream.tables.event_log.table_plans import TableSources, place_columns
 from airflow_provider_sfstream.tables.replica.rules import treatment_of, under_rules
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
-from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows, undecodable_rows
+from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows
 from airflow_provider_sfstream.tables.rows.event_batches import TablePlan, WindowReference, decode_rows
 from airflow_provider_sfstream.tables.rows.hidden_values import (
     coverage_of,
@@ -167,15 +168,13 @@ def test_the_quarantine_keeps_a_payload_only_where_all_fields_may_be_stored(has_
     of_record = encode_events(SCHEMA, [random_event(SCHEMA, random.Random(1), "CREATE") | {}])[0]
     unusable = copy.deepcopy(random_event(SCHEMA, random.Random(1), "CREATE"))
     unusable["ChangeEventHeader"]["recordIds"] = ["Ada Lovelace"]
+    unreadable: list[dict[str, Any]] = []
+    changed = replace(change_plan(rules), windows=(window,))
+    make = change_rows(changed, lambda _: None, lambda batch: unreadable.extend(batch.to_pylist()))
+    assert list(make(iter([landed([payload, *encode_events(SCHEMA, [unusable])])]))) == []
     rows = [
         *(row for batch in decode_rows(landed([payload, of_record]), plan).quarantined for row in batch.to_pylist()),
-        *(
-            row
-            for batch in undecodable_rows(change_plan(rules), (window,))(
-                iter([landed([payload, *encode_events(SCHEMA, [unusable])])])
-            )
-            for row in batch.to_pylist()
-        ),
+        *unreadable,
     ]
     assert [row["replay_id"][-1] for row in rows] == [0, 0, 1]
     assert all(row["reason"] for row in rows)

@@ -6,7 +6,8 @@ import random
 
 import pyarrow as pa
 
-from airflow_provider_sfstream.tables.rows.routing import parcels, received
+from airflow_provider_sfstream.tables.rows.routing import combined, parcels
+from airflow_provider_sfstream.tables.rows.spool import unpacked
 
 SCHEMA = pa.schema([("Id", pa.string()), ("_sequence", pa.int64()), *((f"Text{n}", pa.string()) for n in range(20))])
 
@@ -23,7 +24,7 @@ def batch(ids: list[str], sequences: list[int]) -> pa.RecordBatch:
 def sent(batches: list[pa.RecordBatch], ends: tuple[str, ...] = ()) -> dict[int, list[bytes]]:
     found: dict[int, list[bytes]] = {}
     for each in parcels(lambda given: given, ends)(iter(batches)):
-        for piece, rows in zip(*(column.to_pylist() for column in each.columns), strict=True):
+        for piece, rows, _size in zip(*(column.to_pylist() for column in each.columns), strict=True):
             found.setdefault(piece, []).append(rows)
     return found
 
@@ -34,11 +35,11 @@ def test_each_piece_receives_its_rows_in_order() -> None:
     halves = [keys[:90], keys[90:]]
     found = sent([batch([id_ for id_, _ in half], [number for _, number in half]) for half in halves], ("001019",))
     for piece, rows in found.items():
-        came = received(SCHEMA, rows, ["Id", "_sequence"])
+        came = combined(SCHEMA, tables := list(map(unpacked, rows)), ["Id", "_sequence"])
         own = sorted(key for key in keys if (key[0] > "001019") == bool(piece))
         assert came.to_pylist() == batch([id_ for id_, _ in own], [number for _, number in own]).to_pylist()
-        assert rows == []
-    assert len(received(SCHEMA, [], ["Id"])) == 0
+        assert tables == []
+    assert len(combined(SCHEMA, [SCHEMA.empty_table()], ["Id"])) == 0
 
 
 def test_many_wide_rows_of_one_piece_are_held_once() -> None:
@@ -47,7 +48,7 @@ def test_many_wide_rows_of_one_piece_are_held_once() -> None:
     before = pa.default_memory_pool()
     pa.set_memory_pool(POOL)
     try:
-        came = received(SCHEMA, parcel, ["Id", "_sequence"])
+        came = combined(SCHEMA, list(map(unpacked, parcel)), ["Id", "_sequence"])
         assert POOL.max_memory() < 1.4 * came.nbytes
     finally:
         pa.set_memory_pool(before)

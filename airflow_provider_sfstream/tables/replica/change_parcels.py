@@ -1,0 +1,125 @@
+"""What runs in tasks: landed change events, each decoded once, on their way to the pieces of their tables."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, change_rows, sequences_of
+from airflow_provider_sfstream.tables.rows.event_batches import Batches, Rows, WindowReference, refused_rows
+from airflow_provider_sfstream.tables.rows.routing import Sender, gathered, parcel, split
+from airflow_provider_sfstream.tables.runner.engine import LISTED
+
+COUNTS = pa.schema([("table", pa.string()), ("key", pa.string()), ("count", pa.int64())])
+"""Counts of ``change_rows``, with the key as JSON."""
+WITHOUT_SCHEMA = ""
+"""Table, and key, of the count of events whose schema cannot be used."""
+_DECODED_ROWS = 8_192
+"""Landed rows decoded at a time."""
+
+
+@dataclass(frozen=True)
+class ChangesPlan:
+    """How the change events of one run are read.
+
+    :param tables: plan of each table, by name.
+    :param span: the sequence of the last event before those to apply, and that of the last of them.
+    :param refused: why a schema cannot be used, by schema ID.
+    :param windows: windows of the run, as the quarantine names them.
+    """
+
+    tables: Mapping[str, ChangePlan]
+    span: tuple[int, int]
+    refused: Mapping[str, str]
+    windows: tuple[WindowReference, ...]
+    first_sequences: tuple[int, ...]
+
+    def by_table(self, batches: Batches) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the landed rows to apply, with the number of their table; of schemas that cannot be used, with the
+        number after the last table's."""
+        rows = (rows for rows in map(self._in_span, batches) if len(rows))
+        schema_ids, numbers = self._table_of_schema
+        for batch in gathered(rows) if len(self.tables) > 1 else rows:
+            found = numbers.take(pc.index_in(batch.column("schema_id"), value_set=schema_ids))
+            for table, part in split(batch, pc.fill_null(found, len(self.tables)).to_numpy()):
+                for start in range(0, len(part), _DECODED_ROWS):
+                    yield table, part.slice(start, _DECODED_ROWS)
+
+    def _in_span(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        sequences = sequences_of(batch, self.first_sequences).to_numpy()
+        chosen = (sequences > self.span[0]) & (sequences <= self.span[1])
+        return batch if chosen.all() else batch.filter(pa.array(chosen))
+
+    @cached_property
+    def _table_of_schema(self) -> tuple[pa.Array, pa.Array]:
+        pairs = [(id_, number) for number, plan in enumerate(self.tables.values()) for id_ in plan.schemas]
+        return pa.array([id_ for id_, _ in pairs], pa.string()), pa.array([number for _, number in pairs], pa.int32())
+
+
+def change_parcels(run: ChangesPlan, ends: Sequence[Sequence[str]]) -> Rows:
+    """Return a function for ``mapInArrow`` that sends landed events as change rows, what cannot be read as rows of the
+    quarantine to the piece after the last one, and :data:`COUNTS` to the piece after that.
+
+    :param ends: of each table, as :class:`Sender` has them.
+    """
+    quarantine = sum(len(each) + 1 for each in ends)
+    plans = list(run.tables.items())
+
+    def send(batches: Batches) -> Batches:
+        sender, counted = Sender(ends), {name: Counter[Any]() for name in (*run.tables, WITHOUT_SCHEMA)}
+        unreadable: list[pa.RecordBatch] = []
+        for number, landed in run.by_table(batches):
+            if number == len(plans):
+                unreadable.extend(refused_rows(run.refused, run.windows)(iter([landed])))
+                counted[WITHOUT_SCHEMA][(WITHOUT_SCHEMA,)] += len(landed)
+            else:
+                name, plan = plans[number]
+                for rows in change_rows(plan, counted[name].update, unreadable.append)(iter([landed])):
+                    yield from sender.add(number, rows)
+            for each in unreadable:
+                yield parcel(quarantine, each)
+            unreadable.clear()
+        yield from sender.rest()
+        counts = [
+            {"table": name, "key": json.dumps(key), "count": count}
+            for name, each in counted.items()
+            for key, count in each.items()
+        ]
+        yield parcel(quarantine + 1, pa.RecordBatch.from_pylist(counts, schema=COUNTS))
+
+    return send
+
+
+def changed_records(run: ChangesPlan, table: str) -> Rows:
+    """Return a function for ``mapInArrow`` that gives :data:`LISTED` of the records of a table that events change."""
+    wanted = list(run.tables).index(table)
+
+    def listed(batches: Batches) -> Batches:
+        for number, landed in run.by_table(batches):
+            if number == wanted:
+                for rows in change_rows(run.tables[table], lambda _: None)(iter([landed])):
+                    yield rows.select(LISTED.names)
+
+    return listed
+
+
+def sampled_ids(run: ChangesPlan, table: str, fraction: float) -> Rows:
+    """Return a function for ``mapInArrow`` that gives ids of records that a part of the events of a table change.
+
+    :param fraction: of the landed rows, chosen at random.
+    """
+    listed = changed_records(run, table)
+
+    def some(batches: Batches) -> Batches:
+        for batch in batches:
+            yield batch.filter(pa.array(np.random.default_rng().random(len(batch)) < fraction))
+
+    return lambda batches: (rows.select(["Id"]) for rows in listed(some(batches)))
