@@ -21,8 +21,8 @@ from airflow_provider_sfstream.tables.replica.table_fields import with_fields
 from tests.support.replica_model import Row, apply_window, refresh_all, refresh_columns, refresh_listed, with_seen
 
 ORG, SINCE = "00D000000000001AAA", "2026-01-01T00:00:00+00:00"
-_DESCRIBED = {"string": "string", "double": "double", "boolean": "boolean"}
-_EMPTY = {"string": None, "double": None, "boolean": False}
+_DESCRIBED = {"string": "string", "double": "double", "int": "int", "boolean": "boolean"}
+_EMPTY = {"string": None, "double": None, "int": None, "boolean": False}
 
 
 @dataclass
@@ -89,7 +89,7 @@ class ModelOrg:
 
     def _value(self, type_: str) -> Any:
         number = self.shape.randrange(5)
-        return {"string": f"t{number}", "double": float(number), "boolean": number % 2 == 0}[type_]
+        return {"string": f"t{number}", "double": float(number), "int": number, "boolean": number % 2 == 0}[type_]
 
     def _some(self, *, deleted: bool) -> str | None:
         ids = [record_id for record_id, record in self.records.items() if record.is_deleted is deleted]
@@ -153,8 +153,10 @@ class ModelOrg:
                 record.values.pop(name)
         elif chosen < 0.8:
             name = self.shape.choice(names)
-            self.schema[name] = ("string", self.schema[name][1])
-            self._fill(name, lambda value: None if value is None else str(value))
+            type_, doc = self.schema[name]
+            new = self.shape.choice(("string", "int")) if type_ == "double" else "string"
+            self.schema[name] = (new, doc)
+            self._fill(name, lambda value: None if value is None else int(value) if new == "int" else str(value))
         else:
             name = self.shape.choice(names)
             self.schema[name] = (self.schema[name][0], str(self.made))
@@ -221,7 +223,7 @@ class ModelReplica:
         began = self._stream()
         listed = {id_: row["_sequence"] for id_, row in self.rows.items() if row["_dirty"]}
         described = {name: _DESCRIBED[type_] for name, (type_, _) in self.org.schema.items()}
-        fetched = fields_of_columns(planned.columns, described)
+        fetched = fields_of_columns(planned.columns, described, self.table.fields or ())
         columns = (*fetched, *(name for name in planned.may_be_gone if name not in fetched))
         images: dict[str, Row] = {}
         for record_id in sorted(listed if planned.mode == "records" else self.org.records):

@@ -83,7 +83,7 @@ class TableFetch:
         plan, began_at = self._plan, datetime.now(UTC).isoformat()
         described = self._client.describe(plan.name)
         computed = plan.computed_columns(described)
-        columns = fields_of_columns(plan.columns, described)
+        columns = fields_of_columns(plan.columns, described, plan.table.fields or ())
         columns |= {name: field for name, (field, _) in (computed or {}).items()}
         self._find_treatments(computed or {})
         gone = [name for name in plan.may_be_gone if name not in columns]

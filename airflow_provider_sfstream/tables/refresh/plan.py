@@ -217,15 +217,19 @@ def computed_columns(name: str, table: TableState, described: Mapping[str, str])
     return dict(zip(placed, wanted, strict=True))
 
 
-def fields_of_columns(columns: Mapping[str, ColumnType], described: Mapping[str, str]) -> dict[str, str]:
+def fields_of_columns(
+    columns: Mapping[str, ColumnType], described: Mapping[str, str], newest: Collection[str] = ()
+) -> dict[str, str]:
     """Return the field whose values each column has, by column. Columns that no field fits are left out.
 
     :param columns: the table's columns.
     :param described: the type of each field of the object, as describe says it, by name.
+    :param newest: the columns that the newest schema of the events uses. They take precedence over the columns that a
+        field had before its type changed.
     """
     known = {name.lower(): name for name, kind in described.items() if kind not in _NOT_FETCHED}
     found: dict[str, str] = {}
-    for column, type_ in columns.items():
+    for column, type_ in sorted(columns.items(), key=lambda item: item[0] not in newest):
         for name in (column, _SUFFIX.sub("", column)):
             field = known.get(name.lower())
             if field and field not in found.values() and type_ in _COLUMN_TYPES.get(described[field], ("string",)):

@@ -22,6 +22,7 @@ from airflow_provider_sfstream.salesforce.rest.records import RecordClient
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.refresh import fetch as _fetch
 from airflow_provider_sfstream.tables.refresh.fetch import SWITCHABLE_NAME
+from airflow_provider_sfstream.tables.replica.refresh import flag_after
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER, RefreshDocument
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from tests.support.localorg import LocalOrg
@@ -218,6 +219,24 @@ def test_columns_that_the_user_does_not_see_start_no_job(fetching: Fetching, cap
     }
     fetching.run()
     assert fetching.document().tables["Account"].hidden == ("Gone__c",)
+
+
+def test_a_field_of_another_type_is_fetched_for_its_new_column(
+    fetching: Fetching, caplog: pytest.LogCaptureFixture
+) -> None:
+    columns = {"NumberOfEmployees": "double", "NumberOfEmployees__int": "int"}
+    flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, tuple(columns))
+    table = replace(
+        fetching.table(), columns=ColumnRegistry(columns), flag=flag, fields={"NumberOfEmployees__int": "Data:Integer"}
+    )
+    fetching.tables = {"Account": table}
+    fetching.run()
+    refresh = fetching.document().tables["Account"]
+    assert (refresh.columns, refresh.hidden) == (("NumberOfEmployees__int", "NumberOfEmployees"), ())
+    assert flag_after(flag, refresh, fetching.state) is None
+    assert "become null, because the org has no such field, or hides it from the user: NumberOfEmployees" in (
+        caplog.text
+    )
 
 
 def test_nothing_to_do(fetching: Fetching) -> None:

@@ -117,6 +117,16 @@ def test_each_column_has_the_field_of_its_name_that_fits() -> None:
     assert fields_of_columns(columns, described) == expected
 
 
+@pytest.mark.parametrize("described", [{"Size__c": "int"}, {"Size__c": "date"}])
+def test_the_column_of_the_newest_schema_takes_the_field(described: dict[str, str]) -> None:
+    """An int fits into a column for doubles, and a date into one for times."""
+    types = {"int": ("double", "int"), "date": ("long", "date")}[described["Size__c"]]
+    columns = dict(zip(("Size__c", f"Size__c__{types[1]}"), types, strict=True))
+    assert fields_of_columns(columns, described, {f"Size__c__{types[1]}": ""}) == {f"Size__c__{types[1]}": "Size__c"}
+    assert fields_of_columns(columns, described, {"Size__c": ""}) == {"Size__c": "Size__c"}
+    assert fields_of_columns(columns, described) == {"Size__c": "Size__c"}
+
+
 def test_only_columns_that_the_newest_schema_lacks_may_become_null() -> None:
     """A field that events carry and the user may not see keeps its values."""
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c"))
