@@ -229,12 +229,11 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
                 fetch = TableFetch(client, files, plan, limits, rules[plan.name])
                 refresh = fetch.run()
                 if refresh is None:
-                    self.log.warning("%s stays flagged: show these fields to the user of the connection.", plan.name)
                     continue
                 tables[plan.name] = refresh
                 seconds = round(time.monotonic() - started, 2)
                 counted = {"fetched": fetch.fetched.records, "deleted": fetch.fetched.deleted}
-                fetched[plan.name] = {"mode": plan.mode, **counted, "seconds": seconds}
+                fetched[plan.name] = {"mode": refresh.mode, **counted, "seconds": seconds}
                 self.log.info("%s: fetched %s", plan.name, fetched[plan.name])
         files.publish(RefreshDocument(files.refresh_id, snapshot, tables))
         return fetched

@@ -49,7 +49,10 @@ class Record:
 
 @dataclass
 class ModelOrg:
-    """Changes its records at random; every change is an event, though not every event says what changed."""
+    """Changes its records at random; every change is an event, though not every event says what changed.
+
+    :param hides: whether the user of refreshes may not read some of the fields that are made.
+    """
 
     shape: random.Random
     time: int = 100
@@ -57,6 +60,8 @@ class ModelOrg:
     records: dict[str, Record] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     made: int = 2
+    hides: bool = False
+    hidden: set[str] = field(default_factory=set)
 
     def change(self) -> None:
         """Make one change."""
@@ -146,6 +151,8 @@ class ModelOrg:
             name, type_ = f"F{self.made}", self.shape.choice(("boolean", "string", "double"))
             self.schema[name] = (type_, str(self.made))
             self._fill(name, lambda _: _EMPTY[type_])
+            if self.hides and self.shape.random() < 0.3:
+                self.hidden.add(name)
         elif chosen < 0.6:
             name = self.shape.choice(names)
             del self.schema[name]
@@ -222,8 +229,13 @@ class ModelReplica:
     def _refresh(self, planned: RefreshPlan) -> Iterator[None]:
         began = self._stream()
         listed = {id_: row["_sequence"] for id_, row in self.rows.items() if row["_dirty"]}
-        described = {name: _DESCRIBED[type_] for name, (type_, _) in self.org.schema.items()}
-        fetched = fields_of_columns(planned.columns, described, self.table.fields or ())
+        described = {
+            name: _DESCRIBED[type_] for name, (type_, _) in self.org.schema.items() if name not in self.org.hidden
+        }
+        visible = planned.resolve(described)
+        if visible is None:
+            return
+        planned, fetched = visible, visible.fields(described)
         columns = (*fetched, *(name for name in planned.may_be_gone if name not in fetched))
         images: dict[str, Row] = {}
         for record_id in sorted(listed if planned.mode == "records" else self.org.records):
@@ -244,7 +256,7 @@ class ModelReplica:
         refresh = TableRefresh(
             *(planned.mode, columns, (), len(images), "stream"),
             *(began.applied_sequence, began.next_sequence, began.last.window_id, SINCE),
-            hidden=planned.hidden(fetched, described),
+            hidden=planned.hidden(described),
         )
         self.table = replace(self.table, flag=flag_after(self.table.flag, refresh, self._stream()))
 

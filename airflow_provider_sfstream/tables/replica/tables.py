@@ -137,7 +137,7 @@ class ReplicaTables:
                 differed = int(rows.count())
             if refresh.mode in ("full", "records"):
                 self._check_gone(name, table, rows, refresh, max_deleted_fraction)
-            gone_at = datetime.fromisoformat(table.flag.since) if table.flag else datetime.now(UTC)
+            gone_at = datetime.fromisoformat(table.flag.since) if table.flag and is_full else datetime.now(UTC)
             schema = image_schema(refresh, columns)
             came = Came(SparkFrame(rows), shaped(schema), schema, False, refresh.fetched)
             # A full refresh has no line for a record that the org no longer has, so it looks at every row.
