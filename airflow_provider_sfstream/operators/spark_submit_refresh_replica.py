@@ -93,8 +93,9 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
         that are fetched anyway; ``"on_change"`` also of those that an event changed, from the first refresh with this
         value on; ``"never"``. A formula over other records changes without an event: ``scope="computed"`` compares
         all. Not with ``scope="computed"`` or ``verify``.
-    :param deletes: ``"soft"`` (default) or ``"hard"``, as for the job that applies events. Not with
-        ``scope="computed"``.
+    :param deletes: ``"soft"`` or ``"hard"``, as for the job that applies events. ``None`` (default): the choice that
+        the table records, ``"soft"`` where there is none. Another choice than the recorded one fails before anything
+        is fetched. Not with ``scope="computed"``.
     :param max_deleted_fraction: the share of a table's rows (0 to 1, default 0.2) for which the org may have no record,
         not even in its recycle bin. More are an error, and nothing is changed: the user of the connection may not see
         them. Up to ten rows of a table may always be gone. Not with ``scope="computed"`` or ``verify``.

@@ -107,7 +107,7 @@ class DeltaSink:
         pieces = self._pieces(read, came)
         history = None
         if table.history is not None:
-            history = HistoryPlan(self._location.below(HISTORY.format(name)), self._config.deletes, gone_at)
+            history = HistoryPlan(self._location.below(HISTORY.format(name)), table.effective_deletes, gone_at)
         plan = Rewriting(
             location=log.location,
             pieces=pieces,

@@ -69,7 +69,7 @@ class ReplicaTables:
     """
 
     def __init__(self, engine: Any, base: str, config: ReplicaConfig) -> None:
-        self._engine, self._files, self._base, self._deletes = engine, engine.files, base, config.deletes
+        self._engine, self._files, self._base = engine, engine.files, base
         self._lists = DirtyLists(engine, base)
         self._delta = DeltaSink(engine, base, config)
 
@@ -95,7 +95,7 @@ class ReplicaTables:
         after = replace(table, columns=ColumnRegistry(plan.columns))
         told = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
         after = with_fields(after, table, told, changes.since(), max(changes.first_sequences))
-        merge = ChangesMerge(plan.columns, self._deletes)
+        merge = ChangesMerge(plan.columns, table.effective_deletes)
         after, rewritten = self._delta.merge(name, after, came, merge, everything=False)
         listed = self._lists.listed(table)
         if listed is not None:
@@ -129,7 +129,7 @@ class ReplicaTables:
         table = with_computed(name, table, refresh)
         columns, is_full = table.columns.columns, refresh.mode == "full"
         fetched = rows = images(self._engine.spark, folder, refresh, columns).persist()
-        merge = refresh_merge(columns, refresh, computed, deletes=self._deletes, moved_on=moved_on)
+        merge = refresh_merge(columns, refresh, computed, deletes=table.effective_deletes, moved_on=moved_on)
         table, differed = _refreshed_through(table, rows), 0
         try:
             if refresh.mode == "computed":
@@ -166,7 +166,9 @@ class ReplicaTables:
 
         columns, rows = table.columns.columns, self._rows(name, table)
         fetched = images(self._engine.spark, folder, refresh, columns)
-        judged = verdicts(rows, fetched, refresh.columns, refresh.applied_sequence, deletes=self._deletes).persist()
+        judged = verdicts(
+            rows, fetched, refresh.columns, refresh.applied_sequence, deletes=table.effective_deletes
+        ).persist()
         try:
             found = ranges(judged)
             bad = Came(SparkFrame(wrong(judged)), shaped(IDS), IDS, False, 0)

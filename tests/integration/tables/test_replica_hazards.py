@@ -221,6 +221,29 @@ def test_records_that_a_user_does_not_see_are_not_deleted(lake: ChangeLake, dele
     assert [id_ for id_, row in sorted(lake.rows().items()) if not row["_deleted"]] == ids[:2]
 
 
+def test_a_refresh_deletes_as_the_table_records(lake: ChangeLake) -> None:
+    lake.run(lake.land(change(1, "CREATE", [ONE, TWO], "t1", Name="one")), deletes="hard", history=True)
+    lines = [{"Id": id_, "Name": "one", "_refreshed_at": "2026-01-10T00:00:01.000Z"} for id_ in (ONE, TWO)]
+    lines[0]["_deleted"] = "true"
+    lake.refresh(*lines)
+    assert lake.rows().keys() == {TWO}
+    assert lake.snapshot().tables["Widget__c"].deletes == "hard"
+    with pytest.raises(ConfigurationError, match=r"tables Widget__c .*deletes='hard'.*deletes='soft'"):
+        lake.refresh(*lines, deletes="soft")
+    assert lake.snapshot().number == 2
+
+
+def test_a_refresh_without_deletes_records_no_choice(lake: ChangeLake) -> None:
+    """The job that applies events, which has one, may follow."""
+    lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one")), deletes="hard")
+    lake.remove_record_of_deletes()
+    line = {"Id": ONE, "Name": "one", "_refreshed_at": "2026-01-10T00:00:01.000Z"}
+    lake.refresh(line)
+    assert lake.snapshot().tables["Widget__c"].deletes is None
+    lake.refresh(line, deletes="hard")
+    assert lake.snapshot().tables["Widget__c"].deletes == "hard"
+
+
 @pytest.mark.extended
 def test_nor_are_those_that_are_asked_for_by_id(lake: ChangeLake) -> None:
     ids = [f"a0W{number:012d}AAA" for number in range(30)]
