@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -231,6 +232,18 @@ def test_a_refresh_deletes_as_the_table_records(lake: ChangeLake) -> None:
     with pytest.raises(ConfigurationError, match=r"tables Widget__c .*deletes='hard'.*deletes='soft'"):
         lake.refresh(*lines, deletes="soft")
     assert lake.snapshot().number == 2
+
+
+def test_a_row_that_is_gone_by_id_ends_at_the_time_of_the_run_whatever_the_flag(lake: ChangeLake) -> None:
+    """A flag of hidden columns may be months old."""
+    gap = change(2, "GAP_UPDATE", [ONE], "t2")
+    lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one"), gap), deletes="hard", history=True)
+    assert lake.snapshot().tables["Widget__c"].flag is not None
+    began = datetime.now(UTC)
+    lake.refresh({"Id": ONE, "_found": "false", "_sequence": "2"}, mode="records")
+    assert lake.rows() == {}
+    ends = [row["_valid_to"] for row in read_history(lake.spark, lake.output, "Widget__c").collect()]
+    assert max(ends).timestamp() >= began.timestamp()
 
 
 def test_a_refresh_without_deletes_records_no_choice(lake: ChangeLake) -> None:
