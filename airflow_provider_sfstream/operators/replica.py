@@ -42,7 +42,8 @@ class ReplicaOperator(EmbeddedJobOperator):
     :param output_url: folder of the replica, as a URL of Airflow's object storage. (templated)
     :param output_conn_id: Airflow connection of its storage, where it needs one. Delta's log on S3 is written with the
         connection's credentials, elsewhere with those of the worker's environment. (templated)
-    :param deletes: ``"soft"`` keeps deleted records with ``_deleted``; ``"hard"`` removes them.
+    :param deletes: ``"soft"`` (default) keeps deleted records with ``_deleted``; ``"hard"`` removes them. A table
+        records the choice of the run that makes it, and a run with another one fails before anything is written.
     :param history: keep every version of each record too, from now on
         (docs/replica.md#every-version-of-each-record).
     :param target_file_bytes: how large the files of tables are to be. A run rewrites only the files that have a changed

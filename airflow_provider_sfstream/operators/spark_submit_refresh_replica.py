@@ -93,8 +93,9 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
         that are fetched anyway; ``"on_change"`` also of those that an event changed, from the first refresh with this
         value on; ``"never"``. A formula over other records changes without an event: ``scope="computed"`` compares
         all. Not with ``scope="computed"`` or ``verify``.
-    :param deletes: ``"soft"`` (default) or ``"hard"``, as for the job that applies events. Not with
-        ``scope="computed"``.
+    :param deletes: ``"soft"`` or ``"hard"``, as for the job that applies events. ``None`` (default): the choice that
+        the table records, ``"soft"`` where there is none. Another choice than the recorded one fails before anything
+        is fetched. Not with ``scope="computed"``.
     :param max_deleted_fraction: the share of a table's rows (0 to 1, default 0.2) for which the org may have no record,
         not even in its recycle bin. More are an error, and nothing is changed: the user of the connection may not see
         them. Up to ten rows of a table may always be gone. Not with ``scope="computed"`` or ``verify``.
@@ -229,12 +230,11 @@ class SparkSubmitRefreshReplicaOperator(TellsLineage, SparkJobOperator):
                 fetch = TableFetch(client, files, plan, limits, rules[plan.name])
                 refresh = fetch.run()
                 if refresh is None:
-                    self.log.warning("%s stays flagged: show these fields to the user of the connection.", plan.name)
                     continue
                 tables[plan.name] = refresh
                 seconds = round(time.monotonic() - started, 2)
                 counted = {"fetched": fetch.fetched.records, "deleted": fetch.fetched.deleted}
-                fetched[plan.name] = {"mode": plan.mode, **counted, "seconds": seconds}
+                fetched[plan.name] = {"mode": refresh.mode, **counted, "seconds": seconds}
                 self.log.info("%s: fetched %s", plan.name, fetched[plan.name])
         files.publish(RefreshDocument(files.refresh_id, snapshot, tables))
         return fetched

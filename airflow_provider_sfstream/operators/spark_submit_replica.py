@@ -42,7 +42,8 @@ class SparkSubmitReplicaOperator(ReadsWindows, SparkJobOperator):
     :param windows: what to apply: the XCom result of a drain of change events over the Pub/Sub API, a manifest URL,
         or a list of these. (templated)
     :param output_url: folder of the replica, as a URL that Spark can write to. (templated)
-    :param deletes: ``"soft"`` keeps deleted records with ``_deleted``; ``"hard"`` removes them.
+    :param deletes: ``"soft"`` (default) keeps deleted records with ``_deleted``; ``"hard"`` removes them. A table
+        records the choice of the run that makes it, and a run with another one fails before anything is written.
     :param history: keep every version of each record too, from now on
         (docs/replica.md#every-version-of-each-record).
     :param target_file_bytes: how large the files of tables are to be. A run rewrites only the files that have a changed

@@ -22,6 +22,7 @@ from airflow_provider_sfstream.tables.replica.refresh_document import (
     RefreshDocument,
     TableRefresh,
 )
+from airflow_provider_sfstream.tables.replica.snapshot_store import FOLDER as SNAPSHOTS
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotReader
 from airflow_provider_sfstream.tables.replica.snapshots import Snapshot
 from airflow_provider_sfstream.tables.runner.engine import Engine
@@ -152,6 +153,16 @@ class ChangeLake:
     def snapshot(self) -> Snapshot:
         """Return the replica as it is."""
         return SnapshotReader(_LocalFiles(), self.output).current()
+
+    def remove_record_of_deletes(self) -> None:
+        """Make the newest snapshot one of an earlier version, which did not record ``deletes``."""
+        snapshot = self.snapshot()
+        path = Path(self.output) / SNAPSHOTS / f"{snapshot.number:012d}.json"
+        document = json.loads(path.read_text())
+        for table in document["tables"].values():
+            table.pop("deletes", None)
+        path.write_text(json.dumps(document))
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of the former text
 
     def rows(self, table: str = "Widget__c", **which: Any) -> dict[str, dict[str, Any]]:
         """Return the rows of a table by record id."""

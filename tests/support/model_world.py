@@ -21,8 +21,8 @@ from airflow_provider_sfstream.tables.replica.table_fields import with_fields
 from tests.support.replica_model import Row, apply_window, refresh_all, refresh_columns, refresh_listed, with_seen
 
 ORG, SINCE = "00D000000000001AAA", "2026-01-01T00:00:00+00:00"
-_DESCRIBED = {"string": "string", "double": "double", "boolean": "boolean"}
-_EMPTY = {"string": None, "double": None, "boolean": False}
+_DESCRIBED = {"string": "string", "double": "double", "int": "int", "boolean": "boolean"}
+_EMPTY = {"string": None, "double": None, "int": None, "boolean": False}
 
 
 @dataclass
@@ -49,7 +49,10 @@ class Record:
 
 @dataclass
 class ModelOrg:
-    """Changes its records at random; every change is an event, though not every event says what changed."""
+    """Changes its records at random; every change is an event, though not every event says what changed.
+
+    :param hides: whether the user of refreshes may not read some of the fields that are made.
+    """
 
     shape: random.Random
     time: int = 100
@@ -57,6 +60,8 @@ class ModelOrg:
     records: dict[str, Record] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     made: int = 2
+    hides: bool = False
+    hidden: set[str] = field(default_factory=set)
 
     def change(self) -> None:
         """Make one change."""
@@ -89,7 +94,7 @@ class ModelOrg:
 
     def _value(self, type_: str) -> Any:
         number = self.shape.randrange(5)
-        return {"string": f"t{number}", "double": float(number), "boolean": number % 2 == 0}[type_]
+        return {"string": f"t{number}", "double": float(number), "int": number, "boolean": number % 2 == 0}[type_]
 
     def _some(self, *, deleted: bool) -> str | None:
         ids = [record_id for record_id, record in self.records.items() if record.is_deleted is deleted]
@@ -146,6 +151,8 @@ class ModelOrg:
             name, type_ = f"F{self.made}", self.shape.choice(("boolean", "string", "double"))
             self.schema[name] = (type_, str(self.made))
             self._fill(name, lambda _: _EMPTY[type_])
+            if self.hides and self.shape.random() < 0.3:
+                self.hidden.add(name)
         elif chosen < 0.6:
             name = self.shape.choice(names)
             del self.schema[name]
@@ -153,8 +160,10 @@ class ModelOrg:
                 record.values.pop(name)
         elif chosen < 0.8:
             name = self.shape.choice(names)
-            self.schema[name] = ("string", self.schema[name][1])
-            self._fill(name, lambda value: None if value is None else str(value))
+            type_, doc = self.schema[name]
+            new = self.shape.choice(("string", "int")) if type_ == "double" else "string"
+            self.schema[name] = (new, doc)
+            self._fill(name, lambda value: None if value is None else int(value) if new == "int" else str(value))
         else:
             name = self.shape.choice(names)
             self.schema[name] = (self.schema[name][0], str(self.made))
@@ -220,8 +229,13 @@ class ModelReplica:
     def _refresh(self, planned: RefreshPlan) -> Iterator[None]:
         began = self._stream()
         listed = {id_: row["_sequence"] for id_, row in self.rows.items() if row["_dirty"]}
-        described = {name: _DESCRIBED[type_] for name, (type_, _) in self.org.schema.items()}
-        fetched = fields_of_columns(planned.columns, described)
+        described = {
+            name: _DESCRIBED[type_] for name, (type_, _) in self.org.schema.items() if name not in self.org.hidden
+        }
+        visible = planned.resolve(described)
+        if visible is None:
+            return
+        planned, fetched = visible, visible.fields(described)
         columns = (*fetched, *(name for name in planned.may_be_gone if name not in fetched))
         images: dict[str, Row] = {}
         for record_id in sorted(listed if planned.mode == "records" else self.org.records):
@@ -242,7 +256,7 @@ class ModelReplica:
         refresh = TableRefresh(
             *(planned.mode, columns, (), len(images), "stream"),
             *(began.applied_sequence, began.next_sequence, began.last.window_id, SINCE),
-            hidden=planned.hidden(fetched, described),
+            hidden=planned.hidden(described),
         )
         self.table = replace(self.table, flag=flag_after(self.table.flag, refresh, self._stream()))
 

@@ -151,7 +151,7 @@ def run_seed(
         workload.run(steps // 8)
         aside.apply(windows.manifests[:1])
         # The tables are new, so all records are fetched, while later events are on their way.
-        aside.refresh(org, deletes=aside.deletes)
+        aside.refresh(org)
 
         workload.run(steps // 8)
         workload.add_fields()
@@ -174,10 +174,10 @@ def run_seed(
         before = replica_tables(job.read)
         again = aside.apply(rng.sample(windows.manifests, min(3, len(windows.manifests))))
         assert again["snapshot"] == metrics["snapshot"], "windows that were applied changed the replica"
-        job.refresh(org, deletes=job.deletes)
+        job.refresh(org)
         computed = job.refresh(org, scope="computed")
         assert all(table["differed"] is not None for table in computed.values())
-        verified = job.refresh(org, scope="all", verify=True, deletes=job.deletes)
+        verified = job.refresh(org, scope="all", verify=True)
     after = replica_tables(job.read)
     return Outcome(
         seed=seed,

@@ -102,7 +102,15 @@ class RefreshConfig:
         """Return the tables to fetch, and which of their records.
 
         :param tables: tables to consider, ``None`` for all.
+        :raises ConfigurationError: if one was made with another choice for deleted records, or is not there.
         """
+        from airflow_provider_sfstream.tables.replica.snapshots import check_deletes
+
+        plans = self._plans(snapshot, tables)
+        check_deletes({plan.name: plan.table for plan in plans}, self.deletes)
+        return plans
+
+    def _plans(self, snapshot: Snapshot, tables: Collection[str] | None) -> list[RefreshPlan]:
         from airflow_provider_sfstream.tables.refresh.plan import plan_all, plan_dirty
 
         computed_fields = self.computed_fields or "on_fetch"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules, 
 from airflow_provider_sfstream.salesforce import soql
 from airflow_provider_sfstream.salesforce.errors.query import query_error
 from airflow_provider_sfstream.salesforce.identifiers import to_18
-from airflow_provider_sfstream.tables.refresh.plan import RefreshPlan, fields_of_columns
+from airflow_provider_sfstream.tables.refresh.plan import RefreshPlan
 from airflow_provider_sfstream.tables.replica.refresh_document import FILE_NAME, FOLDER
 
 if TYPE_CHECKING:
@@ -80,19 +80,21 @@ class TableFetch:
         """
         from airflow_provider_sfstream.tables.replica.refresh_document import TableRefresh
 
-        plan, began_at = self._plan, datetime.now(UTC).isoformat()
-        described = self._client.describe(plan.name)
+        began_at = datetime.now(UTC).isoformat()
+        described = self._client.describe(self._plan.name)
+        self._warn_of_hidden(self._plan.hidden(described))
+        plan = self._plan.resolve(described)
+        if plan is None:
+            return None
+        self._plan = plan
         computed = plan.computed_columns(described)
-        columns = fields_of_columns(plan.columns, described)
+        columns = plan.fields(described)
         columns |= {name: field for name, (field, _) in (computed or {}).items()}
         self._find_treatments(computed or {})
         gone = [name for name in plan.may_be_gone if name not in columns]
         if plan.mode in ("full", "computed") and computed is not None:
             gone += [name for name in plan.table.computed.columns if name not in columns]
         self._warn_of_others(columns, gone)
-        hidden = plan.hidden(columns, described)
-        if plan.mode == "columns" and not columns and not gone and hidden:
-            return None
         fields = {"Id": "Id", **columns}
         if "Name" in columns and "LastName" not in columns and "LastName" in described and self._has_made_up_names():
             fields[_LAST_NAME] = "LastName"
@@ -113,7 +115,7 @@ class TableFetch:
             began_at=began_at,
             computed=None if computed is None else {name: type_ for name, (_, type_) in computed.items()},
             on_change=plan.on_change,
-            hidden=hidden,
+            hidden=plan.hidden(described),
         )
 
     def _all(self, fields: Mapping[str, str]) -> Iterator[Line]:
@@ -199,6 +201,15 @@ class TableFetch:
 
     def _unusable(self, why: str) -> SalesforceStreamError:
         return query_error(200, None, f"not as documented: {why}", what=f"{self._plan.name}: its records")
+
+    def _warn_of_hidden(self, hidden: Collection[str]) -> None:
+        if hidden:
+            log.warning(
+                "%s: flagged columns that the user of the connection may not read: %s. Grant the user read access to "
+                "their fields (field-level security). The table stays flagged (schema) until a refresh can fetch them.",
+                self._plan.name,
+                ", ".join(hidden),
+            )
 
     def _warn_of_others(self, columns: Mapping[str, str], gone: list[str]) -> None:
         why = "because the org has no such field, or hides it from the user"

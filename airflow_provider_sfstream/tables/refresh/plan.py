@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
@@ -55,8 +55,8 @@ _ALL_RECORDS = 2
 @dataclass(frozen=True)
 class RefreshPlan:
     """One table of a refresh: its dirty rows and those that an event changed (``"records"``), all records of the org
-    (``"full"``), those columns of all of them that its flag names (``"columns"``), or those that no event carries
-    (``"computed"``); or all records, to be compared (``"compare"``).
+    (``"full"``), those columns of all of them that a flag ``schema`` names (``"columns"``), or those that no event
+    carries (``"computed"``); or all records, to be compared (``"compare"``).
 
     :param computed_fields: as for the operator.
     """
@@ -77,23 +77,45 @@ class RefreshPlan:
             return {name: type_ for name, type_ in columns.items() if name not in computed}
         return {name: columns[name] for name in self.table.flag.columns}
 
-    def hidden(self, fetched: Collection[str], described: Mapping[str, str]) -> tuple[str, ...]:
+    def fields(self, described: Mapping[str, str]) -> dict[str, str]:
+        """Return the field whose values each of :attr:`columns` has, by column, of those that can be fetched.
+
+        :param described: the type of each field of the object, as describe says it, by name.
+        """
+        return fields_of_columns(self.columns, described, self.table.fields or ())
+
+    def hidden(self, described: Mapping[str, str]) -> tuple[str, ...]:
         """Return the columns that the table is flagged for and that cannot be fetched: the user does not see their
         fields, or they changed and no event has said so yet. That may be so of every column after an event that
         nobody could read.
 
-        :param fetched: the columns that are fetched.
         :param described: the type of each field of the object, as describe says it, by name.
         """
         flag, fields = self.table.flag, self.table.fields or {}
         if flag is None or self.mode not in ("full", "columns"):
             return ()
+        fetched = self.fields(described)
         no_value = {name.lower() for name, kind in described.items() if kind in _NOT_FETCHED}
         return tuple(
             name
             for name in (fields if flag.reason == "undecodable" else flag.columns)
             if name in fields and name not in fetched and name.lower() not in no_value and not _is_part(fields[name])
         )
+
+    def resolve(self, described: Mapping[str, str]) -> RefreshPlan | None:
+        """Return the plan with its final mode, now that the visible fields are known; ``None`` to fetch nothing.
+
+        Columns that a flag names are fetched with all others if rows are dirty, too. While all of them are hidden, only
+        the listed rows are fetched: such a flag may stay for months, and must not cause a full fetch each time.
+
+        :param described: the type of each field of the object, as describe says it, by name.
+        """
+        mode: Mode | None = self.mode
+        if mode == "columns" and self.hidden(described) and not self.fields(described) and not self.may_be_gone:
+            mode = _mode_of_rows(self.table, self.computed_fields)
+        elif mode == "columns" and self.table.dirty:
+            mode = "full"
+        return None if mode is None else replace(self, mode=mode)
 
     def computed_columns(self, described: Mapping[str, str]) -> dict[str, tuple[str, ColumnType]] | None:
         """Return the columns to fetch that no event carries: the field and the type of each; ``None`` if nobody asks.
@@ -138,15 +160,20 @@ def plan_dirty(
     plans = []
     for name in _selected(snapshot, tables):
         table = snapshot.tables[name]
-        mode: Mode = "full" if table.flag is not None else "records"
-        if table.flag is not None and table.flag.reason == "schema" and not table.dirty:
-            mode = "columns"
-        if mode == "records" and not table.dirty and computed_fields == "on_change" and not table.computed.on_change:
-            mode = "computed"
-        changed = table.computed.changed if computed_fields == "on_change" else 0
-        if mode != "records" or table.dirty or changed:
+        mode = _mode_of_rows(table, computed_fields)
+        if table.flag is not None:
+            mode = "columns" if table.flag.reason == "schema" else "full"
+        if mode is not None:
             plans.append(RefreshPlan(name, mode, table, snapshot.streams[table.stream], computed_fields))
     return plans
+
+
+def _mode_of_rows(table: TableState, computed_fields: ComputedFields) -> Mode | None:
+    """Return the mode of a refresh of the listed rows of a table, whatever its flag; ``None`` if none is to be
+    fetched."""
+    if table.dirty or (computed_fields == "on_change" and table.computed.on_change and table.computed.changed):
+        return "records"
+    return "computed" if computed_fields == "on_change" and not table.computed.on_change else None
 
 
 def plan_all(
@@ -217,15 +244,19 @@ def computed_columns(name: str, table: TableState, described: Mapping[str, str])
     return dict(zip(placed, wanted, strict=True))
 
 
-def fields_of_columns(columns: Mapping[str, ColumnType], described: Mapping[str, str]) -> dict[str, str]:
+def fields_of_columns(
+    columns: Mapping[str, ColumnType], described: Mapping[str, str], newest: Collection[str] = ()
+) -> dict[str, str]:
     """Return the field whose values each column has, by column. Columns that no field fits are left out.
 
     :param columns: the table's columns.
     :param described: the type of each field of the object, as describe says it, by name.
+    :param newest: the columns that the newest schema of the events uses. They take precedence over the columns that a
+        field had before its type changed.
     """
     known = {name.lower(): name for name, kind in described.items() if kind not in _NOT_FETCHED}
     found: dict[str, str] = {}
-    for column, type_ in columns.items():
+    for column, type_ in sorted(columns.items(), key=lambda item: item[0] not in newest):
         for name in (column, _SUFFIX.sub("", column)):
             field = known.get(name.lower())
             if field and field not in found.values() and type_ in _COLUMN_TYPES.get(described[field], ("string",)):

@@ -21,7 +21,9 @@ class ReplicaConfig(WindowsJobConfig):
     :param refresh_url: URL of the document of a refresh; ``None``: apply ``manifests``.
     :param max_deleted_fraction: share of the rows of a table (0 to 1, default 0.2) for which a refresh may find no
         record. Up to ten rows of a table may always be gone.
-    :param deletes: ``"soft"`` (default) marks deleted records, ``"hard"`` removes them.
+    :param deletes: ``"soft"`` marks deleted records, ``"hard"`` removes them. A table records the choice with which it
+        was made, and a run with another one fails. ``None`` (default): the recorded choice, ``"soft"`` where there is
+        none.
     :param history: also keep every version of each record. A table that has them keeps them.
     :param target_file_bytes: size in bytes of the files of a table.
     :param keep_snapshots: number of snapshots that stay readable.
@@ -29,7 +31,7 @@ class ReplicaConfig(WindowsJobConfig):
 
     refresh_url: str | None = None
     max_deleted_fraction: float = 0.2
-    deletes: Deletes = "soft"
+    deletes: Deletes | None = None
     history: bool = False
     target_file_bytes: int = TARGET_FILE_BYTES
     keep_snapshots: int = 10
@@ -37,7 +39,8 @@ class ReplicaConfig(WindowsJobConfig):
     def __post_init__(self) -> None:
         """Check each argument."""
         super().__post_init__()
-        check_choice("deletes", self.deletes, get_args(Deletes))
+        if self.deletes is not None:
+            check_choice("deletes", self.deletes, get_args(Deletes))
         check_positive(target_file_bytes=self.target_file_bytes, keep_snapshots=self.keep_snapshots)
         if not 0 <= self.max_deleted_fraction <= 1:
             raise ConfigurationError(

@@ -137,7 +137,7 @@ class DeltaSink:
         history = None
         if incoming.table.history is not None:
             location = self._location.below(HISTORY.format(name))
-            history = HistoryPlan(location, self._config.deletes, incoming.gone_at)
+            history = HistoryPlan(location, incoming.table.effective_deletes, incoming.gone_at)
         return Rewriting(
             location=self._location.below(name),
             pieces=self._pieces(read, incoming),

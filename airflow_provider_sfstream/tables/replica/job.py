@@ -23,7 +23,7 @@ from airflow_provider_sfstream.tables.replica.refresh import flag_after
 from airflow_provider_sfstream.tables.replica.refresh_document import RefreshDocument, TableRefresh
 from airflow_provider_sfstream.tables.replica.rules import check_rules
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
-from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, StreamState, TableState
+from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, StreamState, TableState, check_deletes
 from airflow_provider_sfstream.tables.replica.stream import StreamRun
 from airflow_provider_sfstream.tables.replica.tables import ReplicaTables
 from airflow_provider_sfstream.tables.replica.windows import UnappliedWindow, check_windows, new_windows
@@ -42,8 +42,8 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     :param engine: Spark's for records fetched anew.
     :raises ManifestError: if a manifest is missing or broken; nothing was written.
     :raises ConfigurationError: if there is nothing to apply, the windows hold no change events, their files were
-        changed, a table is fed by another stream or kept by other rules for fields, or the refresh is not of this
-        replica; nothing was published.
+        changed, a table is fed by another stream, kept by other rules for fields or made with another choice for
+        deleted records, or the refresh is not of this replica; nothing was published.
     :raises PositionConflictError: if another job wrote meanwhile; nothing of this one counts.
     """
     started = time.monotonic()
@@ -60,6 +60,9 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
     tables, quarantine = ReplicaTables(engine, base, config), ReplicaQuarantine(engine, base)
     windows = read_windows(engine.landing, config.manifests)
     check_windows(windows)
+    streams = {window.stream for window in windows}
+    of_streams = {name: table for name, table in snapshot.tables.items() if table.stream in streams}
+    check_deletes(of_streams, config.deletes)
     unapplied: dict[str, list[UnappliedWindow]] = {}
     for of_one_stream in _by_stream(windows):
         stream = of_one_stream[0].stream
@@ -75,7 +78,7 @@ def run(engine: Engine, config: ReplicaConfig) -> ReplicaMetrics:
         if new:
             metrics.held += snapshot.streams[stream].held_events
     if config.refresh_url is not None:
-        refresh = RefreshRun(files, tables, snapshot, config.refresh_url, config.max_deleted_fraction)
+        refresh = RefreshRun(files, tables, snapshot, config.refresh_url, config)
         snapshot = _publish(store, replace(refresh.run(metrics), job=job), metrics)
     gone, kept = store.divided(config.keep_snapshots)
     tables.forget(gone, kept)
@@ -118,34 +121,34 @@ class RefreshRun:
 
     :param snapshot: the replica as it is now, which may be later than the one that the refresh began with.
     :param url: of the refresh's document.
-    :param max_deleted_fraction: the share of a table's rows that may be gone from the org.
     """
 
     def __init__(
-        self, files: JobFiles, tables: ReplicaTables, snapshot: Snapshot, url: str, max_deleted_fraction: float
+        self, files: JobFiles, tables: ReplicaTables, snapshot: Snapshot, url: str, config: ReplicaConfig
     ) -> None:
         self._files, self._tables, self._snapshot = files, tables, snapshot
-        self._url, self._max_deleted_fraction = files.url(url), max_deleted_fraction
+        self._url, self._config = files.url(url), config
 
     def run(self, metrics: ReplicaMetrics) -> Snapshot:
         """Return the snapshot that follows.
 
-        :raises ConfigurationError: if the refresh is not of this replica, or cannot be found or read, or too many
-            records are gone; nothing was published.
+        :raises ConfigurationError: if the refresh is not of this replica, or cannot be found or read, or its tables
+            were made with another choice for deleted records, or too many records are gone; nothing was published.
         """
         document = self._document()
+        found = {name: self._table(name, refresh) for name, refresh in sorted(document.tables.items())}
         changed: dict[str, TableState] = {}
-        for name, refresh in sorted(document.tables.items()):
-            table, stream = self._table(name, refresh)
-            folder = self._url.rpartition("/")[0]
+        for name, (table, stream) in found.items():
+            refresh, folder = document.tables[name], self._url.rpartition("/")[0]
             if refresh.mode == "compare":
                 changed[name], metrics.of_table(name).reconciliation = self._tables.reconcile(
                     name, table, refresh, folder, document.refresh_id
                 )
                 continue
             moved_on = stream.applied_sequence > refresh.applied_sequence
+            fraction = self._config.max_deleted_fraction
             applied = self._tables.refresh(
-                name, table, refresh, folder, moved_on=moved_on, max_deleted_fraction=self._max_deleted_fraction
+                name, table, refresh, folder, moved_on=moved_on, max_deleted_fraction=fraction
             )
             changed[name] = replace(applied.table, flag=flag_after(table.flag, refresh, stream))
             of_table = metrics.of_table(name)
@@ -170,5 +173,7 @@ class RefreshRun:
                 f"{self._url} has records of {name} made from the stream {refresh.stream}; the replica has no such "
                 "table any longer. Run the refresh again. Nothing was published."
             )
+        check_deletes({name: table}, self._config.deletes)
         self._tables.check(name, table)
+        table = replace(table, deletes=table.deletes or self._config.deletes)
         return table, self._snapshot.streams[table.stream]

@@ -8,6 +8,7 @@ never changes once it is there, and neither does a version that it names.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules, Treatment
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
+from airflow_provider_sfstream.tables.job_config import Deletes
 from airflow_provider_sfstream.tables.rows.replica_columns import FlagReason
 
 FORMAT, VERSION = "sfstream-replica", 3
@@ -115,6 +117,8 @@ class TableState:
     :param refreshed_through: the latest ``_refreshed_at`` of its rows (ISO 8601, UTC), ``None`` if none was fetched.
     :param rules: which fields may not be stored as they come, without the key of hashes.
     :param hidden: the columns, in lower case, that these were found to be of by the schemas of its events.
+    :param deletes: the choice with which the table was made; ``None`` until a run records it, in a table of a version
+        of the package that did not.
     """
 
     stream: str
@@ -129,6 +133,12 @@ class TableState:
     computed: Computed = field(default_factory=Computed)
     rules: FieldRules = NO_RULES
     hidden: dict[str, Treatment] = field(default_factory=dict)
+    deletes: Deletes | None = None
+
+    @property
+    def effective_deletes(self) -> Deletes:
+        """The choice that a merge follows."""
+        return self.deletes or "soft"
 
     def flagged(self, flag: Flag) -> TableState:
         """Return the table with a flag.
@@ -192,6 +202,23 @@ class Snapshot:
                 f"{where} is not a replica snapshot that this version of the package can read ({error}). Upgrade "
                 "airflow-provider-sfstream where the job runs, or give another output folder. Nothing was written."
             ) from error
+
+
+def check_deletes(tables: Mapping[str, TableState], deletes: Deletes | None) -> None:
+    """Check that a run treats deleted records as its tables record it.
+
+    :param tables: by name.
+    :param deletes: the run's choice; ``None``: that of each table.
+    :raises ConfigurationError: if a table records another choice. Nothing was written.
+    """
+    others = [name for name, table in sorted(tables.items()) if deletes and table.deletes not in (None, deletes)]
+    if others:
+        recorded = tables[others[0]].deletes
+        raise ConfigurationError(
+            f"The replica tables {', '.join(others)} were made with deletes={recorded!r}, this run has "
+            f"deletes={deletes!r}. Set deletes={recorded!r}, or another output_url for a new replica. Nothing was "
+            "written."
+        )
 
 
 def _stream_to_document(state: StreamState) -> dict[str, Any]:

@@ -256,6 +256,7 @@ class StreamRun:
         return TableState(
             stream=self._key,
             flag=Flag("new", since, start),
+            deletes=self._config.deletes or "soft",
         )
 
     def _checked(self, name: str, table: TableState) -> TableState:
@@ -264,7 +265,7 @@ class StreamRun:
                 f"The replica of {name} is made from the stream {table.stream}, these windows are of {self._key}. "
                 "Between two streams there is no order: give each an output_url of its own. Nothing was published."
             )
-        return table
+        return replace(table, deletes=table.deletes or self._config.deletes)
 
     def _flag_breaks(
         self,

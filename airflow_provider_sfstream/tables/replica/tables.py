@@ -80,7 +80,7 @@ class ReplicaTables:
     """
 
     def __init__(self, engine: Any, base: str, config: ReplicaConfig) -> None:
-        self._engine, self._files, self._base, self._deletes = engine, engine.files, base, config.deletes
+        self._engine, self._files, self._base = engine, engine.files, base
         self._lists = DirtyLists(engine, base)
         self._delta = DeltaSink(engine, base, config)
 
@@ -113,7 +113,7 @@ class ReplicaTables:
             told = [fields_of(plan.schemas[schema_id]) for schema_id in changes.newest_last(schemas)]
             incoming[name] = Incoming(
                 with_fields(after, table, told, changes.since(), max(changes.first_sequences)),
-                ChangesMerge(plan.columns, self._deletes),
+                ChangesMerge(plan.columns, table.effective_deletes),
                 plan.arrow_schema(),
                 are_changes=True,
                 count=changes.count(schemas),
@@ -159,7 +159,7 @@ class ReplicaTables:
         table = with_computed(name, table, refresh)
         columns, is_full = table.columns.columns, refresh.mode == "full"
         fetched = rows = images(self._engine.spark, folder, refresh, columns).persist()
-        merge = refresh_merge(columns, refresh, computed, deletes=self._deletes, moved_on=moved_on)
+        merge = refresh_merge(columns, refresh, computed, deletes=table.effective_deletes, moved_on=moved_on)
         table, differed = _refreshed_through(table, rows), 0
         try:
             if refresh.mode == "computed":
@@ -167,7 +167,7 @@ class ReplicaTables:
                 differed = int(rows.count())
             if refresh.mode in ("full", "records"):
                 self._check_gone(name, table, rows, refresh, max_deleted_fraction)
-            gone_at = datetime.fromisoformat(table.flag.since) if table.flag else datetime.now(UTC)
+            gone_at = datetime.fromisoformat(table.flag.since) if table.flag and is_full else datetime.now(UTC)
             schema = image_schema(refresh, columns)
             # A full refresh has no line for a record that the org no longer has, so it looks at every row.
             incoming = Incoming(
@@ -203,7 +203,9 @@ class ReplicaTables:
 
         columns, rows = table.columns.columns, self._rows(name, table)
         fetched = images(self._engine.spark, folder, refresh, columns)
-        judged = verdicts(rows, fetched, refresh.columns, refresh.applied_sequence, deletes=self._deletes).persist()
+        judged = verdicts(
+            rows, fetched, refresh.columns, refresh.applied_sequence, deletes=table.effective_deletes
+        ).persist()
         try:
             found = ranges(judged)
             merge = MarkMerge(columns, refresh.applied_sequence, _microseconds(datetime.now(UTC)))

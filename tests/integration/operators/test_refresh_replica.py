@@ -22,6 +22,7 @@ from airflow_provider_sfstream.salesforce.rest.records import RecordClient
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
 from airflow_provider_sfstream.tables.refresh import fetch as _fetch
 from airflow_provider_sfstream.tables.refresh.fetch import SWITCHABLE_NAME
+from airflow_provider_sfstream.tables.replica.refresh import flag_after
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER, RefreshDocument
 from airflow_provider_sfstream.tables.replica.snapshots import AppliedWindow, Flag, Snapshot, StreamState, TableState
 from tests.support.localorg import LocalOrg
@@ -212,12 +213,57 @@ def test_columns_that_the_user_does_not_see_start_no_job(fetching: Fetching, cap
     with pytest.raises(AirflowSkipException, match="hidden from the user"):
         fetching.run()
     assert fetching.submitted is None
-    assert "or hides it from the user: Gone__c" in caplog.text
+    assert "the user of the connection may not read: Gone__c" in caplog.text
     fetching.tables = {
         "Account": replace(table, flag=replace(flag, columns=("Gone__c", "Name")), fields={"Gone__c": ""})
     }
     fetching.run()
     assert fetching.document().tables["Account"].hidden == ("Gone__c",)
+
+
+HIDDEN = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Gone__c",))
+
+
+def test_a_hidden_field_causes_no_full_fetch(
+    fetching: Fetching, accounts: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Dirty rows are fetched by id, and the flag stays until the user may read the field."""
+    table = replace(fetching.table({accounts["one"]: 5}), flag=HIDDEN, fields=dict.fromkeys(COLUMNS, ""))
+    fetching.tables = {"Account": table}
+    assert fetching.run()["tables"]["Account"]["mode"] == "records"
+    refresh = fetching.document().tables["Account"]
+    assert (refresh.mode, refresh.fetched) == ("records", 1)
+    assert flag_after(HIDDEN, refresh, fetching.state) == HIDDEN
+    assert "Account: flagged columns that the user of the connection may not read: Gone__c" in caplog.text
+    assert "field-level security" in caplog.text
+
+
+def test_a_hidden_field_costs_one_describe_call(fetching: Fetching) -> None:
+    fetching.tables = {"Account": replace(fetching.table(), flag=HIDDEN, fields=dict.fromkeys(COLUMNS, ""))}
+    before = len(fetching.org.requests("http"))
+    with pytest.raises(AirflowSkipException, match="hidden from the user"):
+        fetching.run()
+    asked = [request["method"] for request in fetching.org.requests("http")[before:]]
+    (only,) = (method for method in asked if "/services/data/" in method)
+    assert only.endswith("/sobjects/Account/describe")
+
+
+def test_a_field_of_another_type_is_fetched_for_its_new_column(
+    fetching: Fetching, caplog: pytest.LogCaptureFixture
+) -> None:
+    columns = {"NumberOfEmployees": "double", "NumberOfEmployees__int": "int"}
+    flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, tuple(columns))
+    table = replace(
+        fetching.table(), columns=ColumnRegistry(columns), flag=flag, fields={"NumberOfEmployees__int": "Data:Integer"}
+    )
+    fetching.tables = {"Account": table}
+    fetching.run()
+    refresh = fetching.document().tables["Account"]
+    assert (refresh.columns, refresh.hidden) == (("NumberOfEmployees__int", "NumberOfEmployees"), ())
+    assert flag_after(flag, refresh, fetching.state) is None
+    assert "become null, because the org has no such field, or hides it from the user: NumberOfEmployees" in (
+        caplog.text
+    )
 
 
 def test_nothing_to_do(fetching: Fetching) -> None:

@@ -136,6 +136,29 @@ def test_hard_deletes(lake: ChangeLake) -> None:
     assert lake.values("Name") == {TWO: "x"}
 
 
+def test_deletes_other_than_recorded_are_refused_before_anything_is_written(lake: ChangeLake) -> None:
+    lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="x")), deletes="hard")
+    files = lake.files()
+    second = lake.land(change(2, "DELETE", [ONE], "t2"), change(3, "CREATE", [OTHER], "t3", entity=GADGET))
+    with pytest.raises(ConfigurationError, match=r"tables Widget__c .*deletes='hard'.*deletes='soft'.*Nothing was"):
+        lake.run(second, deletes="soft")
+    assert lake.files() == files
+    lake.run(second)
+    assert lake.values("Name") == {}
+    assert {name: table.deletes for name, table in lake.snapshot().tables.items()} == {
+        "Widget__c": "hard",
+        "Gadget__c": "soft",
+    }
+
+
+def test_a_table_without_a_record_of_deletes_gets_that_of_the_next_run(lake: ChangeLake) -> None:
+    lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="x")), deletes="hard")
+    lake.remove_record_of_deletes()
+    lake.run(lake.land(change(2, "DELETE", [ONE], "t2")), deletes="hard")
+    assert lake.snapshot().tables["Widget__c"].deletes == "hard"
+    assert lake.values("Name") == {}
+
+
 def test_what_cannot_be_read_is_set_aside_and_its_tables_are_flagged(lake: ChangeLake) -> None:
     events = [
         change(1, "CREATE", [ONE], "t1", Name="one"),

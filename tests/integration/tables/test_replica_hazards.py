@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -219,6 +220,41 @@ def test_records_that_a_user_does_not_see_are_not_deleted(lake: ChangeLake, dele
     assert [id_ for id_ in ids if not states.get(id_, True)] == ids[:19]
     lake.refresh(*lines[:2], deletes=deletes, max_deleted_fraction=1.0)
     assert [id_ for id_, row in sorted(lake.rows().items()) if not row["_deleted"]] == ids[:2]
+
+
+def test_a_refresh_deletes_as_the_table_records(lake: ChangeLake) -> None:
+    lake.run(lake.land(change(1, "CREATE", [ONE, TWO], "t1", Name="one")), deletes="hard", history=True)
+    lines = [{"Id": id_, "Name": "one", "_refreshed_at": "2026-01-10T00:00:01.000Z"} for id_ in (ONE, TWO)]
+    lines[0]["_deleted"] = "true"
+    lake.refresh(*lines)
+    assert lake.rows().keys() == {TWO}
+    assert lake.snapshot().tables["Widget__c"].deletes == "hard"
+    with pytest.raises(ConfigurationError, match=r"tables Widget__c .*deletes='hard'.*deletes='soft'"):
+        lake.refresh(*lines, deletes="soft")
+    assert lake.snapshot().number == 2
+
+
+def test_a_row_that_is_gone_by_id_ends_at_the_time_of_the_run_whatever_the_flag(lake: ChangeLake) -> None:
+    """A flag of hidden columns may be months old."""
+    gap = change(2, "GAP_UPDATE", [ONE], "t2")
+    lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one"), gap), deletes="hard", history=True)
+    assert lake.snapshot().tables["Widget__c"].flag is not None
+    began = datetime.now(UTC)
+    lake.refresh({"Id": ONE, "_found": "false", "_sequence": "2"}, mode="records")
+    assert lake.rows() == {}
+    ends = [row["_valid_to"] for row in read_history(lake.spark, lake.output, "Widget__c").collect()]
+    assert max(ends).timestamp() >= began.timestamp()
+
+
+def test_a_refresh_without_deletes_records_no_choice(lake: ChangeLake) -> None:
+    """The job that applies events, which has one, may follow."""
+    lake.run(lake.land(change(1, "CREATE", [ONE], "t1", Name="one")), deletes="hard")
+    lake.remove_record_of_deletes()
+    line = {"Id": ONE, "Name": "one", "_refreshed_at": "2026-01-10T00:00:01.000Z"}
+    lake.refresh(line)
+    assert lake.snapshot().tables["Widget__c"].deletes is None
+    lake.refresh(line, deletes="hard")
+    assert lake.snapshot().tables["Widget__c"].deletes == "hard"
 
 
 @pytest.mark.extended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -52,6 +53,17 @@ def test_computed_fields_apply_to_dirty_and_to_all_records(scope: Any) -> None:
 def test_the_job_gets_the_arguments_that_are_set(arguments: dict[str, Any], expected: dict[str, Any]) -> None:
     config = RefreshConfig(**arguments).job_config("r.json")
     assert config == ReplicaConfig(output_url="", refresh_url="r.json", **expected)
+
+
+def test_deletes_other_than_recorded_are_refused_before_anything_is_fetched() -> None:
+    account, lead = (replace(FLAGGED, deletes=deletes) for deletes in ("hard", None))
+    snapshot = replace(SNAPSHOT, tables={"Account": account, "Lead": lead})
+    for deletes in ("hard", None):
+        assert len(RefreshConfig(deletes=deletes).plans(snapshot, None)) == 2
+    soft = RefreshConfig(deletes="soft")
+    assert len(soft.plans(snapshot, ["Lead"])) == 1
+    with pytest.raises(ConfigurationError, match=r"tables Account .*deletes='hard'.* Nothing was written"):
+        soft.plans(snapshot, None)
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,50 @@ def test_dirty_tables(tables: list[str] | None, expected: dict[str, str]) -> Non
     assert [(one.name, one.mode) for one in plan_dirty(SNAPSHOT, tables)] == list(expected.items())
 
 
+COLUMN_FLAG = Flag("schema", SINCE, 5, ("Name", "Secret__c"))
+FLAGGED_COLUMNS = replace(
+    CLEAN, columns=ColumnRegistry({"Name": "string", "Secret__c": "string"}), flag=COLUMN_FLAG,
+    fields={"Name": "Data:Text", "Secret__c": "Data:Text"},
+)  # fmt: skip
+
+
+def visible_mode(table: TableState, described: dict[str, str], computed_fields: ComputedFields) -> str | None:
+    (plan,) = plan_dirty(replace(SNAPSHOT, tables={"Lead": table}), None, computed_fields)
+    visible = plan.resolve(described)
+    return None if visible is None else visible.mode
+
+
 def test_a_flag_of_columns_fetches_them_unless_rows_are_dirty() -> None:
-    flagged = replace(CLEAN, flag=Flag("schema", SINCE, 5, ("Name",)))
-    for table, mode in ((flagged, "columns"), (replace(flagged, dirty=3), "full")):
-        assert [one.mode for one in plan_dirty(replace(SNAPSHOT, tables={"Lead": table}), None)] == [mode]
+    for dirty, mode in ((0, "columns"), (3, "full")):
+        table = replace(FLAGGED_COLUMNS, dirty=dirty)
+        assert visible_mode(table, {"Name": "string", "Secret__c": "string"}, "on_fetch") == mode
+        assert visible_mode(table, {"Name": "string"}, "on_fetch") == mode
+
+
+@pytest.mark.parametrize(
+    ("table", "computed_fields", "mode"),
+    [
+        (FLAGGED_COLUMNS, "on_fetch", None),
+        (replace(FLAGGED_COLUMNS, dirty=3), "on_fetch", "records"),
+        (FLAGGED_COLUMNS, "on_change", "computed"),
+        (replace(FLAGGED_COLUMNS, computed=Computed(on_change=True)), "on_change", None),
+        (replace(FLAGGED_COLUMNS, computed=Computed(on_change=True, changed=2)), "on_change", "records"),
+    ],
+)
+def test_while_all_columns_of_a_flag_are_hidden_rows_are_fetched_as_without_it(
+    table: TableState, computed_fields: ComputedFields, mode: str | None
+) -> None:
+    assert visible_mode(table, {"Id": "id"}, computed_fields) == mode
+
+
+def test_a_column_that_is_gone_is_fetched_beside_hidden_ones() -> None:
+    table = replace(FLAGGED_COLUMNS, fields={"Secret__c": "Data:Text"})
+    assert visible_mode(table, {"Id": "id"}, "on_fetch") == "columns"
+
+
+def test_all_records_are_fetched_whether_columns_are_hidden_or_not() -> None:
+    plans = plan_all(replace(SNAPSHOT, tables={"Lead": FLAGGED_COLUMNS}), None, "full")
+    assert [plan.resolve({"Id": "id"}) for plan in plans] == plans
 
 
 def test_a_table_that_the_replica_does_not_have() -> None:
@@ -117,6 +157,16 @@ def test_each_column_has_the_field_of_its_name_that_fits() -> None:
     assert fields_of_columns(columns, described) == expected
 
 
+@pytest.mark.parametrize("described", [{"Size__c": "int"}, {"Size__c": "date"}])
+def test_the_column_of_the_newest_schema_takes_the_field(described: dict[str, str]) -> None:
+    """An int fits into a column for doubles, and a date into one for times."""
+    types = {"int": ("double", "int"), "date": ("long", "date")}[described["Size__c"]]
+    columns = dict(zip(("Size__c", f"Size__c__{types[1]}"), types, strict=True))
+    assert fields_of_columns(columns, described, {f"Size__c__{types[1]}": ""}) == {f"Size__c__{types[1]}": "Size__c"}
+    assert fields_of_columns(columns, described, {"Size__c": ""}) == {"Size__c": "Size__c"}
+    assert fields_of_columns(columns, described) == {"Size__c": "Size__c"}
+
+
 def test_only_columns_that_the_newest_schema_lacks_may_become_null() -> None:
     """A field that events carry and the user may not see keeps its values."""
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c"))
@@ -131,13 +181,14 @@ def test_only_columns_that_the_newest_schema_lacks_may_become_null() -> None:
 def test_columns_that_the_user_does_not_see() -> None:
     flag = Flag("schema", "2026-01-01T00:00:00+00:00", 1, ("Came__c", "Gone__c", "Secret__c", "Typed__c__string"))
     fields = {name: "Data:Text" for name in flag.columns if name != "Gone__c"}
-    table = TableState("stream", flag=flag, fields=fields)
+    address = {"BillingCity": "Data:Address", "BillingStateCode": "Data:Address"}
+    columns = ColumnRegistry(dict.fromkeys((*flag.columns, *address), "string"))
+    table = TableState("stream", columns=columns, flag=flag, fields=fields)
     described = {"came__C": "string", "Typed__c": "string"}
     for mode, hidden in (("columns", ("Secret__c",)), ("full", ("Secret__c",)), ("records", ())):
-        assert RefreshPlan("Account", mode, table, STREAM).hidden(["Came__c", "Typed__c__string"], described) == hidden
-    address = {"BillingCity": "Data:Address", "BillingStateCode": "Data:Address"}
+        assert RefreshPlan("Account", mode, table, STREAM).hidden(described) == hidden
     damaged = replace(table, flag=Flag("undecodable", SINCE, 1), fields=fields | address)
-    hidden = RefreshPlan("Account", "full", damaged, STREAM).hidden(["Came__c", "BillingCity"], described)
+    hidden = RefreshPlan("Account", "full", damaged, STREAM).hidden({"came__C": "string", "BillingCity": "string"})
     assert hidden == ("Secret__c", "Typed__c__string")
 
 

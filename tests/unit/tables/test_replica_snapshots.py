@@ -32,6 +32,7 @@ TABLE = TableState(
     dirty_list="_sfstream/replica/dirty/Account/c",
     flag=Flag("overflow", NOW.isoformat(), 7),
     computed=Computed(("Sum__c",), NOW.isoformat(), on_change=True, changed=3),
+    deletes="hard",
 )
 
 
@@ -97,6 +98,13 @@ def test_what_is_no_snapshot(broken: str | None) -> None:
     document: dict[str, Any] = json.loads(Snapshot().to_json()) | {"version": 2}
     with pytest.raises(ConfigurationError, match="at/this/place is not a replica snapshot"):
         Snapshot.from_json(json.dumps(document) if broken is None else broken, "at/this/place")
+
+
+def test_a_snapshot_of_an_earlier_version_has_no_record_of_deletes() -> None:
+    document = json.loads(Snapshot().next({"s": STREAM}, {"Account": TABLE}, NOW).to_json())
+    del document["tables"]["Account"]["deletes"]
+    table = Snapshot.from_json(json.dumps(document), "at/this/place").tables["Account"]
+    assert table == replace(TABLE, deletes=None)
 
 
 def test_a_flag_keeps_its_first_reason_and_its_last_event() -> None:
