@@ -18,6 +18,8 @@ from airflow_provider_sfstream.privacy.field_rules import FieldRules, Treatment
 Deletes = Literal["soft", "hard"]
 """What becomes of a deleted record: its row is marked, or removed."""
 MAX_ARGUMENT = 100_000
+METRICS = "_sfstream/metrics"
+"""Folder of the metrics of each task's last job, below the output folder."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.monitoring.lineage import TellsLineage
 from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
 from airflow_provider_sfstream.redaction import has_credentials
-from airflow_provider_sfstream.tables.job_config import JobConfig
+from airflow_provider_sfstream.tables.job_config import METRICS, JobConfig
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -73,7 +73,7 @@ def metrics_url(output_url: str, context: Context) -> str:
     task_instance: Any = context["ti"]
     mapped = "" if task_instance.map_index in (None, -1) else f".{task_instance.map_index}"
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{task_instance.dag_id}.{task_instance.task_id}{mapped}")
-    return f"{output_url.rstrip('/')}/_sfstream/metrics/{name}.json"
+    return f"{output_url.rstrip('/')}/{METRICS}/{name}.json"
 
 
 def hash_key(hash_conn_id: str | None) -> str | None:
