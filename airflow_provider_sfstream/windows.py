@@ -29,7 +29,8 @@ def read_windows(
 ) -> dict[str, pa.Table]:
     """Return the events of landed windows as one Arrow table for each table that ``event_log`` would write.
 
-    ``tables["Order__e"].to_pandas()`` is a data frame. Columns are those of the event log (docs/reference/formats.md):
+    ``tables["Order__e"].to_pandas(types_mapper=pandas.ArrowDtype)`` is a data frame; without the argument, pandas makes
+    floats of integers beside a null. Columns are those of the event log (docs/reference/formats.md):
     the envelope (``_replay_id``, ``_event_time``, ...), the event's own fields with their types, ``event_date`` and
     ``window_id``. Rows are in the order of the windows, an event that is in several of them is there once, and what
     cannot be decoded is in the table ``_quarantine`` with its reason.

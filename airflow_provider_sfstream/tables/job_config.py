@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,24 @@ from airflow_provider_sfstream.privacy.field_rules import FieldRules, Treatment
 Deletes = Literal["soft", "hard"]
 """What becomes of a deleted record: its row is marked, or removed."""
 MAX_ARGUMENT = 100_000
+_UNSAFE = re.compile(r"[#?%\\\x00-\x1f\x7f]")
+METRICS = "_sfstream/metrics"
+"""Folder of the metrics of each task's last job, below the output folder."""
+
+
+def check_characters(output_url: str) -> None:
+    """Check the characters of the URL of an output folder.
+
+    delta-rs writes a table to a folder with one of these characters in its name, and then looks for it in another one.
+
+    :raises ConfigurationError: if it has such a character. The error does not quote the URL: after ``?`` may stand a
+        signature.
+    """
+    if found := _UNSAFE.search(output_url):
+        raise ConfigurationError(
+            f"output_url has the character {found[0]!r}. Delta tables cannot be in a folder whose name has #, ?, %, a "
+            "backslash or a control character. Give another folder. Nothing was written."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +53,10 @@ class JobConfig:
     output_url: str
     metrics_url: str | None = None
     job: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the characters of the folder's name."""
+        check_characters(self.output_url)
 
     def to_json(self) -> str:
         """Return the config as JSON of ASCII characters: what differs from the defaults, without secrets.
@@ -121,7 +144,8 @@ class WindowsJobConfig(JobConfig):
     hash_key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the names of fields, and make them tuples."""
+        """Check the folder and the names of fields, and make these tuples."""
+        super().__post_init__()
         rules = FieldRules.of(self.exclude_fields, self.mask_fields, self.hash_fields)
         for how in get_args(Treatment):
             object.__setattr__(self, f"{how}_fields", getattr(rules, how))

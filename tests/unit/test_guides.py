@@ -27,6 +27,13 @@ def test_it_can_be_made(name: str) -> None:
     exec(compile(SNIPPETS[name], name, "exec"), {})
 
 
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.relative_to(DOCS)}" for path in DOCS.rglob("*.md"))])
+def test_data_frames_of_the_guides_keep_integers(page: str) -> None:
+    """By default, pandas makes floats of integers beside a null."""
+    text = (DOCS.parent / page).read_text()
+    assert re.findall(r".*to_pandas\((?!types_mapper=(?:pandas|pd)\.ArrowDtype\)).*", text) == []
+
+
 def test_the_guides_are_no_longer_than_somebody_reads() -> None:
     """Words outside the reference, without code, targets of links and bars of tables."""
     words = 0

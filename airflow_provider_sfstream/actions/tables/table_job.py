@@ -14,7 +14,7 @@ from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.monitoring.lineage import TellsLineage
 from airflow_provider_sfstream.privacy.field_rules import HASH_KEY_VARIABLE
 from airflow_provider_sfstream.redaction import has_credentials
-from airflow_provider_sfstream.tables.job_config import JobConfig
+from airflow_provider_sfstream.tables.job_config import METRICS, JobConfig, check_characters
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -57,7 +57,7 @@ def config_of_run(config: Config, output_url: str, context: Context) -> Config:
 def check_output(output_url: Any) -> None:
     """Check where tables are to be.
 
-    :raises ConfigurationError: if it is empty or carries a password.
+    :raises ConfigurationError: if it is empty, carries a password, or has a character that no table's folder may have.
     """
     if not isinstance(output_url, str) or not output_url.strip():
         raise ConfigurationError("output_url is empty. Give the URL of the folder that tables are written to.")
@@ -66,6 +66,7 @@ def check_output(output_url: Any) -> None:
             "output_url carries a password or a signature. Leave it out and give the credentials to Spark, or to the "
             "connection of the storage; nothing was written."
         )
+    check_characters(output_url)
 
 
 def metrics_url(output_url: str, context: Context) -> str:
@@ -73,7 +74,7 @@ def metrics_url(output_url: str, context: Context) -> str:
     task_instance: Any = context["ti"]
     mapped = "" if task_instance.map_index in (None, -1) else f".{task_instance.map_index}"
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", f"{task_instance.dag_id}.{task_instance.task_id}{mapped}")
-    return f"{output_url.rstrip('/')}/_sfstream/metrics/{name}.json"
+    return f"{output_url.rstrip('/')}/{METRICS}/{name}.json"
 
 
 def hash_key(hash_conn_id: str | None) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
@@ -16,7 +17,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
+from airflow_provider_sfstream.exceptions import (
+    ConfigurationError,
+    LandingError,
+    PositionConflictError,
+    SalesforceStreamError,
+)
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation
 
 log = logging.getLogger(__name__)
@@ -27,6 +33,9 @@ MADE_BY = "sfstream"
 """Key in a commit's metadata of what this package says about it."""
 _BOUNDS = ("min.", "max.", "null_count.")
 _CUTS_LOG = "delta.enableExpiredLogCleanup"
+_NO_CAUSE = re.compile(r"\x1b\[\d+m|\n\s*0: .*", re.DOTALL)
+"""Parts of an error of deltalake that an error of this package leaves out: colours, and Rust's backtrace of numbered
+frames."""
 _HARMLESS = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 """Features of a table that its readers must know, and that change nothing about which rows its files have."""
 
@@ -81,6 +90,7 @@ class DeltaTableLog:
 
         :param bounds: ``False`` leaves out ``min.*`` and ``max.*`` of the files, of which wide tables have very many.
         :raises ConfigurationError: if that version cannot be had any longer, or its files alone do not tell its rows.
+        :raises LandingError: if the log cannot be opened.
         """
         table = self._open(number)
         if table is None:
@@ -116,6 +126,7 @@ class DeltaTableLog:
         :param removed: paths of live files.
         :raises PositionConflictError: if another job has moved on one of the marks, or removed one of the files; the
             error names it, and nothing of this change counts.
+        :raises LandingError: if the log cannot be opened, or lacks versions that it had.
         """
         from deltalake.exceptions import DeltaError
 
@@ -124,14 +135,13 @@ class DeltaTableLog:
             failed: Exception | None = None
             try:
                 self._try(commit, read, schema, added, removed, tuple(partition_by))
-            except _LostError as lost:
-                log.info("%s: another job has committed meanwhile (%s); trying again.", self.location.uri, lost)
-            except (OSError, DeltaError) as error:
+            except (_LostError, OSError, DeltaError) as error:
                 failed = error  # of the storage: it may have the commit all the same, and its answer was lost
             if (found := self._find(commit, read.number)) is not None:
                 return found
-            if failed is not None:
-                raise failed
+            if not isinstance(failed, _LostError):
+                raise failed or self._unusable("it does not have the commit that was just made")
+            log.info("%s: another job has committed meanwhile (%s); trying again.", self.location.uri, failed)
             self._check(commit, read, removed)
         raise PositionConflictError(f"{self.location.uri}: {_TRIES} other commits came first. {_AGAIN}")
 
@@ -152,12 +162,12 @@ class DeltaTableLog:
 
         try:
             return DeltaTable(self.location.uri, number, storage_options=dict(self.location.options))
-        except DeltaError as error:
-            if number is not None:
+        except (OSError, DeltaError) as error:
+            if number is not None and isinstance(error, DeltaError):
                 raise ConfigurationError(f"{self.location.uri} has no version {number}: {error}") from error
             if isinstance(error, TableNotFoundError):
                 return None
-            raise
+            raise self._unusable(_NO_CAUSE.sub("", str(error))) from error
 
     def _try(
         self,
@@ -184,6 +194,8 @@ class DeltaTableLog:
         said = self.said(commit, read.progress)
         properties = CommitProperties(custom_metadata=said, app_transactions=marks)
         table = self._open()
+        if table is None and read.number >= 0:
+            raise self._unusable(f"there is no table, and there was version {read.number}")
         try:
             if table is None:
                 create_table_with_add_actions(
@@ -242,8 +254,9 @@ class DeltaTableLog:
 
     def _check(self, commit: str, read: TableVersion, removed: Collection[str]) -> None:
         table = self._open()
-        if table is not None:
-            self._compare(commit, self.version(table.version(), read.progress, bounds=False), read, removed)
+        if table is None:
+            raise self._unusable("there is no table, and another job has committed to it")
+        self._compare(commit, self.version(table.version(), read.progress, bounds=False), read, removed)
 
     def _compare(self, commit: str, known: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
         """Make sure that nothing that a change was made from is other than it was.
@@ -255,14 +268,23 @@ class DeltaTableLog:
         if moved or gone:
             raise self._conflict(commit, read, moved)
 
-    def _conflict(self, commit: str, read: TableVersion, moved: Collection[str] = ()) -> PositionConflictError:
+    def _conflict(self, commit: str, read: TableVersion, moved: Collection[str] = ()) -> SalesforceStreamError:
         """Return the error that names who has changed the table since ``read``: who has ``moved`` a mark, if any."""
         others = [each for each in self.entries(read.number) if not str(_id_of(each)).startswith(commit)]
+        if not others:
+            return self._unusable(f"it has no version after {read.number}, and is not as that version was")
         movers = [each for each in others if set(moved).intersection(said_in(each).get("progress", ()))]
-        winner = next(iter(movers or others), {})
+        winner = (movers or others)[0]
         return PositionConflictError(
             f"{self.location.uri} was written to by another job meanwhile: version {winner.get('version')}, "
             f"{said_in(winner).get('job') or winner.get('operation')}. Nothing of this one counts in it. {_AGAIN}"
+        )
+
+    def _unusable(self, cause: str) -> LandingError:
+        uri, cause = self.location.uri, " ".join(cause.split()).rstrip(".")
+        return LandingError(
+            f"The Delta log of {uri} cannot be used: {cause}. Check the storage and the files in {uri}/_delta_log, "
+            "then run it again, which is safe even if this run has committed."
         )
 
     def entries(self, since: int) -> list[dict[str, Any]]:

@@ -27,6 +27,9 @@ _LONGEST_TEXT = 64
 """Of longer texts the statistics have the beginning: whole ones would fill the log."""
 _LAST = "\U0010ffff"
 """The last of all characters."""
+_CALENDAR = {b"org.apache.spark.version": b"3.1.0"}
+"""Metadata of a file by which Spark knows that its times are of the proleptic Gregorian calendar, as Spark writes them
+since 3.1. Without it, Spark 3 by default reads no timestamp before 1900, and Salesforce has some since 1700."""
 
 
 class TableFileWriter:
@@ -85,7 +88,7 @@ class TableFileWriter:
         if self._writer is None:
             self._writer = pa.parquet.ParquetWriter(
                 self._sink,
-                self._schema,
+                self._schema.with_metadata({**(self._schema.metadata or {}), **_CALENDAR}),
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=_of_few_values(first.slice(0, _SAMPLED)),

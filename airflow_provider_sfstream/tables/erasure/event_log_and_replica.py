@@ -1,9 +1,9 @@
 """Erasure of records from the folder of an event log, and from the folder of a replica.
 
 Of an event log, the tables and the quarantine are searched. Of a replica, the table and its history, the list of rows
-to fetch, fetched files, the quarantine and old snapshots. The replica's tables get new versions and the next snapshot
-names them; then the older snapshots are removed, and what only they have. A kill before the snapshot leaves the
-replica as it was; one after it leaves files that the next run removes.
+to fetch, fetched files, reports and metrics, the quarantine and old snapshots. The replica's tables get new versions
+and the next snapshot names them; then the older snapshots are removed, and what only they have. A kill before the
+snapshot leaves the replica as it was; one after it leaves files that the next run removes.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from airflow_provider_sfstream.tables.erasure.table_erasure import (
 )
 from airflow_provider_sfstream.tables.event_log.kept_rules import KeptRules
 from airflow_provider_sfstream.tables.event_log.tables import PARTITION_BY, QUARANTINE_TABLE, find_tables
+from airflow_provider_sfstream.tables.job_config import METRICS
 from airflow_provider_sfstream.tables.replica.delta_sink import HISTORY, PROGRESS, versions_named
 from airflow_provider_sfstream.tables.replica.dirty_lists import FOLDER as DIRTY
 from airflow_provider_sfstream.tables.replica.dirty_lists import remove_lists
@@ -44,6 +45,7 @@ from airflow_provider_sfstream.tables.replica.quarantine import REPLICA_QUARANTI
 from airflow_provider_sfstream.tables.replica.refresh_document import FOLDER as REFRESH
 from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotStore
 from airflow_provider_sfstream.tables.replica.snapshots import TableState
+from airflow_provider_sfstream.tables.replica.tables import RECONCILIATIONS
 from airflow_provider_sfstream.tables.rows.hidden_values import coverage_of
 from airflow_provider_sfstream.tables.rows.replica_columns import HEADER
 from airflow_provider_sfstream.tables.runner.engine import JobFiles
@@ -170,6 +172,7 @@ class ReplicaErasure:
             counted["files"] += files
             busy += young
         self._files.delete(f"{self._base}/{REFRESH}")
+        self._remove_reports()
         counted["quarantined"] = self._clean_quarantine(ids, busy)
         check_not_busy(self._base, busy)
         return dict(counted)
@@ -213,6 +216,17 @@ class ReplicaErasure:
             self._store.remove(snapshot)
         live = {table.dirty_list for snapshot in kept for table in snapshot.tables.values()}
         remove_lists(self._files, self._base, self._entity, live)
+
+    def _remove_reports(self) -> None:
+        """Remove the object's reports of comparisons, and the metrics of all jobs.
+
+        Earlier versions of this package wrote record ids into them, and the checksum of a range may be that of one
+        record.
+        """
+        self._files.delete(f"{self._base}/{METRICS}")
+        folder = f"{self._base}/{RECONCILIATIONS}"
+        for refresh_id in self._files.folders(folder):
+            self._files.delete(f"{folder}/{refresh_id}/{self._entity}.json")
 
     def _clean_quarantine(self, ids: RecordIds, busy: list[str]) -> int:
         """Write the quarantine's files anew that have payloads of the records; return how many events it was.

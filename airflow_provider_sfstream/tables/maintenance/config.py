@@ -27,6 +27,7 @@ class MaintenanceConfig(JobConfig):
 
     def __post_init__(self) -> None:
         """Check each argument."""
+        super().__post_init__()
         if self.retention_hours < MIN_RETENTION_HOURS:
             raise ConfigurationError(
                 f"retention_hours={self.retention_hours!r} must be at least {MIN_RETENTION_HOURS}: the files of a job "

@@ -18,7 +18,10 @@ Verdict = Literal["equal", "different", "missing", "gone", "changed_since", "dir
 row that is not deleted; it was changed after the moment of the comparison; its row is dirty."""
 
 RANGE_LETTERS = 12
-"""Ids with the same first letters are a range: at most 62^3, made one after another."""
+"""Ids with the same first letters are a range: at most 62^3, made one after another.
+
+Reports and metrics name a range by these letters, never by a whole id: an erasure cannot reach every copy of a result.
+"""
 
 IDS = pa.schema([("Id", pa.string())])
 """Layout of what :func:`wrong` gives."""
@@ -69,8 +72,8 @@ def verdicts(rows: Any, images: Any, columns: Collection[str], applied_sequence:
 
 
 def ranges(compared: Any) -> list[dict[str, Any]]:
-    """Return each range of ids, in order: the first and the last of them, how many records there are of each verdict,
-    and the checksum of either side over those that were compared, as hex. They are the same where nothing is wrong.
+    """Return the ranges of ids in order: ``id_prefix`` (the first letters of the ids), the number of records of each
+    verdict, and the checksum of either side over the compared records, as hex. Equal checksums: nothing is wrong.
 
     :param compared: as :func:`verdicts` gives it.
     """
@@ -79,13 +82,11 @@ def ranges(compared: Any) -> list[dict[str, Any]]:
     was_compared = f.col("verdict").isin("equal", *_WRONG)
     counts = [f.count_if(f.col("verdict") == verdict).alias(verdict) for verdict in get_args(Verdict)]
     sums = [f.hex(f.coalesce(f.bit_xor(f.when(was_compared, f.col(side))), f.lit(0))) for side in ("org", "replica")]
-    grouped = compared.groupBy(f.substring("Id", 1, RANGE_LETTERS).alias("range")).agg(
-        f.min("Id").alias("first"),
-        f.max("Id").alias("last"),
+    grouped = compared.groupBy(f.substring("Id", 1, RANGE_LETTERS).alias("id_prefix")).agg(
         *counts,
         *(each.alias(f"{side}_checksum") for each, side in zip(sums, ("org", "replica"), strict=True)),
     )
-    return [row.asDict() for row in grouped.orderBy("range").drop("range").collect()]
+    return [row.asDict() for row in grouped.orderBy("id_prefix").collect()]
 
 
 def totals(found: Collection[dict[str, Any]]) -> dict[str, int]:

@@ -56,7 +56,7 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _FEW_ROWS = 10
 """So many rows may be gone whatever share of a small table they are."""
 RECONCILIATIONS = "_sfstream/replica/reconciliations"
-"""Where the reports of comparisons are, below the output folder. They are kept."""
+"""Folder of the reports of comparisons, below the output folder. Only an erasure removes reports."""
 _RANGES_TOLD = 10
 """So many of the ranges that differ are in the metrics; all are in the report."""
 

@@ -24,7 +24,7 @@ from airflow_provider_sfstream.tables.replica.snapshot_store import SnapshotRead
 from tests.support.change_lake import SCHEMAS, START, TOPIC, change
 from tests.support.datasets import SentDataset
 from tests.support.landing_files import LandedEvent, encode, land_window
-from tests.support.tasks import context_for
+from tests.support.tasks import context_for, told
 
 ORDER = {
     "type": "record",
@@ -132,6 +132,19 @@ def test_windows_that_are_too_large_name_the_other_operator(tmp_path: Path, oper
     assert f"SparkSubmit{operator.__name__}" in told
     assert "nothing is lost" in told
     assert not (tmp_path / "tables").exists()
+
+
+@pytest.mark.parametrize("character", ["#", "?", "%"])
+@pytest.mark.parametrize("operator", [EventLogOperator, ReplicaOperator])
+def test_a_folder_in_which_no_delta_table_can_be_is_refused_before_anything_is_written(
+    tmp_path: Path, operator: Any, character: str
+) -> None:
+    output = tmp_path / f"a{character}b"
+    task = operator(task_id="task", windows=land_changes(tmp_path), output_url=str(output))
+    with pytest.raises(AirflowFailException) as caught:
+        task.execute(context_for("task"))
+    assert f"output_url has the character {character!r}" in told(caught.value)
+    assert not output.exists()
 
 
 def test_memory_does_not_grow_with_the_window(tmp_path: Path) -> None:

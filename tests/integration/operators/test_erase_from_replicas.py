@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +65,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     fetched = Path(lake.output) / "_sfstream/replica/refresh/run/Widget__c/part-00000.jsonl"
     fetched.parent.mkdir(parents=True)
     fetched.write_text(f'{{"Id": "{GONE}", "Name": "{MARK}"}}\n')
+    for table, record_id in (("Widget__c", GONE), ("Other__c", STAYS)):  # with ids, as earlier versions wrote them
+        report = Path(lake.output) / f"_sfstream/replica/reconciliations/run/{table}.json"
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(json.dumps({"table": table, "ranges": [{"first": record_id, "last": record_id}]}))
+    metrics = Path(lake.output) / "_sfstream/metrics/dag.verify.json"
+    metrics.parent.mkdir()
+    metrics.write_text(json.dumps({"reconciliation": {"differing_ranges": [{"first": GONE, "last": GONE}]}}))
     return Made(folder / "lake", lake)
 
 
@@ -85,6 +93,7 @@ def check_erased(folder: Path, made: Made) -> None:
     for table in ("Widget__c", "Widget__c__history"):
         assert rows(folder, table) == [row for row in rows(made.folder, table) if row["Id"] != GONE]
     base = str(folder / "replica")
+    assert [path.name for path in Path(base).rglob("reconciliations/*/*")] == ["Other__c.json"]
     (snapshot,) = SnapshotStore(WorkerFiles(None), base).kept()
     state = snapshot.tables["Widget__c"]
     assert DeltaTable(f"{base}/Widget__c").version() == state.version

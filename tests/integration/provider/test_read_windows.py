@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 from airflow_provider_sfstream.exceptions import ConfigurationError, ManifestError
@@ -42,10 +43,10 @@ def test_a_drains_result_is_a_data_frame(org: SharedOrg, drain: Any) -> None:
     tables = read_windows(drain())
     name = org.topic.removeprefix("/event/")
     assert list(tables) == [name]
-    frame = tables[name].to_pandas()
+    frame = tables[name].to_pandas(types_mapper=pandas.ArrowDtype)
     assert frame["Number__c"].tolist() == [float(number) for number in range(30)]
     assert [bytes(each) for each in frame["_replay_id"]] == [event["replay_id"] for event in org.record(org.topic)]
-    assert str(frame["_event_time"].dtype).startswith("datetime64")
+    assert str(frame["_event_time"].dtype) == "timestamp[us, tz=UTC][pyarrow]"
 
 
 def test_the_windows_of_days(org: SharedOrg, drain: Any, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -13,11 +14,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_sfstream.exceptions import ConfigurationError, PositionConflictError
+from airflow_provider_sfstream.exceptions import ConfigurationError, LandingError, PositionConflictError
 from airflow_provider_sfstream.tables.delta.delta_table import DeltaTableLog, TableFile
 from airflow_provider_sfstream.tables.delta.partition_files import files_of, write_files
 from airflow_provider_sfstream.tables.delta.table_location import TableLocation, storage_options
 from airflow_provider_sfstream.tables.delta.table_versions import TableVersions
+from airflow_provider_sfstream.tables.job_config import JobConfig
 from tests.support.object_storage import BUCKET, ObjectStorage, object_storage
 from tests.support.object_storage_proxy import ObjectStorageProxy
 
@@ -248,3 +250,53 @@ def test_a_compaction_that_came_between_is_named(location: TableLocation) -> Non
     with pytest.raises(PositionConflictError, match="version 1, OPTIMIZE"):
         log.commit(read, SCHEMA, written(location, 3), list(read.files)[:1])
     assert rows(location) == [1, 2]
+
+
+def remove_log(log: Path) -> None:
+    shutil.rmtree(log)
+
+
+def remove_newest(log: Path) -> None:
+    (log / f"{1:020}.json").unlink()
+
+
+def cut_newest(log: Path) -> None:
+    (log / f"{1:020}.json").write_text('{"commitInfo')
+
+
+@pytest.mark.parametrize(
+    ("damage", "cause"),
+    [(remove_log, "there is no table"), (remove_newest, "has no version after 1"), (cut_newest, "Truncated record")],
+)
+def test_a_damaged_log_is_not_reported_as_another_job(
+    tmp_path: Path, damage: Callable[[Path], None], cause: str
+) -> None:
+    location = TableLocation(str(tmp_path / "table"))
+    log, files = DeltaTableLog(location, "the job"), tmp_path / "table/_delta_log"
+    for number in range(2):
+        log.commit(log.version(progress=PROGRESS), SCHEMA, written(location, number), [])
+    read = log.version(progress=PROGRESS)
+    damage(files)
+    left = sorted(files.glob("*.json"))
+    with pytest.raises(LandingError, match=f"Delta log of {location.uri} cannot be used.*{cause}.*run it again"):
+        log.commit(read, SCHEMA, written(location, 2), [])
+    assert sorted(files.glob("*.json")) == left
+
+
+def test_a_commit_that_cannot_be_found_again_is_not_repeated(tmp_path: Path) -> None:
+    """delta-rs writes to a folder of this name, and reads another one."""
+    location = TableLocation(str(tmp_path / "a#b"))
+    log = DeltaTableLog(location)
+    with pytest.raises(LandingError, match=r"a#b cannot be used: it does not have the commit"):
+        log.commit(log.version(), SCHEMA, written(location, 1), [])
+    assert len(list((tmp_path / "a#b/_delta_log").iterdir())) == 1
+
+
+@pytest.mark.parametrize("name", ["a b", "a+b", "a:b=c&d;e,f", "[a]{b}", "'a\"`", "a~^|*", "ä"])
+def test_the_name_of_a_local_folder_may_have_other_characters(tmp_path: Path, name: str) -> None:
+    location = TableLocation(str(tmp_path / name / "table"))
+    JobConfig(output_url=location.uri)
+    log = DeltaTableLog(location)
+    for number in range(2):
+        log.commit(log.version(progress=PROGRESS), SCHEMA, written(location, number), [])
+    assert rows(location) == [0, 1]

@@ -79,6 +79,32 @@ def test_every_reader_sees_equal_rows(lake: Lake, spark: Any) -> None:
     assert [moment.to_pydatetime() for moment in by_pandas["_event_time"]] == [row["_event_time"] for row in expected]
 
 
+@pytest.mark.parametrize("vectorized", [True, False])
+def test_spark_reads_the_oldest_dates_of_salesforce_with_the_default_of_spark_3(
+    lake: Lake, spark: Any, vectorized: bool
+) -> None:
+    settings = {
+        "spark.sql.parquet.datetimeRebaseModeInRead": "EXCEPTION",
+        "spark.sql.parquet.enableVectorizedReader": str(vectorized).lower(),
+    }
+    oldest = datetime(1700, 1, 1, tzinfo=UTC)
+    lake.run(lake.land("w1", [order(1, Due__c=milliseconds(oldest), CreatedDate=milliseconds(oldest))], {"one": WIDE}))
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        (row,) = (
+            read_event_log(spark, lake.output.as_uri(), "Order__e")
+            .select("Due__c", "CreatedDate")
+            .toArrow()
+            .to_pylist()
+        )
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+    assert row == {"Due__c": oldest.date(), "CreatedDate": oldest}
+
+
 def test_an_older_version_is_read_and_none_is_an_error(lake: Lake, spark: Any) -> None:
     lake.run(lake.land("w1", [order(1)], {"one": ORDER}))
     lake.run(lake.land("w2", [order(2, "two", Note__c="x")], {"two": ORDER_2}))

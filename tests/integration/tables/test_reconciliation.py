@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,10 @@ def test_what_is_wrong_is_counted_and_becomes_dirty(lake: ChangeLake) -> None:
     }
     assert found["as_of"] == START.replace(second=13).isoformat()
     (wrong,) = found["differing_ranges"]
-    assert (wrong["first"], wrong["last"], wrong["missing"]) == (EQUAL, SEEN, 1)
-    report = json.loads((Path(lake.output) / found["report"]).read_text())
+    assert (wrong["id_prefix"], wrong["missing"]) == ("a0W000000000", 1)
+    text = (Path(lake.output) / found["report"]).read_text()
+    assert not re.search(r"a0W\w{12}", text + json.dumps(found)), "an erasure does not search results for whole ids"
+    report = json.loads(text)
     assert report["ranges"] == [wrong]
     assert (report["table"], report["columns"]) == ("Widget__c", ["Name", "Amount__c"])
     after = lake.rows()

@@ -72,7 +72,7 @@ def by_arrow(path: str, version: int) -> list[Row]:
 
 
 def by_pandas(path: str, version: int) -> list[Row]:
-    frame = DeltaTable(path, version).to_pandas()
+    frame = DeltaTable(path, version).to_pandas(types_mapper=pd.ArrowDtype)
     return [{name: plain(value) for name, value in row.items()} for row in frame.astype(object).to_dict("records")]
 
 

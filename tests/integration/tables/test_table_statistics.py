@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -71,3 +72,13 @@ def test_columns_without_statistics(tmp_path: Path) -> None:
     write(tmp_path / "t", schema, [{f"c{number}": number for number in range(WIDTH)}, {}])
     for number in (0, 31, 32, WIDTH - 1):
         assert found(tmp_path / "t", f"c{number}", number) == [1, 1, 1, 1], number
+
+
+def test_data_frames_keep_an_integer_beside_a_null(tmp_path: Path) -> None:
+    """In the form of the guides; by default, pandas makes a float of it."""
+    integer = 2**53 + 1
+    write(tmp_path / "t", pa.schema([("id", pa.int64())]), [{"id": integer}, {}])
+    table = DeltaTable(str(tmp_path / "t"))
+    assert table.to_pandas(types_mapper=pd.ArrowDtype)["id"].tolist() == [integer, pd.NA]
+    assert table.to_pyarrow_table().to_pandas(types_mapper=pd.ArrowDtype)["id"].tolist() == [integer, pd.NA]
+    assert table.to_pandas()["id"].tolist()[0] == integer - 1

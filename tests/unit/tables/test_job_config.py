@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -110,3 +111,11 @@ def test_the_windows_of_a_long_backlog_fit_into_a_command_line() -> None:
     arguments = config.to_arguments()
     subprocess.run([sys.executable, "-c", "", *arguments], check=True)
     assert read_config(EventLogConfig, arguments) == config
+
+
+@pytest.mark.parametrize("character", ["#", "?", "%", "\\", "\n"])
+@pytest.mark.parametrize("config", [EventLogConfig, ReplicaConfig, MaintenanceConfig])
+def test_a_folder_that_delta_rs_does_not_find_again_is_refused(config: type[JobConfig], character: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(f"output_url has the character {character!r}")) as caught:
+        config(output_url=f"/lake/secret{character}b")
+    assert "secret" not in str(caught.value), "what follows ? may be a signature"

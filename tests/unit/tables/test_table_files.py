@@ -120,3 +120,24 @@ def test_rows_that_come_in_one_batch_are_row_groups_of_the_size_that_a_reader_ha
     assert stored.read() == pa.Table.from_batches([batch])
     assert json.loads(file.stats)["minValues"] == {"number": 0}
     assert json.loads(file.stats)["maxValues"] == {"number": rows - 1}
+
+
+def test_a_file_names_the_calendar_of_its_times(tmp_path: Path) -> None:
+    """By this key Spark knows that times before 1900 are of the calendar of Spark 3.0 and later."""
+    schema = pa.schema([("n", pa.int64())], metadata={"own": "value"})
+    writer = TableFileWriter(TableLocation(str(tmp_path)).filesystem(), "file.parquet", schema)
+    for number in range(2):
+        writer.append(pa.RecordBatch.from_pydict({"n": [number]}))
+    writer.close()
+    stored = pq.ParquetFile(tmp_path / "file.parquet")
+    described = stored.metadata.metadata
+    assert (described[b"org.apache.spark.version"], described[b"own"]) == (b"3.1.0", b"value")
+    assert b"org.apache.spark.legacyDateTime" not in described
+    again = TableFileWriter(TableLocation(str(tmp_path)).filesystem(), "again.parquet", stored.schema_arrow)
+    for batch in stored.iter_batches():
+        again.append(batch)
+    again.append(pa.RecordBatch.from_pydict({"n": [2]}))
+    again.close()
+    rewritten = pq.ParquetFile(tmp_path / "again.parquet")
+    assert rewritten.metadata.metadata.keys() == described.keys()
+    assert rewritten.read()["n"].to_pylist() == [0, 1, 2]
