@@ -194,8 +194,8 @@ class TableFetch:
     def _has_made_up_names(self) -> bool:
         """Tell whether SOQL makes up the ``Name`` of records that have a ``LastName``, as it does for person accounts:
         their change events have the parts alone."""
-        said = self._plan.table.fields
-        return said is None or said.get("Name", "") == said.get("LastName") == SWITCHABLE_NAME
+        fields = self._plan.table.fields
+        return fields is None or fields.get("Name") == SWITCHABLE_NAME
 
     def _unusable(self, why: str) -> SalesforceStreamError:
         return query_error(200, None, f"not as documented: {why}", what=f"{self._plan.name}: its records")
