@@ -174,7 +174,8 @@ class TableFetch:
         if is_person and "Name" in self._plan.columns and self._has_made_up_names():
             line.pop("Name", None)
         for name in line.keys() & self._treatments.keys():
-            text = self._rules.text(line.pop(name), self._treatments[name]) if name in self._texts else None
+            value = line.pop(name)
+            text = self._rules.text(value, self._treatments[name]) if name in self._texts else None
             line |= {} if text is None else {name: text}
         self.fetched.records += 1
         self.fetched.deleted += line.get("_deleted") == "true"

@@ -325,6 +325,19 @@ def test_a_name_shows_no_part_that_is_protected(
         assert (line.get(part), line.get(other), line.get("Name")) == (stored, "Ada", name)
 
 
+@pytest.mark.parametrize("how", ["mask", "hash"])
+def test_a_protected_number_is_null(
+    how: str, fetching: Fetching, accounts: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "a key of sixteen or more characters"
+    set_connection(monkeypatch, "key", conn_type="generic", password=key)
+    rules = FieldRules.of(*(["AnnualRevenue"] if how == each else [] for each in ("exclude", "mask", "hash")), key)
+    fetching.tables = {"Account": replace(fetching.table({accounts["one"]: 1}), rules=rules.recorded())}
+    fetching.run(hash_conn_id="key")
+    [line] = fetching.lines()
+    assert (line["Name"], line.get("AnnualRevenue")) == ("one", None)
+
+
 @pytest.mark.extended
 def test_by_spark_submit(fetching: Fetching, accounts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     fetching.tables = {"Account": fetching.table(flagged=True)}
