@@ -9,8 +9,8 @@ geolocation: ``Place__c``              ``Place__c.Latitude``            ``Place_
 name of a person: ``Name``             ``Name.FirstName``               ``FirstName``
 ====================================== ================================ ==================================
 
-The names alone say so, without a schema: an event that has none, and a field that no event carries, are protected too.
-A compound field of that name may not exist; then nothing has the names of its parts.
+Names are enough, without a schema: an event may lack one, and a refresh fetches fields that no event carries. Names of
+parts of a compound field that does not exist are harmless: no field has them.
 """
 
 from __future__ import annotations

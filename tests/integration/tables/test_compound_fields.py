@@ -113,7 +113,7 @@ def _landed_json(folder: Path, topic: str, one: JsonEvent) -> str:
 
 
 class Org:
-    """Answers what a refresh asks, in place of the client."""
+    """Client of an org, with records and their description at hand."""
 
     def __init__(self, records: dict[str, list[dict[str, str]]]) -> None:
         self._records = records
@@ -202,7 +202,7 @@ class Output:
 
 
 def has(content: bytes, marks: Iterable[str]) -> Iterator[bool]:
-    """Tell of each mark whether it is in some bytes."""
+    """Yield for each mark whether the content holds it."""
     return (mark.encode() in content for mark in marks)
 
 

@@ -1,4 +1,4 @@
-"""Random rules for compound fields: each part is protected under all its names, whatever carries it."""
+"""Random rules for compound fields: each part is protected under all its names, in events and in refreshes."""
 
 from __future__ import annotations
 
