@@ -1,8 +1,8 @@
 """Which fields may not be stored as they come: left out, hashed with a key, or masked. Pure.
 
 A rule is a field's name, in any case: ``Phone``, a part of a compound field as ``Name.FirstName``, or a field of one
-table alone as ``Contact.Phone``. A compound field's name stands for all its parts, and for one of change events the
-name that SOQL has for a part (``BillingStreet``) is another one for ``BillingAddress.Street``.
+table alone as ``Contact.Phone``. A compound field's name stands for all its parts, and the name that SOQL has for a
+part (``BillingStreet``) is another one for ``BillingAddress.Street``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
 
 from airflow_provider_sfstream.exceptions import ConfigurationError
+from airflow_provider_sfstream.privacy.compound_fields import other_names
 
 Treatment = Literal["exclude", "mask", "hash"]
 """What becomes of a field, that of which least is left first: where several rules are for a field, the first holds."""
@@ -142,7 +143,8 @@ class Coverage:
     """Tells of each field of one table what the rules say.
 
     :param names: those of the table that a rule may begin with: ``Account``, ``AccountChangeEvent``.
-    :param aliases: other dotted names of fields, by dotted name.
+    :param aliases: other dotted names of fields, by dotted name, beside those that the parts of a compound field have
+        anyway.
     """
 
     def __init__(
@@ -156,7 +158,7 @@ class Coverage:
         for name, how in rules.items():
             lower = name.lower()
             own = [lower.removeprefix(prefix) for prefix in prefixes if lower.startswith(prefix)]
-            for each in (lower, *own):
+            for each in (lower, *own, *(other for given in (lower, *own) for other in other_names(given))):
                 if each not in self._hows or _rank(how) < _rank(self._hows[each][1]):
                     self._hows[each] = (name, how)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,15 +10,19 @@ import pyarrow.parquet as pq
 
 def files_with(folder: Path, mark: str) -> list[str]:
     """Return the files below a folder that hold a text somewhere, statistics and footers included."""
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and _has(path, mark))
+    return sorted(name for name, content in contents(folder) if mark.encode() in content)
 
 
-def _has(path: Path, mark: str) -> bool:
-    if mark.encode() in path.read_bytes():
-        return True
-    if path.suffix != ".parquet":
-        return False
-    file = pq.ParquetFile(path)
-    columns = (column for batch in file.iter_batches() for column in batch.columns)
-    texts = (value if isinstance(value, bytes) else str(value).encode() for c in columns for value in c.to_pylist())
-    return any(mark.encode() in text for text in texts)
+def contents(folder: Path) -> Iterable[tuple[str, bytes]]:
+    """Yield the path of each file below a folder, relative to it, and its bytes; those of a Parquet file followed by
+    all its values as text."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            yield str(path.relative_to(folder)), path.read_bytes() + b"".join(_values(path))
+
+
+def _values(path: Path) -> Iterable[bytes]:
+    if path.suffix == ".parquet":
+        for batch in pq.ParquetFile(path).iter_batches():
+            for value in (value for column in batch.columns for value in column.to_pylist()):
+                yield b"\n" + (value if isinstance(value, bytes) else str(value).encode())

@@ -129,7 +129,8 @@ def check_columns(
     """
     schemas = sources.schemas.values()
     now = coverage_of(rules, table, schemas)
-    if found := shown(registry.columns, now, coverage_of(before, table, schemas)):
+    of_json = {each.name for fields in sources.fields.values() for each in fields}
+    if found := shown(registry.columns, now, coverage_of(before, table, schemas), of_json):
         raise ConfigurationError(
             f"The table {table} has {', '.join(found)} as they come: it was made without a rule for them. "
             "Nothing was written. Give another output_url, for a table made anew, or leave the rule out."

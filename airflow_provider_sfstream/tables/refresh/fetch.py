@@ -176,7 +176,8 @@ class TableFetch:
         if is_person and "Name" in self._plan.columns and self._has_made_up_names():
             line.pop("Name", None)
         for name in line.keys() & self._treatments.keys():
-            text = self._rules.text(line.pop(name), self._treatments[name]) if name in self._texts else None
+            value = line.pop(name)
+            text = self._rules.text(value, self._treatments[name]) if name in self._texts else None
             line |= {} if text is None else {name: text}
         self.fetched.records += 1
         self.fetched.deleted += line.get("_deleted") == "true"
@@ -196,8 +197,8 @@ class TableFetch:
     def _has_made_up_names(self) -> bool:
         """Tell whether SOQL makes up the ``Name`` of records that have a ``LastName``, as it does for person accounts:
         their change events have the parts alone."""
-        said = self._plan.table.fields
-        return said is None or said.get("Name", "") == said.get("LastName") == SWITCHABLE_NAME
+        fields = self._plan.table.fields
+        return fields is None or fields.get("Name") == SWITCHABLE_NAME
 
     def _unusable(self, why: str) -> SalesforceStreamError:
         return query_error(200, None, f"not as documented: {why}", what=f"{self._plan.name}: its records")

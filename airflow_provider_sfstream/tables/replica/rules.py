@@ -18,9 +18,6 @@ from airflow_provider_sfstream.tables.rows.hidden_values import (
 )
 from airflow_provider_sfstream.tables.rows.replica_columns import replica_columns
 
-_PARTS_OF_NAMES = ("Salutation", "FirstName", "MiddleName", "LastName", "Suffix", "InformalName")
-"""Salesforce makes the ``Name`` of a person of these (Object Reference, compound field Name)."""
-
 
 def check_rules(snapshot: Snapshot, rules: FieldRules, where: str) -> None:
     """Make sure that a job keeps the rules of every table of a replica, whichever its events are for.
@@ -41,7 +38,7 @@ def under_rules(name: str, table: TableState, rules: FieldRules, schemas: Collec
     if not rules:
         return table
     now, before = (coverage_of(each, name, schemas) for each in (rules, table.rules))
-    if fields := shown(table.columns.columns, now, before):
+    if fields := shown(table.columns.columns, now, before, table.computed.columns):
         raise ConfigurationError(
             f"The replica of {name} has {', '.join(fields)} as they come: it was made without a rule for them. "
             "Nothing was published. Give another output_url, for a replica made anew, or leave the rule out."
@@ -61,16 +58,10 @@ def treatment_of(name: str, table: TableState, column: str, *, is_computed: bool
 
     :param name: of the table.
     :param column: one that it has, or is to get.
-    :param is_computed: whether no event carries it. Salesforce then makes it of others: a contact's ``Name`` of its
+    :param is_computed: whether no event carries it. Salesforce then makes it of others, as a contact's ``Name`` of its
         parts, so that a rule for one of these is for it too.
     """
     coverage = coverage_of(table.rules, name)
-
-    def treatment(field: str) -> Treatment | None:
-        return table.hidden.get(field.lower()) or coverage.of((field,), is_opaque=is_computed)
-
-    field = field_of(column)
-    how = treatment(field)
-    if how is None and is_computed and field.lower() == "name":
-        return strictest(map(treatment, _PARTS_OF_NAMES))
-    return how
+    fields = (column, field_of(column))
+    recorded = (table.hidden.get(field.lower()) for field in fields)
+    return strictest((*recorded, *(coverage.of((field,), is_opaque=is_computed) for field in fields)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -27,11 +28,11 @@ Hidden: TypeAlias = "Treatment | dict[str, Hidden] | None"
 def coverage_of(rules: FieldRules, table: str, schemas: Iterable[str] = ()) -> Coverage:
     """Return what rules say of the fields of a table.
 
-    :param table: the name of an event, or of an sObject.
+    :param table: the name of an event, or of an sObject; rules for the change events of an sObject are for its table.
     :param schemas: Avro schemas of its events. Of change events, they tell which column is which part of a field.
     """
     aliases: dict[str, set[str]] = {}
-    names = {table, *_entity(table)}
+    names = {table, *_entity(table), f"{table.removesuffix('c') if table.endswith('__c') else table}ChangeEvent"}
     for text in schemas if rules else ():
         schema = json.loads(text)
         names.update((str(schema["name"]).rpartition(".")[2], *_entity(str(schema["name"]))))
@@ -120,18 +121,31 @@ def placed(columns: Iterable[str | None], hidden: Iterable[Hidden]) -> tuple[str
     return tuple(None if how == "exclude" else next(rest) for how in hidden)
 
 
-def shown(columns: Mapping[str, ColumnType], now: Coverage, before: Coverage) -> list[str]:
-    """Return the fields of a table's columns, dotted, that it may not have, and that it was free to have before."""
+def shown(
+    columns: Mapping[str, ColumnType], now: Coverage, before: Coverage, opaque: Collection[str] = ()
+) -> list[str]:
+    """Return the fields of a table's columns, dotted, that it may not have, and that it was free to have before.
 
-    def leaves(type_: ColumnType, path: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
+    :param opaque: columns of values that may hold parts of others: JSON text, and what Salesforce computes.
+    """
+    texts = {name.lower() for name in opaque}
+
+    def leaves(type_: ColumnType, path: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], bool]]:
         if isinstance(type_, dict) and "struct" in type_:
             for name, member in type_["struct"].items():
                 yield from leaves(member, (*path, name))
         else:
-            yield path
+            yield path, len(path) > 1 or isinstance(type_, dict) or path[0].lower() in texts
 
-    found = (path for name, type_ in columns.items() for path in leaves(type_, (field_of(name),)))
-    return sorted({".".join(path) for path in found if now.of(path) is not None and before.of(path) is None})
+    def has_rule(coverage: Coverage, path: tuple[str, ...], is_opaque: bool) -> bool:
+        names = (path[0], field_of(path[0]))
+        return any(coverage.of((name, *path[1:]), is_opaque=is_opaque) for name in names)
+
+    found = (leaf for name, type_ in columns.items() for leaf in leaves(type_, (name,)))
+    protected = (
+        path for path, is_opaque in found if has_rule(now, path, is_opaque) > has_rule(before, path, is_opaque)
+    )
+    return sorted({".".join((field_of(name), *parts)) for name, *parts in protected})
 
 
 def warn_of_numbers(table: str, field: str, type_: ColumnType, how: Hidden) -> None:
@@ -143,13 +157,17 @@ def warn_of_numbers(table: str, field: str, type_: ColumnType, how: Hidden) -> N
         log.warning("%s: %s is no text, which alone is hashed: it becomes null.", table, field)
 
 
-_TYPES: Collection[str] = ("boolean", "int", "long", "float", "double", "string", "date", "timestamp", "record")
+_SUFFIX = re.compile(
+    r"(?:__(?:boolean|int|long|float|double|string|binary|date|timestamp|struct|array|map)(?:_\d+)?"
+    r"|_(?:record|array|map))$"
+)
+"""What the column of a field has after its name where the field was of another type before (column registry), or is of
+several types (``members_of``)."""
 
 
 def field_of(column: str) -> str:
-    """Return the field of a column that may be named after its type too (column registry)."""
-    name, separator, kind = column.rpartition("__")
-    return name if separator and kind.lower() in _TYPES else column
+    """Return the field of a column that may be named after its type too."""
+    return _SUFFIX.sub("", column)
 
 
 def _is_json(value: Value) -> bool:

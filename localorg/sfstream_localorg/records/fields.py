@@ -154,10 +154,10 @@ class Field:
         return [Column(self.name, "Text", position), *parts] if self.compound.or_text else parts
 
     def _part_name(self, part: str) -> str:
+        if self.type in ("Address", "Location") and self.name.endswith("__c"):
+            return f"{self.name.removesuffix('c')}{part}__s"
         if self.type == "Address":
             return self.name.removesuffix("Address") + part
-        if self.type == "Location":
-            return f"{self.name.removesuffix('c')}{part}__s"
         return part
 
     def avro(self, entity: str, defined: set[str]) -> dict[str, Any]:

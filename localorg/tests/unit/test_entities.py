@@ -57,6 +57,9 @@ def test_columns_of_compound_fields_have_the_names_of_rest() -> None:
     assert "Some_Geolocation__Latitude__s" in account
     assert "BillingAddress" not in account
     assert "Name" not in ENTITIES["Contact"].columns
+    assert {"Home__Street__s", "Home__Latitude__s"} <= set(
+        ENTITIES["Contact"].with_field(Field("Home__c", "Address")).columns
+    )
 
 
 @pytest.mark.parametrize(

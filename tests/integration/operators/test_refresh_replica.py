@@ -352,8 +352,9 @@ def test_a_name_shows_no_part_that_is_protected(
     kept = {name: "string" for name in ("FirstName", "LastName") if (name, how) != (part, "exclude")}
     hidden = {part.lower(): how}
     person = TableState("stream", columns=ColumnRegistry(kept), flag=flag, rules=rules, hidden=hidden)
-    parts = {"FirstName": "Data:PersonName", "LastName": "Data:PersonName"}
-    switchable = dict.fromkeys(("Name", *parts), SWITCHABLE_NAME)
+    # As a job records them: without the fields that get no column.
+    parts = dict.fromkeys(kept, "Data:PersonName")
+    switchable = dict.fromkeys(("Name", *kept), SWITCHABLE_NAME)
     with LocalOrg.running(tmp_path / "org") as org:
         set_connection(monkeypatch, "sf", **org.airflow_connection())
         for entity in ("Contact", "Account"):
@@ -368,6 +369,19 @@ def test_a_name_shows_no_part_that_is_protected(
         [line] = fetching.lines(entity)
         assert SECRET not in json.dumps(line)
         assert (line.get(part), line.get(other), line.get("Name")) == (stored, "Ada", name)
+
+
+@pytest.mark.parametrize("how", ["mask", "hash"])
+def test_a_protected_number_is_null(
+    how: str, fetching: Fetching, accounts: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "a key of sixteen or more characters"
+    set_connection(monkeypatch, "key", conn_type="generic", password=key)
+    rules = FieldRules.of(*(["AnnualRevenue"] if how == each else [] for each in ("exclude", "mask", "hash")), key)
+    fetching.tables = {"Account": replace(fetching.table({accounts["one"]: 1}), rules=rules.recorded())}
+    fetching.run(hash_conn_id="key")
+    [line] = fetching.lines()
+    assert (line["Name"], line.get("AnnualRevenue")) == ("one", None)
 
 
 @pytest.mark.extended

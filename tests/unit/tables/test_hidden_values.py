@@ -14,13 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_sfstream.exceptions import ConfigurationError
 from airflow_provider_sfstream.privacy.field_rules import NO_RULES, FieldRules
+from airflow_provider_sfstream.tables.decode.self_described import Field
 from airflow_provider_sfstream.tables.delta.column_registry import ColumnRegistry
-from airflow_provider_sfstream.tables.event_log.table_plans import TableSources, place_columns
+from airflow_provider_sfstream.tables.event_log.table_plans import TableSources, check_columns, place_columns
 from airflow_provider_sfstream.tables.replica.rules import treatment_of, under_rules
-from airflow_provider_sfstream.tables.replica.snapshots import Snapshot, TableState
+from airflow_provider_sfstream.tables.replica.snapshots import Computed, Snapshot, TableState
 from airflow_provider_sfstream.tables.rows.change_batches import ChangePlan, ChangeSchema, change_rows
-from airflow_provider_sfstream.tables.rows.event_batches import TablePlan, WindowReference, decode_rows
+from airflow_provider_sfstream.tables.rows.event_batches import TablePlan, WindowReference, decode_rows, hidden_fields
 from airflow_provider_sfstream.tables.rows.hidden_values import (
     coverage_of,
     hidden_columns,
@@ -202,3 +204,76 @@ def test_a_replica_remembers_the_columns_that_its_rules_are_of() -> None:
     assert treatment_of("Account", again, "Email__c__string", is_computed=False) == "hash"
     assert treatment_of("Account", again, "Phone", is_computed=True) is None
     assert treatment_of("Account", again, "Name", is_computed=True) == "mask"
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [
+        ("BillingStreet", "billingaddress"),
+        ("BillingAddress.Street", "billingstreet"),
+        ("BillingAddress", "billingstreet"),
+        ("Accounts.ShippingAddress", "shippinglongitude"),
+        ("FirstName", "name"),
+        ("Name", "lastname"),
+        ("Home__c", "home__street__s"),
+        ("Home__Latitude__s", "home__c"),
+        ("Home__c.Latitude", "home__latitude__s"),
+    ],
+)
+def test_events_that_describe_themselves_show_a_compound_field_under_no_name(rule: str, field: str) -> None:
+    """A PushTopic event has the fields that its query names; a change event without a schema has JSON objects."""
+    rules = FieldRules.of([], [rule], [])
+    fields = (Field(field, "string"), Field("billingcycle__c", "string"), Field("employer__latitude__s", "double"))
+    assert hidden_fields(rules, "Accounts", fields) == ("mask", None, None)
+
+
+@pytest.mark.parametrize(
+    ("rule", "column"),
+    [
+        ("Name", "MiddleName"),
+        ("Name.Suffix", "Suffix"),
+        ("MiddleName", "Name"),
+        ("Name.MiddleName", "Name"),
+        ("ShippingAddress", "ShippingGeocodeAccuracy"),
+        ("Home__c", "Home__Street__s"),
+        ("Account.Home__c.Street", "Home__Street__s"),
+        ("AccountChangeEvent.Full_Name__c", "Full_Name__c"),
+    ],
+)
+def test_a_refresh_fetches_no_part_that_events_lack(rule: str, column: str) -> None:
+    """Salesforce describes parts that the change events of an org do not have, such as middle names."""
+    schema = copy.deepcopy(SCHEMA)
+    schema["fields"] = [each for each in schema["fields"] if each["name"] != "ShippingAddress"]
+    rules = FieldRules.of([rule], [], [])
+    table = under_rules("Account", TableState("stream"), rules, [json.dumps(schema)])
+    assert treatment_of("Account", table, column, is_computed=True) == "exclude"
+    assert treatment_of("Account", table, "Phone", is_computed=True) is None
+
+
+@pytest.mark.parametrize(
+    ("column", "rule"),
+    [
+        ("Name_record", "FirstName"),
+        ("BillingAddress__struct", "BillingStreet"),
+        ("BillingAddress__struct_2", "BillingAddress"),
+        ("Phone__string_2", "Phone"),
+    ],
+)
+def test_columns_that_are_named_after_their_type_have_the_rules_of_their_field(column: str, rule: str) -> None:
+    members: dict[str, Any] = {"FirstName": "string", "Street": "string"}
+    columns = {column: "string" if column.startswith("Phone") else {"struct": members}}
+    now, before = (
+        coverage_of(rules, "AccountChangeEvent", [TEXT]) for rules in (FieldRules.of([rule], [], []), NO_RULES)
+    )
+    assert shown(columns, now, before)
+
+
+def test_a_rule_for_a_part_is_refused_where_a_table_has_a_text_of_it() -> None:
+    rules = FieldRules.of(["MiddleName"], [], [])
+    computed = Computed(("Name",), "2026-01-01T00:00:00+00:00")
+    table = TableState("stream", columns=ColumnRegistry({"Name": "string"}), computed=computed)
+    with pytest.raises(ConfigurationError, match="Account has Name as they come"):
+        under_rules("Account", table, rules, [TEXT])
+    sources = TableSources(fields={"push_topic": {Field("name", "string"): "Name"}})
+    with pytest.raises(ConfigurationError, match="Accounts has Name as they come"):
+        check_columns("Accounts", sources, ColumnRegistry({"Name": "string"}), NO_RULES, rules)
