@@ -24,8 +24,8 @@ class EraseRecordsOperator(BaseOperator):
     goes. The chain of windows, positions and counts stay as they are, checksums are new, and each manifest says in
     ``erased`` how many of its events were. Readers of older versions of those tables have none any more.
 
-    A replica loses the rows and all their versions, what was fetched for it, reports of comparisons, metrics of jobs, and
-    every snapshot but the newest.
+    A replica loses the rows and all their versions, what was fetched for it, reports of comparisons, metrics of jobs,
+    and every snapshot but the newest.
 
     **Not covered**: PushTopics and platform events, records and events that name one of these, tables that do not tell
     the ids of their records (refused), and what docs/reference/personal-data.md lists besides. Events that come later

@@ -93,8 +93,9 @@ class DeltaTableLog:
         :raises LandingError: if the log cannot be opened.
         """
         table = self._open(number)
-        if table is None:
-            return TableVersion(-1, {}, dict.fromkeys(progress))
+        return TableVersion(-1, {}, dict.fromkeys(progress)) if table is None else self._read(table, progress, bounds)
+
+    def _read(self, table: Any, progress: Iterable[str], bounds: bool) -> TableVersion:
         protocol = table.protocol()
         features = set(protocol.reader_features or ()) - _HARMLESS
         if features or protocol.min_reader_version == 2:
@@ -133,11 +134,12 @@ class DeltaTableLog:
         commit = uuid.uuid4().hex
         for _ in range(_TRIES):
             failed: Exception | None = None
+            found: int | None = None
             try:
-                self._try(commit, read, schema, added, removed, tuple(partition_by))
+                found = self._try(commit, read, schema, added, removed, tuple(partition_by))
             except (_LostError, OSError, DeltaError) as error:
                 failed = error  # of the storage: it may have the commit all the same, and its answer was lost
-            if (found := self._find(commit, read.number)) is not None:
+            if found is not None or (found := self._find(commit, read.number)) is not None:
                 return found
             if not isinstance(failed, _LostError):
                 raise failed or self._unusable("it does not have the commit that was just made")
@@ -177,7 +179,8 @@ class DeltaTableLog:
         added: Collection[TableFile],
         removed: Collection[str],
         partition_by: tuple[str, ...],
-    ) -> None:
+    ) -> int | None:
+        """Commit the change to the newest version; return its own, if it is certain without a look at the log."""
         from deltalake import Schema
         from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import (
@@ -207,8 +210,8 @@ class DeltaTableLog:
                     storage_options=dict(self.location.options),
                     commit_properties=properties,
                 )
-                return
-            known = self.version(table.version(), read.progress, bounds=False)
+                return None
+            known = self._read(table, read.progress, bounds=False)
             self._compare(commit, known, read, removed)
             self._add_columns(table, schema, read, commit)
             removes = [
@@ -221,9 +224,12 @@ class DeltaTableLog:
                 )
                 for path in removed
             ]
+            before = table.version()
             table.create_write_transaction(
                 [*removes, *adds], "append", Schema.from_arrow(schema), list(partition_by), commit_properties=properties
             )
+            table.update_incremental()
+            return before + 1 if table.version() == before + 1 else None
         except (CommitFailedError, DeltaError) as error:
             if isinstance(error, CommitFailedError) or "already exists" in str(error):
                 raise _LostError(str(error)) from error
@@ -256,7 +262,7 @@ class DeltaTableLog:
         table = self._open()
         if table is None:
             raise self._unusable("there is no table, and another job has committed to it")
-        self._compare(commit, self.version(table.version(), read.progress, bounds=False), read, removed)
+        self._compare(commit, self._read(table, read.progress, bounds=False), read, removed)
 
     def _compare(self, commit: str, known: TableVersion, read: TableVersion, removed: Collection[str]) -> None:
         """Make sure that nothing that a change was made from is other than it was.

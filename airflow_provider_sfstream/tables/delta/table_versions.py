@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -23,15 +23,20 @@ _KEEPS_ROWS = "keeps_rows"
 class TableVersions(DeltaTableLog):
     """The log of a table whose versions are named elsewhere."""
 
-    def restore(self, number: int) -> None:
-        """Make the table have again the files that it had at a version, by a commit of its own if it has others.
+    def restore(self, number: int, progress: Iterable[str] = ()) -> TableVersion:
+        """Make the table have again the files that it had at a version, by a commit of its own if it has others; return
+        the version that it has then.
 
         :param number: -1 for none.
+        :param progress: as for :meth:`version`.
         :raises ConfigurationError: if somebody else has changed it since; nothing was changed.
         """
-        newest, wanted = self.version(), self.version(number) if number >= 0 else TableVersion(-1, {}, {})
+        newest = self.version(progress=progress)
+        if newest.number == number:
+            return newest
+        wanted = self.version(number) if number >= 0 else TableVersion(-1, {}, {})
         if newest.files.keys() == wanted.files.keys():
-            return
+            return newest
         for entry in self.entries(number):
             if MADE_BY not in entry:
                 raise ConfigurationError(
@@ -48,6 +53,7 @@ class TableVersions(DeltaTableLog):
             self.table().restore(number, commit_properties=properties)
         else:
             self.commit(newest, pa.schema(self.table().schema().to_arrow()), [], list(newest.files))
+        return self.version(progress=progress)
 
     def forget(self, oldest: int, kept: Collection[int]) -> None:
         """Remove the files of versions that neither the newest version nor one of ``kept`` has.

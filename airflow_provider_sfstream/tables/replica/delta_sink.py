@@ -83,13 +83,15 @@ class DeltaSink:
     def __init__(self, engine: Engine, base: str, config: ReplicaConfig) -> None:
         self._engine, self._base, self._config = engine, base, config
         self._location = engine.files.table_location(base)
+        self._read: dict[str, TableVersion] = {}
+        """Versions that were read by a check, and not changed since."""
 
     def check(self, name: str, table: TableState) -> None:
         """Take back what a run that ended too early has left of a table.
 
         :raises ConfigurationError: if somebody else has changed it; nothing was written.
         """
-        self._log(name).restore(table.version)
+        self._read[name] = self._log(name).restore(table.version, [PROGRESS])
         if table.history is not None:
             self._log(HISTORY.format(name)).restore(table.history)
 
@@ -115,9 +117,8 @@ class DeltaSink:
         :param rows: rows from which ``send`` makes parcels. It is given, for each table, the last id of every piece but
             the last one.
         """
-        logs = {name: self._log(name) for name in incoming}
         with ThreadPoolExecutor(max_workers=self._engine.tables_at_once) as pool:
-            read = dict(zip(logs, pool.map(lambda log: log.version(progress=[PROGRESS]), logs.values()), strict=True))
+            read = dict(zip(incoming, pool.map(self._version, incoming), strict=True))
             plans = {name: self._plan(name, each, read[name]) for name, each in incoming.items()}
             lines = self._rewritten(list(plans.values()), rows, send, quarantine)
             first = dict(zip(plans, accumulate((len(each.pieces) for each in plans.values()), initial=0), strict=False))
@@ -132,6 +133,10 @@ class DeltaSink:
             committed = dict(zip(incoming, pool.map(commit, incoming), strict=True))
         pieces = sum(len(plan.pieces) for plan in plans.values())
         return committed, [line for line in lines if line["piece"] >= pieces]
+
+    def _version(self, name: str) -> TableVersion:
+        """Return the newest version of a table."""
+        return self._read.pop(name, None) or self._log(name).version(progress=[PROGRESS])
 
     def _plan(self, name: str, incoming: Incoming, read: TableVersion) -> Rewriting:
         history = None
